@@ -4,11 +4,9 @@ The flags of the API server that serves explanations are ``podscale.serving.flag
 a provider of metrics adds its own.
 """
 
-from typing import Literal, TypeVar, get_args
-
 from msgspec import Struct
 
-from hpa.decide.settings import Gates, Release, Settings
+from hpa.decide.settings import RELEASES, Gates, Settings
 from hpa.loop.state import Options
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
@@ -18,10 +16,6 @@ from podscale.process import leader_flags
 from podscale.process.leader_flags import leader_election
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
-
-Mode = Literal["replace", "shadow", "own"]
-Source = Literal["feed", "api"]
-T = TypeVar("T", bound=str)
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
@@ -80,8 +74,7 @@ class HpaChoice(Struct, frozen=True):
 
     settings: Settings
     options: Options
-    mode: Mode
-    source: Source
+    is_feed: bool  # metrics come from Prometheus, read by this process
     namespaces: tuple[str, ...]
     selector: str
     lease: LeaseChoice
@@ -92,9 +85,9 @@ def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
     found = []
     for name, allowed in (
-        ("mode", get_args(Mode)),
-        ("metrics-source", get_args(Source)),
-        ("emulated-version", get_args(Release)),
+        ("mode", ("replace", "shadow", "own")),
+        ("metrics-source", ("feed", "api")),
+        ("emulated-version", RELEASES),
     ):
         if flags.text(name) not in allowed:
             found.append(f"--{name} must be one of {', '.join(allowed)}")
@@ -117,17 +110,15 @@ def problems(flags: Flags) -> list[str]:
 
 def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
-    mode: Mode = _one_of(flags.text("mode"), "replace", "shadow", "own")
     return HpaChoice(
         settings=settings_of(flags),
         options=Options(
-            resource=PODAUTOSCALERS if mode == "own" else HPAS,
+            resource=PODAUTOSCALERS if flags.text("mode") == "own" else HPAS,
             writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
             answer_timeout_s=flags.seconds("metrics-timeout"),
             status_deadband=flags.seconds("status-deadband"),
         ),
-        mode=mode,
-        source="api" if flags.text("metrics-source") == "api" else "feed",
+        is_feed=flags.text("metrics-source") == "feed",
         namespaces=flags.listing("namespaces"),
         selector=flags.text("selector"),
         lease=leader_flags.lease_of(flags, own_namespace),
@@ -137,7 +128,7 @@ def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
 
 def settings_of(flags: Flags) -> Settings:
     """Return what decisions are made by; gates follow the emulated release, features on."""
-    release: Release = _one_of(flags.text("emulated-version"), "1.37", "1.36", "1.38")
+    release = RELEASES[flags.text("emulated-version")]
     return Settings(
         release=release,
         mode="shadow" if flags.text("mode") == "shadow" else "replace",  # own decides alike
@@ -164,7 +155,3 @@ def target(flags: Flags) -> ApiServerTarget:
         qps=flags.seconds("kube-api-qps"),
         burst=flags.number("kube-api-burst"),
     )
-
-
-def _one_of(text: str, first: T, *others: T) -> T:
-    return next((each for each in others if each == text), first)

@@ -148,7 +148,7 @@ async def _open(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
         shared.api,
         chosen,
         shared.discovery,
-        shared.source(is_feed=chosen.source == "feed"),
+        shared.source(is_feed=chosen.is_feed),
         HpaStores(chosen.namespaces, shared.pods),
         wall=shared.wall,
     )

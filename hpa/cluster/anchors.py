@@ -12,6 +12,7 @@ from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from podscale.coordinate.anchor import ANNOTATION, parse
 from podscale.coordinate.pairing import Pairing, ScaledObject, VpaSide, pair, vpa_side
+from podscale.core.value_index import ValueIndex
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import VPAS
@@ -38,14 +39,14 @@ class VpaAnchors:
         self.changed = 0  # how often ``held`` may have come to answer differently
         self._wanted = asyncio.Event()
         self._sides: dict[tuple[str, str], tuple[VpaSide, str | None]] = {}  # with the annotation
-        self._by_target: dict[tuple[str, str, str, str], set[str]] = {}
+        self._by_target: ValueIndex[tuple[str, str, str, str], str] = ValueIndex()
         self.store.subscribe(self._note)
 
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
         """Watch from when it is first asked, for ever."""
         await self._wanted.wait()
-        sources = [WatchSource(VPAS, WatchedVpa, namespace=s, rhythm=rhythm) for s in self._scopes]
-        await Reflector(api, sources, self.store).run()
+        source = WatchSource(VPAS, WatchedVpa, rhythm=rhythm)
+        await Reflector(api, source.within(self._scopes), self.store).run()
 
     def held(self, hpa: HPA, uid: str, *, is_asked: bool) -> HeldTarget | None:
         """Return what holds the target of ``hpa``, whose workload has that UID; None where its
@@ -71,7 +72,7 @@ class VpaAnchors:
     def paired(self, hpa: HPA, container: str | None) -> Pairing:
         """Return the VPA of ``hpa``, as far as it was listed."""
         target = ScaledObject(hpa.target.kind, hpa.target.name, hpa.target.api_version)
-        names = self._by_target.get((hpa.namespace, *target.key), ())
+        names = self._by_target.get((hpa.namespace, *target.key))
         return pair(container, [self._sides[hpa.namespace, name][0] for name in names])
 
     def _is_known(self) -> bool:
@@ -84,15 +85,9 @@ class VpaAnchors:
         key = (change.namespace, change.name)
         before = self._sides.pop(key, None)
         if before is not None:
-            target = (change.namespace, *before[0].target.key)
-            self._by_target[target].discard(change.name)
-            if not self._by_target[target]:
-                del self._by_target[target]
-        if change.new is None:
-            return
-        side = vpa_side(change.name, change.new.spec)
-        if side is None:
-            return
-        annotation = (change.new.metadata.annotations or {}).get(ANNOTATION)
-        self._sides[key] = side, annotation
-        self._by_target.setdefault((change.namespace, *side.target.key), set()).add(change.name)
+            self._by_target.discard((change.namespace, *before[0].target.key), change.name)
+        side = None if change.new is None else vpa_side(change.name, change.new.spec)
+        if change.new is not None and side is not None:
+            annotation = (change.new.metadata.annotations or {}).get(ANNOTATION)
+            self._sides[key] = side, annotation
+            self._by_target.add((change.namespace, *side.target.key), change.name)

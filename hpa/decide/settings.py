@@ -1,10 +1,12 @@
 """What the controller was started with: flags, gates, and the release it follows."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 Release = Literal["1.36", "1.37", "1.38"]
+RELEASES: Mapping[str, Release] = {each: each for each in get_args(Release)}
 Mode = Literal["replace", "shadow"]
 
 

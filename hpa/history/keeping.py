@@ -27,21 +27,18 @@ class HistoryKeeper:
     """Between the memory and its ConfigMaps; without ``shards`` (shadow) nothing is stored."""
 
     def __init__(
-        self,
-        memory: HistoryMemory,
-        shards: HistoryConfigMaps | None,
-        metrics: HpaMetrics,
+        self, memory: HistoryMemory, shards: HistoryConfigMaps | None, metrics: HpaMetrics
     ) -> None:
         self._memory = memory
         self._shards = shards
-        self._metrics = metrics
+        self._read_at_scrape = metrics.read
 
     async def read_in_time(self, term: Term) -> None:
         """Take over what is stored, unless that takes for too long."""
         now = asyncio.get_running_loop().time
         began, memory = now(), self._memory
         # Scrapes are answered in a thread without a loop.
-        self._metrics.read.unread_s = lambda: 0.0 if memory.is_read else now() - began
+        self._read_at_scrape.unread_s = lambda: 0.0 if memory.is_read else now() - began
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._read(term)
@@ -59,7 +56,7 @@ class HistoryKeeper:
         if shards is None:
             return
         now = asyncio.get_running_loop().time
-        self._metrics.read.unsaved_s = lambda: shards.unsaved_s(now())
+        self._read_at_scrape.unsaved_s = lambda: shards.unsaved_s(now())
         while True:
             try:
                 await shards.run()
@@ -68,7 +65,7 @@ class HistoryKeeper:
 
     async def end(self) -> None:
         """Store what waits. On SIGTERM we still lead: the next leader must find everything."""
-        self._metrics.read.unread_s = self._metrics.read.unsaved_s = lambda: 0.0
+        self._read_at_scrape.unread_s = self._read_at_scrape.unsaved_s = lambda: 0.0
         if self._shards is None or not self._memory.is_read:
             return
         try:
@@ -81,13 +78,11 @@ class HistoryKeeper:
         pause_s = _PAUSE_S
         while not self._memory.is_read:
             try:
-                count = await self._memory.load(term.previous_renew_time)
+                if count := await self._memory.load(term.previous_renew_time):
+                    _log.info("histories taken over", count=count)
             except NotLeading:
                 raise
             except KubeError as error:
                 _log.warning("histories not readable yet", error=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-                continue
-            if count:
-                _log.info("histories taken over", count=count)

@@ -11,7 +11,7 @@ The observation is YAML with Kubernetes' own words; amounts are quantities, time
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +31,7 @@ from hpa.decide.observation import (
     UnreadableKind,
 )
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
-from hpa.decide.settings import Gates, Release
+from hpa.decide.settings import RELEASES, Gates, Release
 from hpa.decisions import decisions
 from hpa.explain import first_reason
 from hpa.offline.manifest import WrittenError, place, unknown
@@ -177,10 +177,9 @@ def _decided(
 
 def settings_for(release: str) -> Settings:
     """Return the settings of one release with its defaults."""
-    known: dict[str, Release] = {each: each for each in get_args(Release)}
-    if release not in known:
-        raise OfflineError(f"release {release} is none of {', '.join(known)}")
-    return Settings(release=known[release], gates=Gates.of(known[release]))
+    if release not in RELEASES:
+        raise OfflineError(f"release {release} is none of {', '.join(RELEASES)}")
+    return Settings(release=RELEASES[release], gates=Gates.of(RELEASES[release]))
 
 
 def plain_hpa(text: str) -> dict[str, Any]:

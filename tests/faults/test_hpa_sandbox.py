@@ -99,7 +99,7 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
             chosen = HpaChoice(
                 settings=Settings(sync_period_s=0.5),
                 options=Options(answer_timeout_s=2.0),
-                mode="replace", source="api", namespaces=(), selector="",
+                is_feed=False, namespaces=(), selector="",
                 lease=LeaseChoice(NS, "hpa", "one", LeaseTimes(3.0, 2.0, 0.3)),
             )  # fmt: skip
             stores = HpaStores(chosen.namespaces, pods)
