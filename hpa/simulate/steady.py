@@ -66,7 +66,7 @@ class SteadyPasses:
         pods = workload.shares(now, self._settings.cpu_initialization_s)
         if pods is None or not self._hpa.min_replicas <= size <= self._hpa.max_replicas:
             return 0, 0
-        end = int(np.searchsorted(self._times, pods.until_s - _SLACK_S))
+        end = int(self._times.searchsorted(pods.until_s - _SLACK_S))
         if end - row < _FEWEST:
             return 0, 0
         at, width = row, _FIRST
@@ -156,7 +156,7 @@ class SteadyPasses:
 
     def _first_seen(self, row: int) -> int:
         window_s = max(self._up_s, self._down_s)
-        return int(np.searchsorted(self._asked_at, self._asked_at[row] - window_s))
+        return int(self._asked_at.searchsorted(self._asked_at[row] - window_s))
 
 
 def covers(hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings) -> bool:
