@@ -17,6 +17,7 @@ from podscale.page.state.board import WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sampler import Sampler
 from podscale.page.state.sources import PageSources
+from podscale.page.state.what_if import WhatIf
 
 PERIOD_S = 5.0
 
@@ -38,12 +39,14 @@ class PagePart:
         self._sources = sources
         feed = FeedHealth(sources.feed)
         self._sampler = Sampler(self.board, feed, sources, wall=wall, period_s=period_s)
+        self._what_if = WhatIf(wall)
         answers = PageAnswers(
             self.board,
             DecisionTrail(lambda: sources.traces),
             feed,
             wall=wall,
             is_leader=sources.is_leader,
+            what_if=self._what_if,
         )
         self.desk = PageRequests(answers, files.load())
 
@@ -59,9 +62,11 @@ class PagePart:
             traces.follower = self.board
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self._sampler.run(), name="page")
+            replaying = group.create_task(self._what_if.run(), name="what-if")
             try:
                 yield
             finally:
                 looking.cancel()
+                replaying.cancel()
                 if traces is not None:
                     traces.follower = None

@@ -109,6 +109,31 @@ async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(
         await expect(seen.page.locator(".steps")).to_contain_text("not known any more")
 
 
+async def test_what_if_replays_the_load_that_is_drawn(
+    chromium: Browser, url: str, played: Played
+) -> None:
+    async with played.page.running(), opened(chromium, url + WEB) as seen:
+        page = seen.page
+        tab = page.get_by_role("button", name="What if")
+        await tab.click()
+        table = page.locator(".whatif table")
+        await expect(table).to_be_visible(timeout=60_000)
+        await expect(page.locator(".charts")).to_be_hidden()
+        heads = await table.locator("tbody th").all_inner_texts()
+        assert heads[0] == "today's"
+        assert heads[-1] == "oracle"
+        assert any(head.startswith("today's ×") for head in heads)
+        hours = [float(each) for each in await table.locator("td:nth-child(2)").all_inner_texts()]
+        assert min(hours) > 0
+        assert await page.evaluate(CONTRAST) == []
+        await tab.click()
+        await expect(page.locator(".charts")).to_be_visible()
+        await page.evaluate(f"location.hash = '{WORKER}'")
+        await expect(page.locator("h1")).to_have_text("worker")
+        await expect(tab).to_be_hidden()  # no HPA scales it
+        assert seen.errors == []
+
+
 async def test_dark_and_light_follow_the_system_and_the_toggle(chromium: Browser, url: str) -> None:
     async with opened(chromium, url, scheme="dark") as seen:
         page = seen.page

@@ -12,6 +12,7 @@ from podscale.page.http.listing import Query, WorkloadList
 from podscale.page.http.rows import row, scaling, sizing
 from podscale.page.state.board import ShownWorkload, WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
+from podscale.page.state.what_if import WhatIf
 from podscale.page.values.json_values import STATES, Detail
 
 _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
@@ -36,8 +37,10 @@ class PageAnswers:
         *,
         wall: Callable[[], float],
         is_leader: Callable[[], bool],
+        what_if: WhatIf,
     ) -> None:
         self._board = board
+        self._what_if = what_if
         self._trail = trail
         self._feed = feed
         self._wall = wall
@@ -53,9 +56,13 @@ class PageAnswers:
                 return self._detail(query)
             case "decision":
                 return self._decision(query)
+            case "whatif":
+                return self._replayed(query)
             case "feed":
                 return _found(self._feed.answer(self._wall()))
-        return _refused(404, f"there is no {what}: ask for workloads, workload, decision or feed")
+        return _refused(
+            404, f"there is no {what}: ask for workloads, workload, decision, whatif or feed"
+        )
 
     def _listing(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
         state = _first(query, "state")
@@ -102,6 +109,14 @@ class PageAnswers:
         if told is None:
             return _refused(404, "this decision is not known any more: only the last ones are kept")
         return _found(told)
+
+    def _replayed(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+        workload = self._workload(query)
+        if isinstance(workload, PageAnswer):
+            return workload
+        if not workload.hpa:
+            return _refused(404, "no HPA scales it: there is nothing to replay")
+        return _found(self._what_if.answer(workload.id, lambda: self._trail.inputs(workload)))
 
     def _workload(self, query: Mapping[str, Sequence[str]]) -> ShownWorkload | PageAnswer:
         parts = _first(query, "id").split("/")

@@ -6,6 +6,7 @@ is kept as one small value, so that a page left open does not unpack traces agai
 
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from hpa.decide.decision import Trace
@@ -14,6 +15,8 @@ from hpa.explain.reading import tell
 from hpa.history.decision_log import DecisionLog
 from hpa.machine.record import Key
 from podscale.page.state.board import Rescale, ShownWorkload
+from podscale.page.state.drawn_load import spec, trace
+from podscale.page.state.what_if import ReplayInputs
 from podscale.page.values.json_values import Direction, ShownDecision, ShownWords, State
 from podscale.page.values.scaling import facts, size_after
 from podscale.page.values.sizing import SizingMark
@@ -72,6 +75,21 @@ class DecisionTrail:
         if workload.vpa is not None:
             return LatestDecision(workload.vpa.sentences, workload.vpa.change)
         return LatestDecision()
+
+    def inputs(self, workload: ShownWorkload) -> ReplayInputs | None:
+        """Return what a replay of the load that was drawn is given; None: it is too little."""
+        traces, ring = self._traces(), workload.scaling_ring
+        last = None if traces is None else traces.last((workload.id[0], workload.hpa))
+        if last is None or ring is None:
+            return None
+        hpa = last.observation.hpa
+        period_s = hpa.options.sync_period_s or last.settings.sync_period_s
+        load = trace(ring, hpa.max_replicas, period_s)
+        if load is None:
+            return None
+        known = ring.columns()[2]
+        first = int(known[0]) if known[0] >= 1 else 1
+        return ReplayInputs(load, msgspec.json.encode(spec(hpa)), first)
 
     def told(self, workload: ShownWorkload, key: str) -> ShownWords | None:
         """Return one decision in words; None: it is not known any more."""

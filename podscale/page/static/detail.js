@@ -5,6 +5,7 @@ import { Panel } from "./charts.js";
 import { h, mark, say } from "./dom.js";
 import { table } from "./table.js";
 import { Trail } from "./trail.js";
+import { WhatIf } from "./whatif.js";
 import { amount, reason } from "./words.js";
 
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
@@ -14,8 +15,9 @@ export class Detail {
   constructor() {
     this.id = "";
     this.range = 3600;
-    this.isTable = false;
+    this.view = "charts"; // charts, table or whatif
     this.trail = new Trail();
+    this.whatIf = new WhatIf();
     this.place = h("p", { class: "crumbs" });
     this.name = h("h1", {});
     this.chip = h("span", { class: "chip" });
@@ -34,14 +36,15 @@ export class Detail {
     this.note = h("p", { class: "empty", hidden: true });
     this.ranges = RANGES.map(([text, seconds]) => h("button", { type: "button", class: "filter", "aria-pressed": String(seconds === this.range),
       onclick: () => this.zoom(seconds) }, text));
-    this.tabled = h("button", { type: "button", class: "filter", "aria-pressed": "false", onclick: () => this.turn() }, "Table");
+    this.tabled = h("button", { type: "button", class: "filter", "aria-pressed": "false", onclick: () => this.turn("table") }, "Table");
+    this.asked = h("button", { type: "button", class: "filter", "aria-pressed": "false", onclick: () => this.turn("whatif") }, "What if");
     this.charts = h("div", { class: "charts" }, ...Object.values(this.panels).map((each) => each.element), this.note);
     this.table = h("div", { class: "tabled", hidden: true, tabindex: "0", role: "region", "aria-label": "The timeline as a table" });
     this.element = h("div", { class: "detail" }, this.head(), h("div", { class: "split" },
       h("section", { class: "card timeline", "aria-labelledby": "timeline-title" },
         h("header", { class: "bar" }, h("h2", { id: "timeline-title" }, "Timeline"),
-          h("div", { class: "ranges", role: "group", "aria-label": "Span of time" }, ...this.ranges), this.tabled),
-        this.charts, this.table),
+          h("div", { class: "ranges", role: "group", "aria-label": "Span of time" }, ...this.ranges), this.tabled, this.asked),
+        this.charts, this.table, this.whatIf.element),
       h("div", { class: "aside" }, this.trail.list, this.trail.told)));
   }
 
@@ -65,6 +68,7 @@ export class Detail {
     say(this.place, `${namespace} / ${kind}`);
     say(this.name, name);
     this.clear();
+    if (this.view === "whatif") this.turn("whatif");
     this.trail.open(id);
   }
 
@@ -108,11 +112,15 @@ export class Detail {
     if (this.last) this.show(this.last);
   }
 
-  turn() {
-    this.isTable = !this.isTable;
-    mark(this.tabled, "aria-pressed", String(this.isTable));
-    mark(this.charts, "hidden", this.isTable || null);
-    mark(this.table, "hidden", this.isTable ? null : true);
+  turn(view) {
+    this.view = this.view === view ? "charts" : view;
+    mark(this.tabled, "aria-pressed", String(this.view === "table"));
+    mark(this.asked, "aria-pressed", String(this.view === "whatif"));
+    mark(this.charts, "hidden", this.view === "charts" ? null : true);
+    mark(this.table, "hidden", this.view === "table" ? null : true);
+    mark(this.whatIf.element, "hidden", this.view === "whatif" ? null : true);
+    if (this.view === "whatif") this.whatIf.open(this.id);
+    else this.whatIf.close();
     if (this.last) this.show(this.last);
   }
 
@@ -127,8 +135,8 @@ export class Detail {
     say(this.why, sentences.length ? (row.hpa ? sentences.slice(-2) : sentences.slice(0, 2)).join(" ") : reason(row.reason));
     say(this.change, found.change || "–");
     this.trail.show(found.decisions);
-    if (this.isTable) this.table.replaceChildren(table(found));
-    else this.showPanels(found);
+    if (this.view === "table") this.table.replaceChildren(table(found));
+    else if (this.view === "charts") this.showPanels(found);
     this.isFresh = false;
   }
 
@@ -137,6 +145,7 @@ export class Detail {
     const bounds = row.least === null ? "" : `between ${row.least} and ${row.most}`;
     mark(replicas.element, "hidden", row.hpa ? null : true);
     mark(load.element, "hidden", row.hpa ? null : true);
+    mark(this.asked, "hidden", row.hpa ? null : true);
     replicas.show(row.replicas === null ? "–" : String(row.replicas), row.wants === null ? bounds : `metrics ask for ${row.wants}, ${bounds}`);
     const share = row.load !== null && row.targetLoad ? ` · ${Math.round((row.load / row.targetLoad) * 100)} % of it` : "";
     load.show(amount(row.load, row.unit), row.targetLoad === null ? "no HPA" : `target ${amount(row.targetLoad, row.unit)}${share}`);

@@ -121,6 +121,7 @@ BOUNDED = {
     "podscale/page/state/board.py:WorkloadBoard._of_vpa": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._workloads": CLUSTER,
     "podscale/page/state/sampler.py:Sampler._pods_seen": CLUSTER,
+    "podscale/page/state/what_if.py:WhatIf._found": "40 workloads",
     "podscale/page/http/decision_trail.py:DecisionTrail._read": CLUSTER,
     "podscale/serving/monitoring/liveness.py:OverlappingRounds._began": LIVE,
     "podscale/serving/certificates/ciphers.py:_has": CODE,

@@ -1,0 +1,107 @@
+"""What if: what a replay is given, and that it runs in a child, one at a time."""
+
+import asyncio
+import csv
+import io
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
+from podscale.page.state.drawn_load import spec, trace
+from podscale.page.state.point_ring import PointRing
+from podscale.page.state.what_if import ReplayInputs, WhatIf, WhatIfAnswer
+from tests.browser.scenes import SHOP, Played
+
+ID = ("shop", "Deployment", "web")
+
+
+def ring(*points: tuple[float, float | None, float | None, float | None]) -> PointRing:
+    made = PointRing(3)
+    for at, *values in points:
+        made.add(at, *values)
+    return made
+
+
+def inputs(load: float = 3.0) -> ReplayInputs:
+    drawn = ring(*((15.0 * row, load, 1.0, 1.0) for row in range(40)))
+    text = trace(drawn, 10, 15.0)
+    assert text is not None
+    return ReplayInputs(text, msgspec.json.encode(spec(SHOP)), 2)
+
+
+async def finished(what_if: WhatIf, given: Callable[[], ReplayInputs]) -> WhatIfAnswer:
+    while True:
+        found = what_if.answer(ID, given)
+        if found.state != "running":
+            return found
+        await asyncio.sleep(0.05)
+
+
+def test_the_load_is_counted_in_pods_at_the_target():
+    text = trace(ring((0, 24, 12, 3), (60, 6, 12, 3), (300, 60, 12, 10), (360, 60, 12, 10)), 10, 60)
+    rows = list(csv.reader(io.StringIO(text)))[1:]
+    # Older points hold; at the most pods, a load above its target is hidden.
+    assert [value for _, value in rows] == ["6", "1.5", "1.5", "1.5", "1.5", "", ""]
+
+
+def test_little_is_not_replayed():
+    assert trace(ring((0, 24, 12, 3)), 10, 15) is None
+    assert trace(ring((0, 24, 12, 3), (60, 24, 12, 3)), 10, 15) is None
+
+
+def test_bounds_and_behavior_come_with_it():
+    found = read(to_v2(spec(SHOP)))
+    assert (found.min_replicas, found.max_replicas, found.behavior) == (
+        SHOP.min_replicas, SHOP.max_replicas, SHOP.behavior,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+async def test_a_child_replays_and_its_answer_is_kept_for_a_while():
+    now = [1000.0]
+    what_if = WhatIf(lambda: now[0])
+    asked = []
+
+    def given() -> ReplayInputs:
+        asked.append(1)
+        return inputs()
+
+    assert what_if.answer(ID, given).state == "running"
+    assert what_if.answer(ID, given).state == "running"
+    working = asyncio.create_task(what_if.run())
+    found = await finished(what_if, given)
+    assert found.state == "done", found.message
+    report = msgspec.json.decode(found.report)
+    assert report["specs"][0]["podHours"] > 0
+    assert len(asked) == 1
+    now[0] += 61.0
+    assert what_if.answer(ID, given).state == "running"
+    assert len(asked) == 2
+    working.cancel()
+
+
+async def test_what_it_cannot_replay_is_said_and_only_some_wait():
+    what_if = WhatIf(lambda: 0.0)
+    assert "less than two minutes" in what_if.answer(ID, lambda: None).message
+    wrong = ReplayInputs("time,load\nsoon,1\n", b"{}", 1)
+    what_if.answer(ID, lambda: wrong)
+    for number in range(20):
+        what_if.answer(("shop", "Deployment", f"web-{number}"), inputs)
+    assert what_if.answer(("shop", "Deployment", "last"), inputs).message == "others are before it"
+    working = asyncio.create_task(what_if.run())
+    found = await finished(what_if, lambda: wrong)
+    working.cancel()
+    assert found.state == "failed"
+    assert "spec" in found.message or "HPA" in found.message, found.message
+
+
+async def test_the_page_says_it_under_the_same_rights_as_everything_else():
+    played = Played()
+    await played.play(600.0)
+    answered = played.page.desk.reply("GET", "/page/api/whatif", {"id": ["shop/Deployment/web"]})
+    assert msgspec.json.decode(answered.body)["state"] == "running"
+    for wrong in ("shop/Deployment/none", "batch/Deployment/worker"):
+        assert played.page.desk.reply("GET", "/page/api/whatif", {"id": [wrong]}).status == 404
