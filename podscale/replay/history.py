@@ -93,6 +93,19 @@ class PastReader:
         )
         return RecordedPast(load, await self._ready_after(hpa), notes)
 
+    async def by_pod(self, query: LoadQuery) -> dict[tuple[str, str], Floats]:
+        """Return a column for each container and pod, NaN where there is no sample."""
+        found: dict[tuple[str, str], Floats] = {}
+        async for part in self._slices(query.text, self._window.step_s, query.key):
+            for series in part.series:
+                key = series.labels.get(query.container, ""), series.labels.get(query.pod, "")
+                if not all(key):
+                    continue
+                column = found.setdefault(key, np.full(len(self._window.grid), np.nan))
+                is_value = np.isfinite(series.values) & (series.values >= 0)
+                column[self._rows(series.time_s[is_value])] = series.values[is_value]
+        return found
+
     async def _total(self, query: LoadQuery) -> tuple[Floats, Floats]:
         # The sum of the series at each time, NaN where there is none, and the pods that reported.
         grid = self._window.grid

@@ -13,7 +13,12 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command("replay")
-@click.argument("what", metavar="[hpa[/NAME]]", required=False, shell_complete=kind_and_name("hpa"))
+@click.argument(
+    "what",
+    metavar="[hpa[/NAME]|vpa/NAME]",
+    required=False,
+    shell_complete=kind_and_name("hpa", "vpa"),
+)
 @click.option("--since", default="7d", show_default=True, metavar="DURATION", help="How far back.")
 @click.option(
     "--step", default="15s", show_default=True, metavar="DURATION", help="Of the history."
@@ -71,6 +76,18 @@ EXIT_INTERRUPTED = 130
     "--dask", default="", metavar="ADDRESS",
     help="Let the workers of a Dask scheduler do it: tcp://HOST:8786 (podscale[dask]).",
 )  # fmt: skip
+@click.option(
+    "--percentile", "percentiles", default="0.9", show_default=True, metavar="FRACTIONS",
+    help="Of the VPA's estimators; several with commas.",
+)  # fmt: skip
+@click.option(
+    "--margin", "margins", default="0.15", show_default=True, metavar="FRACTIONS",
+    help="On top of what they say; several with commas.",
+)  # fmt: skip
+@click.option(
+    "--half-life", "half_lives", default="24h", show_default=True, metavar="DURATIONS",
+    help="Of the VPA's histograms; several with commas.",
+)  # fmt: skip
 @click.option("--html", default="", metavar="FILE", help="Write a report with charts, too.")
 @cluster_options
 @click.option(
@@ -87,6 +104,7 @@ def command(
     podscale replay hpa/web -n shop --since 14d --prometheus-url URL --hpa other.yaml
     podscale replay hpa/web -n shop --prometheus-url URL --sweep target=50..90:5
     podscale replay hpa -A --prometheus-url URL
+    podscale replay vpa/web -n shop --prometheus-url URL --percentile 0.9,0.95 --margin 0.15,0.3
     podscale replay --trace load.csv --hpa today.yaml --hpa other.yaml
     podscale replay --trace load.csv --hpa today.yaml --price prices.yaml -o csv
 
@@ -104,6 +122,13 @@ def command(
     from podscale.cli.replay.shown import print_all, print_report
 
     given = msgspec.convert(options, ReplayOptions)
+    kind = (given.what or "").partition("/")[0].lower()
+    if kind in ("vpa", "verticalpodautoscaler"):
+        # Imported here: HPAs do without the VPA's model.
+        from podscale.cli.replay.vertical import print_sizing, vertically_replayed
+
+        print_sizing(vertically_replayed(cluster, given), form)
+        return
     is_of_all = (given.what or "").lower() in ("hpa", "hpas", "horizontalpodautoscaler")
     if is_of_all or (cluster.all_namespaces and not given.what and not given.trace):
         found = all_replayed(cluster, given)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Self
 
+import msgspec
 from msgspec import Struct, structs
 
 from adapter.discovery.relist import Relister, RelistOptions
@@ -12,7 +13,7 @@ from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
 from adapter.sources.open_sources import OneSource
 from hpa.decide.api.reading import read as read_hpa
-from hpa.decide.api.spec import HPA, MetricObject
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import rules_of
@@ -24,10 +25,12 @@ from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.errors import KubeError, NoMatch
-from podscale.kube.client.resource import HPAS
+from podscale.kube.client.resource import HPAS, VPAS
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries
+from podscale.replay.vertical import UsageHistory, history_of
+from vpa.model.api.quantities import RESOURCES
 
 
 class RecordedHpa(Struct, frozen=True):
@@ -59,6 +62,21 @@ def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> Recorde
         async with RecordedCluster(cluster, options) as found:
             plain = await found.cluster.hpa(cluster.namespace, name)
             return await found.past({**plain}, progress())
+
+    with errors_in_words():
+        return asyncio.run(read())
+
+
+def recorded_usage(
+    cluster: ClusterChoice, name: str, options: PastOptions
+) -> tuple[dict[str, Any], UsageHistory, dict[str, dict[str, int]]]:
+    """Return a VPA, what its pods used and what they request; raises as ``recorded`` does."""
+
+    async def read() -> tuple[dict[str, Any], UsageHistory, dict[str, dict[str, int]]]:
+        async with RecordedCluster(cluster, options) as found:
+            body = await found.cluster.read(VPAS.path(cluster.namespace, name))
+            plain: dict[str, Any] = msgspec.json.decode(body)
+            return plain, *await found.usage(plain, progress())
 
     with errors_in_words():
         return asyncio.run(read())
@@ -186,6 +204,26 @@ class RecordedCluster:
         past = await PastReader(reader, self._window, told).past(hpa, queries)
         self._reader = reader
         return RecordedHpa(plain, past, requests_of_pods(template))
+
+    async def usage(
+        self, plain: Mapping[str, Any], told: Progress
+    ) -> tuple[UsageHistory, dict[str, dict[str, int]]]:
+        """Return what the pods behind a VPA used, and what its target requests today."""
+        target = plain["spec"]["targetRef"]
+        behind = HPA(
+            plain["metadata"]["namespace"], plain["metadata"]["name"],
+            MetricObject(target["kind"], target["name"], target.get("apiVersion", "")), 1,
+            tuple(MetricSpec("Resource", each) for each in RESOURCES),
+        )  # fmt: skip
+        lister = self._lister
+        queries = load_queries(
+            behind, self._rules, lister.custom, lister.external, self._resource_of
+        )
+        async with HistoryReader(self._source) as reader:
+            past = PastReader(reader, self._window, told)
+            found = {each.key: await past.by_pod(each) for each in queries}
+        template = await _template(self.cluster, behind)
+        return history_of(self._window.grid, found), requests_of_pods(template)
 
     def _resource_of(self, described: MetricObject) -> str:
         group = described.api_version.rpartition("/")[0]

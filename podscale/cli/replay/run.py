@@ -72,6 +72,9 @@ class ReplayOptions(Struct, frozen=True):
     html: str = ""
     workers: int | None = None  # None: as many as there are cores
     dask: str = ""
+    percentiles: str = "0.9"
+    margins: str = "0.15"
+    half_lives: str = "24h"
 
 
 class Subject(Struct, frozen=True):
@@ -103,7 +106,7 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
         raise WrongInput("--trace, --hpa, --html and --replicas are of one HPA: say hpa/NAME")
     _check(given)
     prices = files.converted(given.price, PriceList) if given.price else None
-    options = _past_options(given)  # before anything is asked
+    options = past_options(given)  # before anything is asked
     names: list[str] = []
     found: list[NamedReplay] = []
 
@@ -165,10 +168,11 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
     kind, _, name = (given.what or "").partition("/")
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
-    return _recorded_subject(given, recorded(cluster, name, _past_options(given)), tried)
+    return _recorded_subject(given, recorded(cluster, name, past_options(given)), tried)
 
 
-def _past_options(given: ReplayOptions) -> PastOptions:
+def past_options(given: ReplayOptions) -> PastOptions:
+    """Return where the past is to be read; raises ``WrongInput``."""
     return PastOptions(
         since_s=seconds("--since", given.since),
         step_s=max(1, round(seconds("--step", given.step))),

@@ -207,3 +207,47 @@ def test_a_forecast_of_too_few_days_says_so(files):
     rows = json.loads(call("--trace", trace, "--hpa", today, "--forecast", "-o", "json").stdout)
     plain, ahead = rows["specs"][:2]
     assert {**plain, "spec": ""} == {**ahead, "spec": ""}
+
+
+@pytest.fixture
+def usage(tmp_path):
+    """Return a trace of a pod's usage, a day at five minutes."""
+    rows = "".join(f"{1700000000 + 300 * at},{0.1 + at % 12 / 100},{3e8}\n" for at in range(288))
+    trace = tmp_path / "usage.csv"
+    trace.write_text("ts,web/cpu,web/memory\n" + rows)
+    return trace
+
+
+def test_a_vpa_is_replayed_with_each_setting(usage):
+    words = ("vpa", "--trace", usage, "--request", "web/cpu=500m", "--percentile", "0.5,0.9",
+             "--half-life", "1h,24h")  # fmt: skip
+    shown = call(*words)
+    assert shown.exit_code == 0, shown.output
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert lines[1][:4] == ["today", "web", "cpu", "500m"]
+    assert {" ".join(line[:3]) for line in lines[2:10]} == {
+        f"p{share} +15% {hours}h" for share in (50, 90) for hours in (1, 24)
+    }
+    found = json.loads(call(*words, "-o", "json").stdout)
+    assert found["kind"] == "SizingReport"
+    assert len(found["rows"]) == 1 + 4 * 2
+    assert len(call(*words, "-o", "csv").stdout.splitlines()) == 1 + 1 + 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vpa",), "say vpa/NAME"),
+        (("vpa", "--trace", "USAGE", "--percentile", "90"), "--percentile 90"),
+        (("vpa", "--trace", "USAGE", "--margin", "some"), "--margin some"),
+        (("vpa", "--trace", "USAGE", "--half-life", "0s"), "--half-life 0s"),
+        (("vpa", "--trace", "LOAD"), "neither cpu nor memory"),
+        (("vpa", "--trace", "USAGE", "--sweep", "target=1"), "of HPAs"),
+    ],
+)
+def test_what_is_wrong_with_a_replay_of_a_vpa_is_one_sentence(files, usage, words, said):
+    named = {"USAGE": usage, "LOAD": files[0]}
+    shown = call(*(named.get(word, word) for word in words))
+    assert shown.exit_code == 2
+    assert said in shown.output
+    assert "Traceback" not in shown.output

@@ -1,0 +1,144 @@
+"""``podscale replay vpa/NAME``: other settings of the recommender over the same history."""
+
+import csv
+import sys
+
+import click
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from podscale.cli.cluster import ClusterChoice
+from podscale.cli.output import emit, printable, table
+from podscale.cli.replay import files
+from podscale.cli.replay.command import ReplayForm
+from podscale.cli.replay.files import WrongInput
+from podscale.cli.replay.recorded import recorded_usage
+from podscale.cli.replay.run import ReplayOptions, past_options, seconds
+from podscale.core.times.duration import format_prometheus
+from podscale.replay.errors import ReplayError
+from podscale.replay.vertical import (
+    SizingRow,
+    UsageHistory,
+    candidates,
+    history_of,
+    replayed,
+)
+from vpa.model.api.objects import ObjectError, Vpa
+from vpa.model.api.objects import decode as decode_object
+from vpa.model.api.quantities import RESOURCES
+
+_GIB = 2.0**30
+
+
+class SizingReport(Struct, frozen=True):
+    """All rows, and the span they are of."""
+
+    rows: list[SizingRow]
+    span_s: float
+    check_s: float
+
+
+def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingReport:
+    """Return the report; raises ``WrongInput``."""
+    if given.hpa_files or given.sweeps or given.html or given.dask or given.price:
+        raise WrongInput("--hpa, --sweep, --html, --price and --dask are of HPAs, not of a VPA")
+    name = (given.what or "").partition("/")[2]
+    requests = files.requests_of(given.requests)
+    try:
+        tried = candidates(
+            [_share("--percentile", each) for each in given.percentiles.split(",")],
+            [_number("--margin", each) for each in given.margins.split(",")],
+            [_positive("--half-life", each) for each in given.half_lives.split(",")],
+        )
+        policy = None
+        if given.trace:
+            history = _of_trace(given.trace, given.scale)
+        elif name:
+            plain, history, today = recorded_usage(cluster, name, past_options(given))
+            requests = requests or today
+            policy = decode_object(plain, Vpa).spec.resource_policy
+        else:
+            raise WrongInput("say vpa/NAME, or where the usage comes from: --trace FILE")
+        amounts = {
+            container: {resource: milli / 1000.0 for resource, milli in each.items()}
+            for container, each in requests.items()
+        }
+        return SizingReport(
+            replayed(history, tried, amounts, policy),
+            float(history.time_s[-1] - history.time_s[0]) + history.step_s,
+            history.check_steps * history.step_s,
+        )
+    except (ReplayError, ObjectError) as error:
+        raise WrongInput(str(error)) from None
+
+
+def print_sizing(report: SizingReport, form: ReplayForm) -> None:
+    """Print the rows on stdout."""
+    lines = [msgspec.to_builtins(each) for each in report.rows]
+    if form in ("json", "yaml"):
+        body = {"kind": "SizingReport", "span": round(report.span_s), "rows": lines}
+        emit(body, "json" if form == "json" else "yaml")
+        return
+    if form == "csv":
+        rows = csv.DictWriter(sys.stdout, SizingRow.__struct_encode_fields__, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(lines)
+        return
+    titles = ["settings", "container", "resource", "request", "slack", "overrun", "OOM kills",
+              "changes/day"]  # fmt: skip
+    table(titles, [dict(zip(titles, _cells(each), strict=True)) for each in report.rows])
+    every = format_prometheus(round(report.check_s))
+    for words in (
+        f"over {format_prometheus(round(report.span_s))}, the first {every} left out",
+        f"requests move every {every}, to the target where they lie outside the bounds",
+        "slack is requested and not used; overrun the share of samples above the request",
+        "OOM kills are rises of memory above a limit that equals its request",
+    ):
+        click.echo(printable(words))
+
+
+def _cells(row: SizingRow) -> list[str]:
+    is_cpu = row.resource == "cpu"
+    request = f"{row.request * 1000:.0f}m" if is_cpu else f"{row.request / _GIB:.3f}Gi"
+    kills = "" if row.oom_kills is None else str(row.oom_kills)
+    return [row.settings, row.container, row.resource, request, f"{row.slack:.1%}",
+            f"{row.overrun:.2%}", kills, f"{row.changes_a_day:.1f}"]  # fmt: skip
+
+
+def _of_trace(file: str, scale: float) -> UsageHistory:
+    # Columns are cpu and memory of one pod, or CONTAINER/cpu.
+    load, _ = files.trace_of_file(file, scale)
+    usage: dict[str, dict[tuple[str, str], np.ndarray[tuple[int], np.dtype[np.float64]]]] = {
+        resource: {} for resource in RESOURCES
+    }
+    for column, values in load.columns.items():
+        container, _, resource = column.rpartition("/")
+        if resource not in usage:
+            raise WrongInput(f"{file}:1: {column} is neither cpu nor memory, nor CONTAINER/cpu")
+        usage[resource][container or "app", "pod"] = values
+    return history_of(load.time_s, usage)
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 10.0:
+        raise WrongInput(f"{flag} {text}: a fraction is wanted, as 0.15")
+    return found
+
+
+def _share(flag: str, text: str) -> float:
+    found = _number(flag, text)
+    if not 0.0 < found <= 1.0:
+        raise WrongInput(f"{flag} {text}: a fraction of 1 is wanted, as 0.9")
+    return found
+
+
+def _positive(flag: str, text: str) -> float:
+    found = seconds(flag, text)
+    if found <= 0:
+        raise WrongInput(f"{flag} {text}: above zero is wanted")
+    return found
