@@ -112,7 +112,8 @@ async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(
 async def test_what_if_replays_the_load_that_is_drawn(
     chromium: Browser, url: str, played: Played
 ) -> None:
-    async with played.page.running(), opened(chromium, url + WEB) as seen:
+    replaying = asyncio.create_task(played.page._what_if.run())
+    async with opened(chromium, url + WEB) as seen:
         page = seen.page
         tab = page.get_by_role("button", name="What if")
         await tab.click()
@@ -132,6 +133,7 @@ async def test_what_if_replays_the_load_that_is_drawn(
         await expect(page.locator("h1")).to_have_text("worker")
         await expect(tab).to_be_hidden()  # no HPA scales it
         assert seen.errors == []
+    replaying.cancel()
 
 
 async def test_dark_and_light_follow_the_system_and_the_toggle(chromium: Browser, url: str) -> None:
