@@ -37,7 +37,7 @@ _DAY_S = 86400.0
 TODAY = "today"  # the requests that there are, without a VPA
 
 
-class UsageHistory(Struct, frozen=True, eq=False):
+class PodUsageHistory(Struct, frozen=True, eq=False):
     """What each pod's containers used, cores and bytes, NaN for none: steps by pods."""
 
     time_s: Floats
@@ -104,7 +104,7 @@ def candidates(
 
 def history_of(
     time_s: Floats, usage: Mapping[str, Mapping[tuple[str, str], Floats]]
-) -> UsageHistory:
+) -> PodUsageHistory:
     """Return a history from columns by resource, container and pod."""
     pods: dict[str, dict[str, int]] = {}
     for container, pod in itertools.chain(*usage.values()):
@@ -119,11 +119,11 @@ def history_of(
             found[container][resource][:, pods[container][pod]] = values
     if not found:
         raise ReplayError("there is no sample of any container")
-    return UsageHistory(time_s, found)
+    return PodUsageHistory(time_s, found)
 
 
 def replayed(
-    history: UsageHistory,
+    history: PodUsageHistory,
     tried: Sequence[SizingCandidate],
     requests: Mapping[str, Mapping[str, float]],
     policy: ResourcePolicy | None = None,
@@ -157,7 +157,7 @@ def replayed(
 
 class _Model:
     # Histograms: a column for each container and half-life, a row for each of its pods.
-    def __init__(self, history: UsageHistory, half_lives_s: Sequence[float]) -> None:
+    def __init__(self, history: PodUsageHistory, half_lives_s: Sequence[float]) -> None:
         self._history = history
         self._aggregates = Aggregates()
         self._pods = Containers()
@@ -222,7 +222,7 @@ def _amount(made: RecommendationTrace, name: str, resource: str, bound: Bound) -
 
 
 def _rows(
-    history: UsageHistory, called: str, asked: Floats, changes: NDArray[np.number]
+    history: PodUsageHistory, called: str, asked: Floats, changes: NDArray[np.number]
 ) -> list[SizingRow]:
     found = []
     days = len(history.time_s) * history.step_s / _DAY_S

@@ -29,7 +29,7 @@ from podscale.kube.client.resource import HPAS, VPAS
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries
-from podscale.replay.vertical import UsageHistory, history_of
+from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
 
 
@@ -69,10 +69,10 @@ def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> Recorde
 
 def recorded_usage(
     cluster: ClusterChoice, name: str, options: PastOptions
-) -> tuple[dict[str, Any], UsageHistory, dict[str, dict[str, int]]]:
+) -> tuple[dict[str, Any], PodUsageHistory, dict[str, dict[str, int]]]:
     """Return a VPA, what its pods used and what they request; raises as ``recorded`` does."""
 
-    async def read() -> tuple[dict[str, Any], UsageHistory, dict[str, dict[str, int]]]:
+    async def read() -> tuple[dict[str, Any], PodUsageHistory, dict[str, dict[str, int]]]:
         async with RecordedCluster(cluster, options) as found:
             body = await found.cluster.read(VPAS.path(cluster.namespace, name))
             plain: dict[str, Any] = msgspec.json.decode(body)
@@ -207,7 +207,7 @@ class RecordedCluster:
 
     async def usage(
         self, plain: Mapping[str, Any], told: Progress
-    ) -> tuple[UsageHistory, dict[str, dict[str, int]]]:
+    ) -> tuple[PodUsageHistory, dict[str, dict[str, int]]]:
         """Return what the pods behind a VPA used, and what its target requests today."""
         target = plain["spec"]["targetRef"]
         behind = HPA(

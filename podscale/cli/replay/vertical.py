@@ -18,8 +18,8 @@ from podscale.cli.replay.run import ReplayOptions, past_options, seconds
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.errors import ReplayError
 from podscale.replay.vertical import (
+    PodUsageHistory,
     SizingRow,
-    UsageHistory,
     candidates,
     history_of,
     replayed,
@@ -106,7 +106,7 @@ def _cells(row: SizingRow) -> list[str]:
             f"{row.overrun:.2%}", kills, f"{row.changes_a_day:.1f}"]  # fmt: skip
 
 
-def _of_trace(file: str, scale: float) -> UsageHistory:
+def _of_trace(file: str, scale: float) -> PodUsageHistory:
     # Columns are cpu and memory of one pod, or CONTAINER/cpu.
     load, _ = files.trace_of_file(file, scale)
     usage: dict[str, dict[tuple[str, str], np.ndarray[tuple[int], np.dtype[np.float64]]]] = {
