@@ -16,8 +16,7 @@ import yaml
 from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules.strict_yaml import Fields, YamlReader
-from podscale.core.times import duration
+from adapter.rules.strict_yaml import YamlReader
 
 _KEYS = (
     "name", "url", "caFile", "serverName", "serviceAccount", "metrics", "selectorLabel", "timeout",
@@ -47,8 +46,8 @@ def read_backends(text: str, file: str) -> list[BackendConfig]:
     for node, path in reader.items(fields, "backends"):
         each = _backend(reader, node, path)
         if each.name in found:
-            _refuse(reader, reader.fields([node], path, _KEYS), node, "name",
-                    f"{each.name!r} is the name of a backend before it")  # fmt: skip
+            what = f"{each.name!r} is the name of a backend before it"
+            reader.refuse(reader.fields([node], path, _KEYS), "name", what)
         found.setdefault(each.name, each)
     if reader.problems:
         raise ConfigInvalid(reader.problems, file)
@@ -65,7 +64,7 @@ def _backend(reader: YamlReader, node: yaml.Node, path: str) -> BackendConfig:
 
     def required(key: str, is_good: bool, what: str) -> None:
         if not is_good:
-            _refuse(reader, fields, node, key, what)
+            reader.refuse(fields, key, what)
 
     name, url = reader.text(fields, "name"), reader.text(fields, "url")
     required("name", bool(name), "a backend needs a name")
@@ -93,7 +92,7 @@ def _backend(reader: YamlReader, node: yaml.Node, path: str) -> BackendConfig:
         reader.text(fields, "serverName"),
         tuple(patterns),
         reader.text(fields, "selectorLabel"),
-        _seconds(reader, fields),
+        reader.seconds(fields, "timeout", _TIMEOUT_S),
     )
 
 
@@ -103,25 +102,3 @@ def _is_https(url: str) -> bool:
         return parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
     except ValueError:
         return False
-
-
-def _seconds(reader: YamlReader, fields: Fields) -> float:
-    text = reader.text(fields, "timeout")
-    if not text:
-        return _TIMEOUT_S
-    try:
-        found = duration.parse_go(text)
-    except duration.DurationError as error:
-        reader.refuse(fields, "timeout", str(error))
-        return _TIMEOUT_S
-    if found <= 0:
-        reader.refuse(fields, "timeout", "more than 0 is expected")
-    return found
-
-
-def _refuse(reader: YamlReader, fields: Fields, node: yaml.Node, key: str, message: str) -> None:
-    if key in fields.nodes:
-        reader.refuse(fields, key, message)
-    else:
-        mark = node.start_mark
-        reader.problems.append(Problem(fields.at(key), message, mark.line + 1, mark.column + 1))

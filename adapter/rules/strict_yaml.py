@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from adapter.errors import Problem
 from adapter.rules.yaml_nodes import is_merge, is_null, is_text, kind, root
+from podscale.core.times import duration
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 # Pairs that merges may bring into one file: each may merge the one before it twice.
@@ -32,6 +33,7 @@ class Fields(Struct, frozen=True):
     path: str
     # What is written to each key, by merges too, in the order in which it takes effect.
     nodes: dict[str, list[yaml.Node]]
+    node: yaml.Node | None = None  # the last that writes to it
 
     def has(self, key: str) -> bool:
         """Return whether ``key`` ends up with a value other than null."""
@@ -75,7 +77,7 @@ class YamlReader:
                     self._place(f"{path}.{name}" if path else name, value)
                 else:
                     self._refuse_key(key, name, path, known)
-        return Fields(path, found)
+        return Fields(path, found, nodes[-1] if nodes else None)
 
     def child(self, parent: Fields, key: str, known: Sequence[str]) -> Fields:
         """Return the struct below ``key``; an absent one has no fields."""
@@ -134,8 +136,25 @@ class YamlReader:
         return value
 
     def refuse(self, parent: Fields, key: str, message: str) -> None:
-        """Record that the value of ``key`` cannot be used."""
-        self._add(parent.nodes[key][-1], parent.at(key), message)
+        """Record that the value of ``key`` cannot be used, or is missing."""
+        node = parent.nodes[key][-1] if key in parent.nodes else parent.node
+        if node is None:
+            raise KeyError(key)
+        self._add(node, parent.at(key), message)
+
+    def seconds(self, parent: Fields, key: str, default: float) -> float:
+        """Return a Go duration of more than 0."""
+        text = self.text(parent, key)
+        if not text:
+            return default
+        try:
+            found = duration.parse_go(text)
+        except duration.DurationError as error:
+            self.refuse(parent, key, str(error))
+            return default
+        if found <= 0:
+            self.refuse(parent, key, "more than 0 is expected")
+        return found
 
     def _pairs(
         self, node: yaml.Node, path: str, within: Sequence[yaml.Node] = ()

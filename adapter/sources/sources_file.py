@@ -22,10 +22,9 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
-from adapter.errors import ConfigInvalid, Problem
+from adapter.errors import ConfigInvalid
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.strict_yaml import Fields, YamlReader
-from podscale.core.times import duration
 from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import PrometheusOptions, Verb
 
@@ -76,11 +75,11 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
     for node, path in reader.items(fields, "sources"):
         entry = reader.fields([node], path, _SOURCE)
         name = reader.text(entry, "name")
-        options = _SourceReader(reader, entry, node, environment).options()
+        options = _SourceReader(reader, entry, environment).options()
         if not name:
-            _refuse(reader, entry, node, "name", "a source needs a name")
+            reader.refuse(entry, "name", "a source needs a name")
         elif name in found:
-            _refuse(reader, entry, node, "name", f"{name!r} is the name of a source before it")
+            reader.refuse(entry, "name", f"{name!r} is the name of a source before it")
         else:
             found[name] = options
     matches = []
@@ -88,9 +87,9 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
         entry = reader.fields([node], path, ("match", "source"))
         each = NamespaceMatch(reader.text(entry, "match"), reader.text(entry, "source"))
         if not each.pattern:
-            _refuse(reader, entry, node, "match", "a name of namespaces is expected, * and ? count")
+            reader.refuse(entry, "match", "a name of namespaces is expected, * and ? count")
         if each.source and each.source not in found:
-            _refuse(reader, entry, node, "source", unknown_source(each.source, found))
+            reader.refuse(entry, "source", unknown_source(each.source, found))
         matches.append(each)
     if reader.problems:
         raise ConfigInvalid(reader.problems, file)
@@ -123,21 +122,10 @@ def unknown_source(name: str, known: Mapping[str, object]) -> str:
     return f"the sources file has no source {name!r}; there are: {there}"
 
 
-def _refuse(reader: YamlReader, fields: Fields, node: yaml.Node, key: str, message: str) -> None:
-    if key in fields.nodes:
-        reader.refuse(fields, key, message)
-    else:
-        mark = node.start_mark
-        reader.problems.append(Problem(fields.at(key), message, mark.line + 1, mark.column + 1))
-
-
 class _SourceReader:
-    def __init__(
-        self, reader: YamlReader, fields: Fields, node: yaml.Node, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, reader: YamlReader, fields: Fields, environment: Mapping[str, str]) -> None:
         self._reader = reader
         self._fields = fields
-        self._node = node
         self._environment = environment
 
     def options(self) -> PrometheusOptions:
@@ -165,8 +153,10 @@ class _SourceReader:
             client_key_file=key,
             server_name=self._text("serverName") or None,
             is_insecure=self._reader.flag(self._fields, "insecureSkipVerify", default=False),
-            deadline_s=self._seconds("timeout", _ZERO.deadline_s),
-            series_deadline_s=self._seconds("seriesTimeout", _ZERO.series_deadline_s),
+            deadline_s=self._reader.seconds(self._fields, "timeout", _ZERO.deadline_s),
+            series_deadline_s=self._reader.seconds(
+                self._fields, "seriesTimeout", _ZERO.series_deadline_s
+            ),
             body_limit_bytes=self._number("maxBodyBytes", _ZERO.body_limit_bytes, 2**31),
             connections=self._number("connections", _ZERO.connections, _MOST_CONNECTIONS),
         )
@@ -222,19 +212,6 @@ class _SourceReader:
             self._refuse(key, f"the environment has no variable {name!r}, or it is empty")
         return value
 
-    def _seconds(self, key: str, default: float) -> float:
-        text = self._text(key)
-        if not text:
-            return default
-        try:
-            found = duration.parse_go(text)
-        except duration.DurationError as error:
-            self._refuse(key, str(error))
-            return default
-        if found <= 0:
-            self._refuse(key, "more than 0 is expected")
-        return found
-
     def _number(self, key: str, default: int, most: int) -> int:
         text = self._text(key)
         if not text:
@@ -245,4 +222,4 @@ class _SourceReader:
         return int(text)
 
     def _refuse(self, key: str, message: str) -> None:
-        _refuse(self._reader, self._fields, self._node, key, message)
+        self._reader.refuse(self._fields, key, message)

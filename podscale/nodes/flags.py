@@ -4,12 +4,10 @@ from typing import get_args
 
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
-from podscale.kube.leadership.leading import LeaseChoice
-from podscale.kube.leadership.lease import LeaseTimes
-from podscale.kube.leadership.own_pod import identity
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.usage_windows import LONGEST_S
 from podscale.nodes.settings import Mode, NodesChoice
+from podscale.process import leader_flags
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
@@ -36,14 +34,7 @@ OWN: tuple[Flag, ...] = (
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
               "cluster's metrics API, whoever serves it."),
     Flag("metrics-timeout", "duration", 10.0, "How long one batch of metrics is waited for."),
-    Flag("leader-elect", "bool", True, "Write only while holding the Lease."),
-    Flag("leader-elect-lease-duration", "duration", 15.0,
-         "How long others wait after the last renewal."),
-    Flag("leader-elect-renew-deadline", "duration", 10.0,
-         "How long after its last renewal a leader still writes."),
-    Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
-    Flag("leader-elect-resource-name", default=LEASE, help="Name of the Lease."),
-    Flag("leader-elect-resource-namespace", help="Its namespace; empty: the pod's own."),
+    *leader_flags.leader_election(LEASE, where="Its namespace; empty: the pod's own."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
@@ -81,20 +72,13 @@ def problems(flags: Flags) -> list[str]:
         parse(flags.text("node-selector"))
     except SelectorError as error:
         found.append(f"--node-selector: {error}")
-    try:
-        _lease_times(flags)
-    except ValueError as error:
-        found.append(f"--leader-elect-*: {error}")
-    return found
+    return found + leader_flags.problems(flags)
 
 
 def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
     mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
-    namespace = flags.text("leader-elect-resource-namespace") or own_namespace
-    lease = LeaseChoice(
-        namespace, flags.text("leader-elect-resource-name"), identity(), _lease_times(flags)
-    )
+    lease = leader_flags.lease_of(flags, own_namespace)
     return NodesChoice(
         mode=mode,
         ballast=BallastSettings(
@@ -116,11 +100,3 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
 def targets(flags: Flags) -> Targets:
     """Return how to reach the cluster."""
     return Targets.one(ApiServerTarget(kubeconfig=flags.text("kubeconfig")))
-
-
-def _lease_times(flags: Flags) -> LeaseTimes:
-    return LeaseTimes(
-        flags.seconds("leader-elect-lease-duration"),
-        flags.seconds("leader-elect-renew-deadline"),
-        flags.seconds("leader-elect-retry-period"),
-    )
