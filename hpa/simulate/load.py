@@ -4,7 +4,6 @@ One column for each metric, in natural units (cores, bytes, requests a second); 
 until the next one comes. NaN is a load that nobody knows, because no sample came.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping
 
 import numpy as np
@@ -37,29 +36,13 @@ class LoadHistory(Struct, frozen=True, eq=False):
         return float(self.time_s[-1]) + self.step_s
 
 
-class LoadAt:
-    """Reads one column at any time, which costs a pass 1 us."""
-
-    def __init__(self, load: LoadHistory, column: Floats) -> None:
-        self._times: list[float] = load.time_s.tolist()
-        self._values: list[float] = column.tolist()
-        self._hold_s = max(_LONGEST_HOLD * load.step_s, _SHORTEST_HOLD_S)
-
-    def __call__(self, at_s: float) -> float:
-        """Return the value; NaN before the first, and after a gap that is too long for it."""
-        row = bisect_right(self._times, at_s) - 1
-        if row < 0 or at_s - self._times[row] > self._hold_s:
-            return float("nan")
-        return self._values[row]
-
-
 def key_of(metric: MetricSpec) -> str:
     """Return what a column of the load is called: the metric's name, of one container with it."""
     return f"{metric.name}/{metric.container}" if metric.container else metric.name
 
 
 def held(load: LoadHistory, column: Floats, at_s: Floats) -> Floats:
-    """Return what ``LoadAt`` does, for many times at once."""
+    """Return the values at these times; NaN before the first, and after a gap that is too long."""
     rows = np.searchsorted(load.time_s, at_s, side="right") - 1
     found = column[np.maximum(rows, 0)]
     hold_s = max(_LONGEST_HOLD * load.step_s, _SHORTEST_HOLD_S)

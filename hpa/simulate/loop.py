@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import ExpectedDemand, HeldTarget, MetricAnswer
-from hpa.simulate.load import Floats, LoadAt, LoadHistory, key_of
+from hpa.simulate.load import Floats, LoadHistory, held, key_of
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.core.metrics import (
@@ -74,12 +74,14 @@ def simulate(
     ``expected`` says what is forecast at a time.
     """
     times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
-    sources = [LoadAt(load, load.columns[key_of(each)]) for each in hpa.metrics]
+    loads = [held(load, load.columns[key_of(each)], times - plant.metric_age_s)
+             for each in hpa.metrics]  # fmt: skip
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
+    demand = held(load, load.columns[key_of(hpa.metrics[0])], times) if beside else times
     steady = None
     is_steady = beside is None and expected is None and not is_plain
     if is_steady and covers(hpa, load, plant, settings):
-        steady = SteadyPasses(hpa, load, plant, settings, times)
+        steady = SteadyPasses(hpa, loads, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
     sizes, ready = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
@@ -94,17 +96,16 @@ def simulate(
             past = steady.past(row, past)
             continue
         now = moments[row]
-        at = now - plant.metric_age_s
         answers = tuple(
-            _answer(metric, source(at), workload, now)
-            for metric, source in zip(hpa.metrics, sources, strict=True)
+            _answer(metric, float(values[row]), workload, now)
+            for metric, values in zip(hpa.metrics, loads, strict=True)
         )
-        held = None
+        target = None
         if beside is not None:
-            held = beside.step(workload, hpa.status, sources[0](now), now)
+            target = beside.step(workload, hpa.status, float(demand[row]), now)
         size = len(workload)
         seen = Observation(
-            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=held,
+            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=target,
             expected=None if expected is None else expected(now),
         )  # fmt: skip
         decision = decide(seen, past, settings, now)

@@ -7,6 +7,7 @@ metrics and windows compute is written a second time; policies, bounds and pods 
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import structs
@@ -21,7 +22,7 @@ from hpa.decide.numbers import INT32_MAX
 from hpa.decide.observation import Recommendation
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.steps import Chosen, LimitApplied
-from hpa.simulate.load import Floats, LoadHistory, held, key_of
+from hpa.simulate.load import Floats, LoadHistory, key_of
 from hpa.simulate.workload import Plant, PodShares, SimulatedWorkload
 
 _FEWEST = 3  # passes together; fewer cost less one by one
@@ -34,17 +35,17 @@ _PER_POD = ("Resource", "ContainerResource", "Pods")
 class SteadyPasses:
     """The passes over one HPA: what its metrics asked for at each, and the next that may turn."""
 
-    def __init__(self, hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings,
+    def __init__(self, hpa: HPA, loads: Sequence[Floats], plant: Plant, settings: Settings,
                  times: Floats) -> None:  # fmt: skip
+        """``loads`` are those of each metric at ``times``, as old as they are then."""
         self._hpa = hpa
         self._settings = settings
         self._times = times
         self._tolerance = tolerance_of(hpa, settings)
-        at = times - plant.metric_age_s
         self._metrics = [
-            (each, held(load, load.columns[key_of(each)], at),
-             plant.request_milli(each.name, each.container))
-            for each in hpa.metrics
+            (metric, load, np.rint(np.nan_to_num(load) * 1000.0).astype(np.int64),
+             plant.request_milli(metric.name, metric.container))
+            for metric, load in zip(hpa.metrics, loads, strict=True)
         ]  # fmt: skip
         down_s = None if hpa.behavior is None else hpa.behavior.down.window_s
         self._down_s = settings.downscale_stabilization_s if down_s is None else float(down_s)
@@ -108,10 +109,11 @@ class SteadyPasses:
     def _asks(self, rows: slice, size: int, pods: PodShares) -> Floats:
         # What the metrics ask for together; NaN where nothing may be decided from them.
         best, worst = None, None
-        for metric, loads, request in self._metrics:
+        for metric, loads, totals, request in self._metrics:
             load = loads[rows]
             if metric.type in _PER_POD:
-                found = _by_pods(metric, load, request, size, pods, self._tolerance)
+                found = _by_pods(metric, totals[rows], request, size, pods, self._tolerance)
+                found[np.isnan(load)] = np.nan
             else:
                 found = _by_whole(metric, load, size, pods, self._tolerance)
             best = found if best is None else np.fmax(best, found)
@@ -198,18 +200,19 @@ def _covers(metric: MetricSpec, load: LoadHistory, plant: Plant, settings: Setti
 
 
 def _by_pods(
-    metric: MetricSpec, load: Floats, request: int, size: int, pods: PodShares, tolerance: Tolerance
-) -> Floats:
+    metric: MetricSpec, total: NDArray[np.int64], request: int, size: int, pods: PodShares,
+    tolerance: Tolerance,
+) -> Floats:  # fmt: skip
     # by_average and by_utilization, of pods that all request the same.
     is_cpu = metric.type != "Pods" and metric.name == "cpu"
     starting = pods.initializing if is_cpu else 0
     counted = pods.sampled - starting
     if counted < 1:
-        return np.full(len(load), np.nan)
-    known = ~np.isnan(load)
-    total = np.rint(np.where(known, load, 0.0) * 1000.0).astype(np.int64)
-    each, more = np.divmod(total, pods.serving)
-    usage = each * counted + np.minimum(more, counted)  # those that start come last
+        return np.full(len(total), np.nan)
+    usage = total
+    if pods.serving != counted:
+        each, more = np.divmod(total, pods.serving)
+        usage = each * counted + np.minimum(more, counted)  # those that start come last
 
     def ratio(milli: NDArray[np.int64], entries: int | NDArray[np.int64]) -> Floats:
         average = metric.average_value_milli
@@ -221,7 +224,7 @@ def _by_pods(
     if fill is None:
         fill = request * max(100, metric.average_utilization or 0) // 100
     first = ratio(usage, counted)
-    corrected, entries = first, np.full(len(load), counted)
+    corrected, entries = first, np.full(len(total), counted)
     unready = pods.pending + starting
     if pods.missing or unready:
         is_less, is_more = first < 1.0, first > 1.0
@@ -233,7 +236,6 @@ def _by_pods(
         keeps |= ((first < 1.0) & (corrected > 1.0)) | ((first > 1.0) & (corrected < 1.0))
         keeps |= ((corrected < 1.0) & (asked > size)) | ((corrected > 1.0) & (asked < size))
     asked[keeps] = size
-    asked[~known] = np.nan
     return asked
 
 
