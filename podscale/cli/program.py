@@ -5,7 +5,7 @@ upstream program, so such a command hands its words unread to ``podscale.serving
 """
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,6 +69,54 @@ def program(
         import uvloop
 
         ctx.exit(uvloop.run(run(parsed, is_launcher)))
+
+    return command
+
+
+def with_subcommands(
+    serve: click.Command, subcommands: Mapping[str, click.Command], summary: str
+) -> click.Command:
+    """Return the program ``serve``, whose first word may be one of ``subcommands`` instead."""
+    name = str(serve.name)
+
+    class WithSubcommands(click.Command):
+        """Completes the subcommands with their options, and the flags of the program."""
+
+        def shell_complete(
+            self, ctx: click.Context, incomplete: str
+        ) -> list[click.shell_completion.CompletionItem]:
+            words = tuple(ctx.params.get("words") or ())
+            chosen = subcommands.get(words[0]) if words else None
+            return (chosen or serve).shell_complete(ctx, incomplete)
+
+    def first_word(
+        ctx: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        if ctx.params.get("words"):
+            return []
+        item = click.shell_completion.CompletionItem
+        return [item(word, help=each.get_short_help_str())
+                for word, each in subcommands.items() if word.startswith(incomplete)]  # fmt: skip
+
+    @click.command(
+        name,
+        cls=WithSubcommands,
+        help=summary,
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+    )
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=first_word)
+    @click.pass_context
+    def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+        chosen = subcommands.get(words[0]) if words else None
+        if chosen is None:
+            ctx.invoke(serve, words=words)
+            return
+        # Errors go up: podscale.cli.entry says them in one line.
+        done = chosen.main(
+            args=list(words[1:]), prog_name=f"podscale {name} {words[0]}", standalone_mode=False
+        )
+        ctx.exit(done or 0)
 
     return command
 

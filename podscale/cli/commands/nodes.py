@@ -6,11 +6,11 @@ import signal
 from typing import TYPE_CHECKING
 
 import click
-import click.shell_completion
 
 from podscale.cli.cluster import EXIT_FAILED, ClusterChoice, cluster_options
-from podscale.cli.commands.processes import nodes as _serve
+from podscale.cli.commands.processes import nodes
 from podscale.cli.output import note, said
+from podscale.cli.program import with_subcommands
 
 if TYPE_CHECKING:
     from podscale.nodes.watchdog import WatchdogChoice
@@ -74,49 +74,11 @@ def watchdog(
     asyncio.run(_watch(cluster, choice))
 
 
-_SUBCOMMANDS = {"off": off, "watchdog": watchdog}
-
-
-class _WithSubcommands(click.Command):
-    """Completes the subcommands with their options, and the flags of the part."""
-
-    def shell_complete(
-        self, ctx: click.Context, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        words = tuple(ctx.params.get("words") or ())
-        chosen = _SUBCOMMANDS.get(words[0]) if words else None
-        return (chosen or _serve).shell_complete(ctx, incomplete)
-
-
-def _first_word(
-    ctx: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[click.shell_completion.CompletionItem]:
-    if ctx.params.get("words"):
-        return []
-    item = click.shell_completion.CompletionItem
-    return [item(name, help=each.get_short_help_str())
-            for name, each in _SUBCOMMANDS.items() if name.startswith(incomplete)]  # fmt: skip
-
-
-@click.command(
-    "nodes",
-    cls=_WithSubcommands,
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
+command = with_subcommands(
+    nodes,
+    {"off": off, "watchdog": watchdog},
+    "Fill nodes by what pods really use; ``nodes off`` takes it back.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=_first_word)
-@click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Fill nodes by what pods really use; ``nodes off`` takes it back."""
-    chosen = _SUBCOMMANDS.get(words[0]) if words else None
-    if chosen is None:
-        ctx.invoke(_serve, words=words)
-        return
-    # Errors go up: podscale.cli.entry says them in one line.
-    done = chosen.main(
-        args=list(words[1:]), prog_name=f"podscale nodes {words[0]}", standalone_mode=False
-    )
-    ctx.exit(done or 0)
 
 
 async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[str]:
