@@ -32,6 +32,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "vpa": _VPA,
     "verticalpodautoscaler": _VPA,
 }
+PODS = ("pod", "pods", "po")  # explained here, from what the cluster has
 _PATIENCE_S = 25.0  # a new leader has everything again within 20 s
 _AGAIN_S = 1.0
 _AT_ONCE = "250"  # objects of a list in one answer
@@ -63,16 +64,24 @@ def command(
 ) -> None:
     """Say why an HPA or a VPA did what it did; without a name, list the decisions.
 
+    Of a pod it says why it has no node.
+
     \b
     podscale explain hpa/web -n shop
     podscale explain hpa/web -n shop --at 10m
     podscale explain hpa -A -o wide
+    podscale explain pod/web-0 -n shop
     """
     kind, slash, name = what.partition("/")
+    if kind.lower() in PODS and name:
+        if is_watching or at or is_story or selector or cluster.all_namespaces:
+            raise click.UsageError("of a pod, only why it has no node now is explained", ctx)
+        _explain_pod(ctx, cluster, name, form)
+        return
     served = KINDS.get(kind.lower().removesuffix("s"))
     if served is None or (slash and not name):
         raise click.UsageError(
-            f"say KIND/NAME with KIND one of {', '.join(KINDS)}; got {what!r}", ctx
+            f"say KIND/NAME with KIND one of {', '.join(KINDS)}, pod; got {what!r}", ctx
         )
     if name and (cluster.all_namespaces or selector):
         raise click.UsageError("one object is explained: say its namespace with -n", ctx)
@@ -99,6 +108,21 @@ def command(
         ctx.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         ctx.exit(0)
+
+
+def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Form) -> None:
+    from podscale.cli.commands.explain_pod import explain_pod
+    from podscale.kube.client.errors import KubeError
+
+    async def asked() -> None:
+        async with cluster.connect("explain") as api:
+            await explain_pod(api, cluster.namespace, name, form)
+
+    try:
+        asyncio.run(asked())
+    except KubeError as error:
+        note(f"podscale explain: {printable(said(error))}")
+        ctx.exit(EXIT_FAILED)
 
 
 def _is_time(text: str) -> bool:

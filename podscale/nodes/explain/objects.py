@@ -1,0 +1,202 @@
+"""Pods, nodes and claims, as far as the scheduler's filters read them."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity
+from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.pod import PodStatus, ResourceRequirements
+
+
+class NodeRequirement(Struct, frozen=True, rename="camel"):
+    """One of ``matchExpressions`` and ``matchFields`` of a node selector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Struct, frozen=True, rename="camel"):
+    """Requirements that all have to hold."""
+
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True, rename="camel"):
+    """Terms of which one has to hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Struct, frozen=True, rename="camel"):
+    """``affinity.nodeAffinity``: what is required."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class PodAffinityTerm(Struct, frozen=True, rename="camel"):
+    """Pods near which, or away from which, a pod has to be."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Struct, frozen=True, rename="camel"):
+    """``affinity.podAffinity`` and ``podAntiAffinity``: what is required."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+
+
+class Affinity(Struct, frozen=True, rename="camel"):
+    """``affinity``."""
+
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class Toleration(Struct, frozen=True, rename="camel"):
+    """One of ``tolerations``."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class SpreadConstraint(Struct, frozen=True, rename="camel"):
+    """One of ``topologySpreadConstraints``."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int = 1
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+
+
+class ContainerPort(Struct, frozen=True, rename="camel"):
+    """One of ``ports``."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class ScheduledContainer(Struct, frozen=True, rename="camel"):
+    """One container."""
+
+    name: str
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class ClaimSource(Struct, frozen=True, rename="camel"):
+    """``persistentVolumeClaim`` of a volume."""
+
+    claim_name: str
+
+
+class PodVolume(Struct, frozen=True, rename="camel"):
+    """One of ``volumes``."""
+
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Mapping[str, object] | None = None
+
+
+class SchedulingGate(Struct, frozen=True, rename="camel"):
+    """One of ``schedulingGates``."""
+
+    name: str
+
+
+class ScheduledPodSpec(Struct, frozen=True, rename="camel"):
+    """``spec``."""
+
+    containers: tuple[ScheduledContainer, ...] = ()
+    init_containers: tuple[ScheduledContainer, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, Quantity] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduler_name: str = "default-scheduler"
+    priority: int = 0
+    preemption_policy: str = ""
+
+
+class ScheduledPod(Struct, frozen=True, rename="camel"):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: ScheduledPodSpec = ScheduledPodSpec()
+    status: PodStatus = PodStatus()
+
+
+class VolumeClaimSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a claim."""
+
+    volume_name: str = ""
+    storage_class_name: str = ""
+
+
+class VolumeClaim(Struct, frozen=True, rename="camel"):
+    """A PersistentVolumeClaim."""
+
+    metadata: ObjectMeta
+    spec: VolumeClaimSpec = VolumeClaimSpec()
+
+
+class VolumeNodeAffinity(Struct, frozen=True, rename="camel"):
+    """``nodeAffinity`` of a volume."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a volume."""
+
+    node_affinity: VolumeNodeAffinity = VolumeNodeAffinity()
+
+
+class PersistentVolume(Struct, frozen=True, rename="camel"):
+    """A PersistentVolume."""
+
+    metadata: ObjectMeta
+    spec: VolumeSpec = VolumeSpec()
+
+
+class StorageClass(Struct, frozen=True, rename="camel"):
+    """A StorageClass."""
+
+    metadata: ObjectMeta
+    volume_binding_mode: str = "Immediate"
+
+
+class NamespaceLabels(Struct, frozen=True, rename="camel"):
+    """A Namespace."""
+
+    metadata: ObjectMeta
+
+
+class ClusterView(Struct, frozen=True):
+    """Everything that decides about one pod's node."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[ScheduledPod, ...] = ()
+    claims: tuple[VolumeClaim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    classes: tuple[StorageClass, ...] = ()
+    namespaces: tuple[NamespaceLabels, ...] = ()

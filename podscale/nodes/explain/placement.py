@@ -1,0 +1,128 @@
+"""Why a pod has no node: every node with its reason, what a node autoscaler would make of it, and
+what would change it. Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.explain.predicates import NodeRefusal, PodRefusal, Verdicts, verdicts
+
+_YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
+_EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff
+# What a node autoscaler, which simulates new nodes, could mend with one more of the same kind.
+_MENDED_BY_A_NODE = frozenset({"NodeResourcesFit", "NodePorts", "PodTopologySpread",
+                               "InterPodAffinity"})  # fmt: skip
+_CHANGES = {
+    "NodeUnschedulable": "uncordon a node",
+    "TaintToleration": "tolerate the taint, or take it away",
+    "NodeAffinity": "label a node as the pod's node selector or affinity asks, or ask for less",
+    "NodePorts": "another hostPort, or none",
+    "NodeResourcesFit": "request less, free some, or add a node",
+    "VolumeBinding": "a node where the volume can be reached, or another claim",
+    "PodTopologySpread": "a larger maxSkew, or room in the emptier domains",
+    "InterPodAffinity": "another affinity, or room beside (or away from) those pods",
+    "SchedulingGates": "whoever set the gates has to remove them",
+}
+
+
+class RefusedNodes(Struct, frozen=True):
+    """Nodes that refuse for the same first reason."""
+
+    plugin: str
+    messages: tuple[str, ...]  # the scheduler's words
+    nodes: tuple[str, ...]
+    detail: str = ""  # of the first of them
+
+
+class PodPlacement(Struct, frozen=True):
+    """Where a pod can go, and why not elsewhere."""
+
+    namespace: str
+    name: str
+    reason: str  # the plugin that refuses most nodes; Scheduled, Fits, NoNodes
+    message: str  # as the scheduler would put it; "" where it would bind the pod
+    refused: tuple[RefusedNodes, ...] = ()  # the largest group first
+    has_room: tuple[str, ...] = ()
+    scheduler_says: str = ""
+    autoscaler: tuple[str, ...] = ()
+    change: str = ""
+
+
+def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement:
+    """Return why the pod has no node at ``now`` (unix seconds)."""
+    meta = pod.metadata
+    if pod.spec.node_name:
+        return PodPlacement(meta.namespace, meta.name, "Scheduled", "")
+    found = verdicts(pod, cluster)
+    said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
+    if isinstance(found, PodRefusal):
+        return PodPlacement(
+            meta.namespace, meta.name, found.plugin, message(found, len(cluster.nodes)),
+            scheduler_says=said, autoscaler=tuple(_autoscaler(pod, found.plugin, now)),
+            change=_CHANGES[found.plugin],
+        )  # fmt: skip
+    groups = _grouped(found)
+    has_room = tuple(name for name, refusal in found.items() if refusal is None)
+    if has_room:
+        reason, change = "Fits", "nothing: the scheduler has not tried again, or another one has it"
+    elif groups:
+        reason, change = groups[0].plugin, _CHANGES[groups[0].plugin]
+    else:
+        reason, change = "NoNodes", "add a node"
+    return PodPlacement(
+        meta.namespace,
+        meta.name,
+        reason,
+        "" if has_room else message(found, len(cluster.nodes)),
+        groups,
+        has_room,
+        said,
+        tuple(_autoscaler(pod, reason, now)),
+        change,
+    )
+
+
+def message(found: Verdicts | PodRefusal, count: int) -> str:
+    """Return what the scheduler writes about ``count`` nodes, up to what it says of preemption.
+
+    Follows ``FitError.Error`` of pkg/scheduler/framework.
+    """
+    if isinstance(found, PodRefusal):
+        return f"0/{count} nodes are available: {found.message}."
+    if not count:
+        return "no nodes available to schedule pods"
+    counts: dict[str, int] = {}
+    for refusal in found.values():
+        for text in refusal.messages if refusal is not None else ():
+            counts[text] = counts.get(text, 0) + 1
+    reasons = sorted(f"{number} {text}" for text, number in counts.items())
+    return f"0/{count} nodes are available: {', '.join(reasons)}."
+
+
+def _grouped(found: Mapping[str, NodeRefusal | None]) -> tuple[RefusedNodes, ...]:
+    by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    details: dict[tuple[str, tuple[str, ...]], str] = {}
+    for name, refusal in found.items():
+        if refusal is not None:
+            key = refusal.plugin, refusal.messages
+            by_reason.setdefault(key, []).append(name)
+            details.setdefault(key, refusal.detail)
+    groups = [RefusedNodes(*key, tuple(names), details[key]) for key, names in by_reason.items()]
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.messages)))
+
+
+def _autoscaler(pod: ScheduledPod, reason: str, now: float) -> Iterator[str]:
+    # The rules of cluster autoscaler and Karpenter by which a pending pod brings no node.
+    if reason == "Fits":
+        yield "adds nothing: the pod fits on a node that is there"
+    elif reason in _MENDED_BY_A_NODE or reason == "NoNodes":
+        yield "adds a node, if a pool's limits allow it and its template has the room"
+    else:
+        yield f"adds nothing, unless a pool's template differs in this ({reason})"
+    if pod.spec.priority < _EXPENDABLE:
+        yield f"cluster autoscaler passes over pods of priority below {_EXPENDABLE}"
+    created = pod.metadata.creation_timestamp
+    if created is not None and now - created < _YOUNG_S:
+        yield "the pod is only seconds old: not looked at yet"

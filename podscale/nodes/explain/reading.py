@@ -1,0 +1,59 @@
+"""What explains a pod, read from the API server with the rights of whoever asks."""
+
+from typing import TypeVar
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
+from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.objects.cluster import Node
+from podscale.nodes.explain.objects import (
+    ClusterView,
+    NamespaceLabels,
+    PersistentVolume,
+    ScheduledPod,
+    StorageClass,
+    VolumeClaim,
+)
+
+T = TypeVar("T")
+
+_PAGE = "500"
+_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
+
+
+async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, ClusterView]:
+    """Return the pod and what decides about its node; raises ``KubeError``."""
+    answer = await api.request("GET", PODS.path(namespace, name))
+    pod = decode(answer.body, ScheduledPod)
+    has_volumes = bool(pod.spec.volumes)
+    return pod, ClusterView(
+        nodes=await _all(api, NODES.path(), Node),
+        pods=await _all(api, PODS.path(), ScheduledPod),
+        claims=await _all(api, _CLAIMS.path(namespace), VolumeClaim) if has_volumes else (),
+        volumes=await _all(api, _VOLUMES.path(), PersistentVolume) if has_volumes else (),
+        classes=await _all(api, _CLASSES.path(), StorageClass) if has_volumes else (),
+        namespaces=await _optional(api, NAMESPACES.path(), NamespaceLabels),
+    )
+
+
+async def _all(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
+    found: list[T] = []
+    token = ""
+    while True:
+        query = {"limit": _PAGE, **({"continue": token} if token else {})}
+        page = decode((await api.request("GET", path, query=query)).body, ListOf[kind])  # type: ignore[valid-type]
+        found += page.items or []
+        token = page.metadata.continue_
+        if not token:
+            return tuple(found)
+
+
+async def _optional(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
+    # Only selectors of namespaces need their labels.
+    try:
+        return await _all(api, path, kind)
+    except Forbidden:
+        return ()

@@ -1,0 +1,77 @@
+"""Why a pod has no node: each situation with what must be said first."""
+
+import msgspec
+import pytest
+
+from podscale.kube.client.wire import decode
+from podscale.kube.objects.cluster import Node
+from podscale.nodes.explain.objects import ClusterView, ScheduledPod, VolumeClaim
+from podscale.nodes.explain.placement import PodPlacement, explain
+from tests.unit.nodes.explain.situations import SITUATIONS, A, Situation, by_pods, node, pod
+
+PREFIX = "nodes are available: "
+
+
+def explained(situation: Situation) -> PodPlacement:
+    wire = msgspec.json.encode
+    cluster = ClusterView(
+        tuple(decode(wire(each), Node) for each in situation.nodes),
+        tuple(decode(wire(each), ScheduledPod) for each in situation.pods),
+        tuple(decode(wire(each), VolumeClaim) for each in situation.others),
+    )
+    return explain(decode(wire(situation.pod), ScheduledPod), cluster, 0.0)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
+def test_the_reason_that_comes_first(situation: Situation) -> None:
+    got = explained(situation)
+    said = f"0/{len(situation.nodes)} {PREFIX}{situation.message}." if situation.message else ""
+    assert got.message == said
+    if situation.reason == "Fits":
+        assert got.has_room
+    else:
+        first = {got.reason, *(group.plugin for group in got.refused)}
+        assert situation.reason in first
+        assert not got.has_room
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(SITUATIONS) >= 40
+    assert len({each.name for each in SITUATIONS}) == len(SITUATIONS)
+
+
+def test_ballast_is_named_as_such() -> None:
+    ballast = next(each for each in SITUATIONS if each.name == "cpu-taken-by-ballast")
+    (group,) = explained(ballast).refused
+    assert group.detail == "cpu: 2 wanted, 3 of 4 requested, 3 of it ballast"
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({}, "adds a node, if a pool's limits allow it and its template has the room"),
+    ({"priority": -11}, "cluster autoscaler passes over pods of priority below -10"),
+    ({"nodeSelector": {"no": "such"}},
+     "adds nothing, unless a pool's template differs in this (NodeAffinity)"),
+])  # fmt: skip
+def test_what_a_node_autoscaler_would_do(changes: dict[str, object], sentence: str) -> None:
+    got = explained(Situation("", pod(cpu="5", **changes), [A], "", ""))
+    assert sentence in got.autoscaler
+
+
+def test_what_needs_no_node() -> None:
+    assert explained(Situation("", pod(at="a"), [A], "", "")).reason == "Scheduled"
+    gated = explained(Situation("", pod(schedulingGates=[{"name": "quota"}]), [A], "", ""))
+    assert gated.reason == "SchedulingGates"
+    assert explained(Situation("", pod(), [], "", "")).reason == "NoNodes"
+
+
+def test_who_has_ended_takes_no_room() -> None:
+    ended = pod("one", "4", at="a")
+    ended["status"] = {"phase": "Succeeded"}
+    assert explained(Situation("", pod(cpu="3"), [A], "", "", [ended])).has_room == ("a",)
+
+
+def test_what_cannot_be_read_of_a_node_is_no_room() -> None:
+    odd = node("a", cpu="lots")
+    assert explained(Situation("", pod(), [odd], "", "")).reason == "NodeResourcesFit"
+    shy = pod("shy", at="gone", affinity=by_pods("podAntiAffinity", "web"))
+    assert explained(Situation("", pod(labels={"app": "web"}), [A], "", "", [shy])).has_room
