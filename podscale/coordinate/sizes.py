@@ -103,7 +103,7 @@ def choose(
     if not is_small and now - anchor.sized < settling_s:
         return SizeKept("SizedLately")
     is_outside = is_small or anchor.size > seen.upper
-    if not is_outside or abs(size - anchor.size) < max(_WORTH * anchor.size, _GRAIN):
+    if not is_outside or abs(size - anchor.size) < max(_WORTH * anchor.size, 2 * _GRAIN):
         return SizeKept("WithinBounds")
     if after >= before:
         return SizeKept("EnergyWouldRise")
@@ -128,12 +128,15 @@ class _Energies:
         self._surplus: Floats = np.maximum(self._present / self._wanted(anchor.milli), 1.0)
         # What a pod needs for each milli-unit that it uses, so that 0.9 of them need the target.
         self._need = seen.target / max(self._usual(self._present), 1e-9)
+        # Of small pods the VPA knows up to one grain too much, which does not grow with them.
+        self._need_elsewhere = self._need * (1.0 - _GRAIN / max(seen.target, 2 * _GRAIN))
 
     def of(self, milli: int, size: int) -> float:
         """Return the energy of a size: what is reserved, what is outside the comfort band, and
         ten times what pods need and lack."""
         pods = self._pods(milli)
-        lacking = np.maximum(self._need * self._loads - pods * size, 0.0)
+        need = self._need if milli == self._anchor.milli else self._need_elsewhere
+        lacking = np.maximum(need * self._loads - pods * size, 0.0)
         return self._mean(pods * size + _LACKING * lacking) + self._outside(pods, size)
 
     def cost(self, milli: int, size: int) -> float:
@@ -168,7 +171,7 @@ class _Energies:
                 continue  # small pods meet maxReplicas sooner: a quiet day is no reason for them
             milli = max(round(self._anchor.milli * factor), 1)
             pods = self._pods(milli)
-            needed = round(self._need * self._usual(pods))
+            needed = round(self._need_elsewhere * self._usual(pods))
             size = self.fitted(milli, needed)
             energy = self.of(milli, size)
             is_dear = self.cost(milli, size) > (1.0 + _WORTH) * cost
