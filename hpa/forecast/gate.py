@@ -107,7 +107,8 @@ def past_forecasts(pods: Floats, ahead: int) -> PastForecasts:
 def known_rows(pods: Floats, ahead: int) -> Floats:
     """Return the features of each minute, as they are known a minute later."""
     lagged = lags(pods)
-    return features(np.vstack((lagged[:1], lagged[:-1])), Seasons.of(pods, ahead, 0).curves)
+    curves = Seasons.of(pods, ahead, 0).curves[: len(pods)]
+    return features(np.vstack((lagged[:1], lagged[:-1])), curves)
 
 
 def learnt(rows: Floats, peak: Floats, until: int, ahead: int) -> list[Weights]:

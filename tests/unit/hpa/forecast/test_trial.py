@@ -44,3 +44,15 @@ def test_demand_is_of_the_metric_that_asks_for_most_and_unknown_where_one_is() -
     assert set(shown.tolist()) == {2.0, 4.0, 8.0}
     assert np.nanmax(found.needed) == 7
     assert np.isnan(found.pods).any()
+
+
+def test_a_day_that_is_not_over_is_forecast_as_well() -> None:
+    pods = jumps(6)[: 5 * DAY + 700]
+    tried = trial(web(maxReplicas=100), history(pods), PLANT, Settings(), CAPACITIES)
+    assert len(tried.taken) == 6
+    assert len(tried.pods) == len(pods)
+    assert tried.last is not None
+    assert tried.last.days == 5
+    now = START_S + 60.0 * (len(pods) - 1)
+    assert tried.expected(now) is not None
+    assert tried.expected(now + 60.0) is None
