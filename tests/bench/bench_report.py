@@ -22,7 +22,7 @@ from tests.integration.crane import ROOT, traces
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.required import require
 
-CONTAINERS, DAYS, STEP_S, HOUR_S = 10_000, 8, 300, 3600
+CONTAINERS, DAYS, STEP_S, HOUR_S, SCRAPE_S = 10_000, 8, 300, 3600, 300
 PATTERNS = 60
 MARK = "<!-- calibration: written by make bench-report -->\n"
 GIB = 2**30
@@ -135,7 +135,7 @@ def seed(directory: Path, end_s: int) -> None:
 
 
 def _lines(end_s: int) -> Iterator[str]:
-    times = np.arange(end_s - DAYS * 86400, end_s + 1, STEP_S)
+    times = np.arange(end_s - DAYS * 86400, end_s + 1, SCRAPE_S)
     hourly = [f" 1 {at}\n" for at in range(end_s - DAYS * 86400, end_s + 1, HOUR_S)]
     usage = [_pattern(number, times) for number in range(PATTERNS)]
     for name, suffix, kind, place in (
@@ -171,7 +171,7 @@ def _pattern(number: int, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     of_day = 1.0 + 0.8 * (number % 3 == 1) * np.sin(times / 86400 * 2 * np.pi + number)
     bursts = 1.0 + 8.0 * (number % 3 == 2) * (rng.random(times.size) < 0.01)
     cores = (0.05 + number % 17 / 20) * of_day * bursts * rng.lognormal(0.0, 0.1, times.size)
-    return np.cumsum(cores) * STEP_S, GIB * (0.2 + cores / 4)
+    return np.cumsum(cores) * SCRAPE_S, GIB * (0.2 + cores / 4)
 
 
 if __name__ == "__main__":

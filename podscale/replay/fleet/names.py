@@ -41,9 +41,10 @@ class FleetQueries:
 
     @property
     def cpu(self) -> str:
-        """Cores by container."""
+        """Cores by container, in whole micro-cores: more digits would be half of the answer."""
         window = self.names.rate_window or self._step
-        return self._by("sum", f"rate({self._cadvisor(self.names.cpu)}[{window}])")
+        cores = self._by("sum", f"rate({self._cadvisor(self.names.cpu)}[{window}])")
+        return f"round({cores}, 1e-6)"
 
     @property
     def memory(self) -> str:
