@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from hpa.decide.api.spec import MetricSpec
 from hpa.decide.behavior.limits import counts
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
@@ -287,13 +286,6 @@ def _paused(told: ReadTrace) -> Facts:  # noqa: ARG001 - one signature for all
 
 def _unreadable(told: ReadTrace) -> Facts:
     return {"message": getattr(told.observation.scale, "text", "")}
-
-
-def spec_of(told: ReadTrace) -> MetricSpec | None:
-    """Return the metric that the first reason is about: the winner, or the first invalid."""
-    if told.winner is not None:
-        return told.spec(told.winner)
-    return told.spec(told.measured[0]) if told.measured else None
 
 
 _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
