@@ -81,7 +81,7 @@ class _Pass:
     """The lists that one pass fills."""
 
     __slots__ = (
-        "conditions", "error", "error_label", "events", "measured", "now", "observation", "past",
+        "conditions", "events", "failed", "measured", "now", "observation", "past",
         "seen", "settings", "started_with", "steps", "variation",
     )  # fmt: skip
 
@@ -102,8 +102,7 @@ class _Pass:
         self.events: list[DecisionEvent] = []
         self.steps: list[Step] = []
         self.measured = _UNMEASURED
-        self.error: str | None = None
-        self.error_label: ErrorLabel = "none"
+        self.failed: tuple[str | None, ErrorLabel] = (None, "none")  # in words, and its label
 
     def trace(self, decided: int | None) -> Trace:
         return Trace(
@@ -121,16 +120,17 @@ class _Pass:
         self, status: HpaStatus, decided: int | None = None, closing: tuple[DecisionEvent, ...] = ()
     ) -> Decision:
         """Return a decision that leaves the target alone."""
+        error, label = self.failed
         return Decision(
             None,
             status,
             status != self.observation.hpa.status,
             self.past,
-            Labels("none", self.error_label, self.measured.labels),
+            Labels("none", label, self.measured.labels),
             self.trace(decided),
             tuple(self.events),
             closing,
-            self.error,
+            error,
         )
 
     def status(self, current: int, desired: int) -> HpaStatus:
@@ -170,7 +170,7 @@ def _without_scale(
     pass_.events.append(warning("FailedGetScale", scale.text))
     text = words.NO_SCALE + scale.text
     put(pass_.conditions, words.ABLE, "False", "FailedGetScale", text, pass_.now)
-    pass_.error, pass_.error_label = f"{before}: {scale.text}", label
+    pass_.failed = f"{before}: {scale.text}", label
     status = structs.replace(pass_.observation.hpa.status, conditions=tuple(pass_.conditions))
     return pass_.kept(status)
 
@@ -239,7 +239,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
             put(pass_.conditions, words.ACTIVE, "False", reason, words.NOT_FOUND + text, now)
         return _nothing(pass_, current, found.error or "", label)
     put(pass_.conditions, words.ACTIVE, "True", "ValidMetricFound", words.FOUND + found.name, now)
-    pass_.error, pass_.error_label = found.error, label
+    pass_.failed = found.error, label
     desired = _not_below(pass_, current, max(found.replicas, 0))
     reason = ""
     if desired > current:
@@ -304,11 +304,11 @@ def _label(found: Proposals, settings: Settings) -> ErrorLabel:
 
 def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decision:
     hpa = pass_.observation.hpa
-    pass_.error = (
+    error = (
         "failed to compute desired number of replicas based on listed metrics for "
         f"{_reference(hpa)}: {text}"
     )
-    pass_.error_label = label
+    pass_.failed = error, label
     closing = (warning("FailedComputeMetricsReplicas", text),)
     return pass_.kept(pass_.status(current, hpa.status.desired_replicas), None, closing)
 
@@ -392,16 +392,17 @@ def _stabilized(
 def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision:
     draft = Draft(pass_.status(scale.spec_replicas, desired), tuple(pass_.events), pass_.past)
     action = action_of(scale.spec_replicas, desired)
+    error, label = pass_.failed
     decision = Decision(
         desired,
         draft.status,
         True,
         draft.past,
-        Labels(action, pass_.error_label, pass_.measured.labels),
+        Labels(action, label, pass_.measured.labels),
         pass_.trace(desired),
         draft.events,
         (),
-        pass_.error,
+        error,
         reason,
         draft,
     )

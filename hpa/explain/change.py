@@ -138,9 +138,7 @@ _FIXED: Mapping[str, str] = {
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",
-    "ForecastAboveMetrics": (
-        "The time that the forecast tells of passes, or podscale.io/forecast is removed."
-    ),
+    "ForecastAboveMetrics": "The time that the forecast tells of passes.",
     "ScaleUpRateLimited": "The period of the policy passes, or the policy is widened.",
     "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
     "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",
