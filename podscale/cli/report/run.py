@@ -12,6 +12,7 @@ from podscale.cli.replay.files import WrongInput, converted, write
 from podscale.cli.replay.run import seconds, share
 from podscale.cli.report.files import write_patches
 from podscale.cli.report.html import html_of
+from podscale.core.showable import shown_url
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
@@ -69,7 +70,7 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     try:
         past, span = asyncio.run(_past(source, names, only, blocks, step_s, given.estimator))
     except (QueryError, OSError) as error:
-        raise WrongInput(said(error)) from None
+        raise WrongInput(f"{shown_url(source.url)}: {said(error)}") from None
     if not past.usage.containers:
         where = f"of namespace {only} " if only else ""
         raise WrongInput(

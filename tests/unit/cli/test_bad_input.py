@@ -22,7 +22,7 @@ _LONGEST_S = 20.0
 INTERNALS = re.compile(
     r"""Traceback|\[Errno|NoneType|isatty|object\ at\ 0x|codec|\|\ null|Expected\ `|<class\ |
     \b[A-Z]\w*(?:Error|Exception)\b(?!:\ \w+\.yaml)|TaskGroup|sub-exception|Broken\ pipe|
-    \bNone\b|TypeError|b'|surrogate|constructor|msgspec|jsonschema""",
+    \bNone\b|TypeError|\bb'|surrogate|constructor|msgspec|jsonschema""",
     re.VERBOSE,
 )
 _FILES = re.compile(r"(^|-)(file|filename|config|kubeconfig|series|observation|key|dir)$")
@@ -106,6 +106,7 @@ _BESIDE = {
     "doctor": ["--no-cluster"],
     "explain": ["hpa/web"],
     "replay": ["hpa/web", "--prometheus-url", NOWHERE],
+    "report": ["--prometheus-url", NOWHERE],
     "--observation": ["-f", "HPA"],
     "--filename": ["--observation", "HPA"],
 }
