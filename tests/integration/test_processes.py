@@ -40,6 +40,7 @@ LOOPS = {
     "hpa": {"hpa-loop", "hpa-passes"},
     "recommender": {"recommender-loop"},
     "updater": {"updater-loop"},
+    "nodes": {"nodes-rounds"},
 }
 CRDS = Path(__file__).parent.parent.parent / "config/crds/vpa/vpa.yaml"
 
@@ -74,6 +75,7 @@ class Ground:
                             "--address=", "--recommender-interval=100ms"],
             "updater": [*cluster, *served, *alone, "--address=", "--updater-interval=1s",
                         "--use-admission-controller-status=false"],
+            "nodes": [*cluster, *reads, *served, *alone, "--nodes-interval=1s"],
             "admission": [*cluster, *served[:2], "--address=", "--port=0",
                           "--register-webhook=false"],
         }[part]  # fmt: skip
