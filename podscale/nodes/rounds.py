@@ -104,15 +104,17 @@ class NodeRounds:
         """Go round until cancelled."""
         await self._nodes.wait_synced()
         await self._pods.wait_synced()
+        self.heartbeat.beat()
         try:
             while True:
-                self.heartbeat.beat()
                 try:
                     await self.once()
                 except NotLeading:
                     _log.info("round ended: another replica leads")
                 except Exception:  # noqa: BLE001 - the next round is another try
                     _log.exception("round failed")
+                    self._metrics.rounds.labels("failed").inc()
+                self.heartbeat.beat()  # it came round: what failed is mended by no restart
                 await asyncio.sleep(self._choice.interval_s)
         finally:
             self.heartbeat.rest()
@@ -123,10 +125,12 @@ class NodeRounds:
         # A watch that is behind may lack pods: what they request would be given away twice.
         if not (self._nodes.is_current() and self._pods.is_current()):
             _log.warning("nothing decided: the watches are not current")
+            self._metrics.rounds.labels("behind").inc()
             return
         now = self._wall()
         decided = await self._decide(now)
         self.decided = decided
+        self._metrics.rounds.labels("decided").inc()
         self._tell(decided)
         if self._choice.mode != "ballast":
             self._memory.keep(decided, now)

@@ -25,3 +25,7 @@ class NodesMetrics:
             PREFIX + "usage_failures", "Rounds that usage could not be read in.", ("reason",),
             registry=registry,
         )  # fmt: skip
+        self.rounds = Counter(
+            PREFIX + "rounds", "Rounds over all nodes: decided, behind (the watches are not "
+            "current), failed.", ("result",), registry=registry,
+        )  # fmt: skip

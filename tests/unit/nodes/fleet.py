@@ -41,7 +41,8 @@ class Fleet:
         self.pod_usage: list[tuple[str, str, float, float]] = []
         self.taken_s = 0.0  # when usage was measured
         self.is_silent = False  # nothing answers about metrics
-        self.is_down = False  # nor does the API server
+        self.is_broken = False  # or it raises
+        self.is_down = False  # the API server does not answer
         self.patches: list[tuple[str, Any]] = []
         self.events: list[str] = []  # reasons
         self.node_store: Store[Node] = Store()
@@ -147,6 +148,8 @@ class Fleet:
         return Response(200, {}, msgspec.json.encode(pod))
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        if self.is_broken:
+            raise ZeroDivisionError
         if self.is_silent:
             return [Unavailable("Down", "nobody answers")] * len(questions)
         return [self._answer(question) for question in questions]

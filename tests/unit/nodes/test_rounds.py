@@ -225,3 +225,29 @@ async def test_a_refused_resize_is_counted_and_tried_a_minute_later(fleet: Fleet
 
 async def test_an_empty_cluster_is_no_error() -> None:
     assert await Rounds(Fleet()).at(0) == {}
+
+
+@pytest.mark.looptime
+async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    fleet.feed()
+    fleet.taken_s = NOW
+    fleet.is_broken = True
+
+    def counted(result: str) -> float | None:
+        name = "podscale_nodes_rounds_total"
+        return rounds.registry.get_sample_value(name, {"result": result})
+
+    running = asyncio.ensure_future(rounds.rounds.run())
+    await asyncio.sleep(31)
+    assert (counted("failed"), counted("decided")) == (3, None)
+    # It comes round: a restart, which is what liveness asks for, would mend nothing.
+    assert rounds.rounds.heartbeat.is_expected
+    assert rounds.rounds.heartbeat().is_ok
+    fleet.is_broken = False
+    await asyncio.sleep(15)
+    assert (counted("failed"), counted("decided")) == (3, 1)
+    assert rounds.rounds.decided is not None
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not rounds.rounds.heartbeat.is_expected
