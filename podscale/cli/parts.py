@@ -5,15 +5,14 @@ one thing only.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import structs
 
 from adapter import flags as adapter_flags
 from adapter import part as adapter_part
+from adapter import precheck
 from adapter.apis.sources import MetricSources
 from adapter.queries.past import past_queries
-from adapter.rules import precheck
 from hpa import part as hpa_part
 from podscale.core.metrics import MetricsProvider
 from podscale.nodes import part as nodes_part
@@ -65,7 +64,7 @@ KINDS: Kinds = {
 
 
 def problems(flags: Flagged) -> list[str]:
-    """Return what is wrong with the flags, and with the rules file that they name. Blocking."""
+    """Return what is wrong with the flags, and with the files that they name. Blocking."""
     found: list[str] = []
     for name, own in flags.items():
         if isinstance(KINDS[name], PartKind):  # the webhook's server has upstream's own flags
@@ -76,7 +75,7 @@ def problems(flags: Flagged) -> list[str]:
         if "adapter" not in flags:
             found += [f"{text}{_otherwise(flags)}" for text in adapter_flags.problems(reader)]
         if not found:
-            found += filter(None, [precheck.problem(Path(reader.text("config")))])
+            found += precheck.problems(reader)
     return list(dict.fromkeys(found))
 
 

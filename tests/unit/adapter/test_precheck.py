@@ -1,4 +1,4 @@
-"""Before anything is connected, a rules file is told all that is wrong with it, once."""
+"""Before anything is connected, the adapter's files are told all that is wrong with them, once."""
 
 from pathlib import Path
 
@@ -7,9 +7,11 @@ import pytest
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.errors import ConfigInvalid
-from adapter.rules.precheck import check
+from adapter.flags import TABLE
+from adapter.precheck import check, problems
 from adapter.rules.rules_file import load
 from podscale.migrate.reader import migrate
+from podscale.serving.flags import parse
 from tests.unit.adapter.world import MAPPER
 
 WRONG = """\
@@ -75,3 +77,30 @@ def test_a_config_map_is_recognised_and_is_the_only_problem(tmp_path: Path) -> N
     with pytest.raises(ConfigInvalid, match=r"this is a ConfigMap.*data\.config\.yaml") as refused:
         check(file)
     assert len(refused.value.problems) == 1
+
+
+def test_sources_and_backends_are_read_as_early_as_the_rules(tmp_path: Path) -> None:
+    sources = "sources:\n- name: infra\n  url: http://infra\n  cafile: /ca.crt\n"
+    texts = {
+        "config": f"{WRONG}- seriesQuery: y\n  metricsQuery: y\n  source: shop\n",
+        "sources": sources,
+        "external-backends": "backends:\n- nam: keda\n  url: http://keda\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    flags = parse([f"--{name}={tmp_path / name}" for name in texts], TABLE)
+    told = "\n".join(problems(flags))
+    for name, line, words in (
+        ("config", 3, "did you mean 'name'?"), ("config", 5, "unclosed"),
+        ("sources", 4, "did you mean 'caFile'?"),
+        ("external-backends", 2, "did you mean 'name'?"),
+        ("external-backends", 3, "an https URL"),
+        ("external-backends", 2, "the CA of the backend's certificate is required"),
+    ):  # fmt: skip
+        place = f"{tmp_path / name}:{line}:"
+        assert any(place in each and words in each for each in told.splitlines()), (place, told)
+    assert "no source 'shop'" not in told, "it may stand in the file that does not read"
+    (tmp_path / "sources").write_text(sources.replace("cafile", "caFile"))
+    assert "there is no source 'shop': infra" in "\n".join(problems(flags))
+    (tmp_path / "sources").unlink()
+    assert f"{tmp_path / 'sources'}: cannot be read: no such file" in problems(flags)

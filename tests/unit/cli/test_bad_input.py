@@ -25,7 +25,9 @@ INTERNALS = re.compile(
     \bNone\b|TypeError|\bb'|surrogate|constructor|msgspec|jsonschema""",
     re.VERBOSE,
 )
-_FILES = re.compile(r"(^|-)(file|filename|config|kubeconfig|series|observation|key|dir)$")
+_FILES = re.compile(
+    r"(^|-)(file|filename|config|kubeconfig|series|observation|key|dir|sources|backends)$"
+)
 
 BAD: dict[str, bytes] = {
     "empty": b"",
@@ -190,6 +192,9 @@ def test_no_file_makes_a_command_speak_of_its_insides(words: list[str], tmp_path
     (["migrate", "FILE"], "unclosed"),
     (["adapter", f"--prometheus-url={NOWHERE}", "--config=FILE"], "unclosed"),
     (["adapter", f"--prometheus-url={NOWHERE}", "--config=FILE"], "wrong types"),
+    (["adapter", f"--prometheus-url={NOWHERE}", "--config=RULES", "--sources=FILE"], "unclosed"),
+    (["serve", f"--prometheus-url={NOWHERE}", "--config=RULES", "--external-backends=FILE"],
+     "wrong types"),
     (["hpa", "eval", "-f", "HPA", "--observation", "FILE"], "unclosed"),
     (["hpa", "eval", "-f", "FILE", "--observation", "HPA"], "unclosed"),
 ], ids=lambda given: given if isinstance(given, str) else " ".join(given[:2]))  # fmt: skip

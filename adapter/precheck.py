@@ -1,0 +1,72 @@
+"""A look at the adapter's files before anything is connected: all that is wrong with them, at once.
+
+Unknown keys, bad patterns and bad templates are told together. Whether the cluster has
+the resources that overrides name is only known later (``adapter.rules.ruleset``).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from adapter.backends import backends_file
+from adapter.errors import ConfigInvalid
+from adapter.rules.ruleset import read_rules
+from adapter.sources import sources_file
+from podscale.kube.client.resource import Resource
+from podscale.serving.flags import Flags
+
+
+class _AnyCluster:
+    # Not ``adapter.rules.presumed``: that doubts names without a group, and here a doubt would
+    # refuse a file that this cluster may well understand.
+    def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
+        name = resource.lower()
+        return Resource(group, version or "v1", name, resource, singular=name)
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what is wrong with rules, sources and backends files, one text a file. Blocking."""
+    found: list[str] = []
+    sources: frozenset[str] | None = frozenset()
+
+    def look(flag: str, read: Callable[[Path], object]) -> None:
+        if path := flags.text(flag):
+            found.extend(filter(None, [_problem(Path(path), read)]))
+
+    def named(path: Path) -> None:
+        nonlocal sources
+        sources = None  # of a file that cannot be read any may be there
+        sources = frozenset(sources_file.load(path)[1].sources)
+
+    look("sources", named)
+    look("config", partial(check, sources=sources))
+    look("external-backends", backends_file.load)
+    return found
+
+
+def check(path: Path, sources: frozenset[str] | None = None) -> None:
+    """Raise ``ConfigInvalid`` with every problem of a rules file, or ``OSError``.
+
+    ``sources`` are those that a rule may choose; None: any.
+    """
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    read_rules(text, str(path), _AnyCluster(), sources)
+
+
+def _problem(path: Path, read: Callable[[Path], object]) -> str:
+    try:
+        read(path)
+    except ConfigInvalid as invalid:
+        return str(invalid)
+    except OSError as error:
+        return f"{path}: cannot be read: {_why(error)}"
+    return ""
+
+
+def _why(error: OSError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "no such file"
+        case IsADirectoryError():
+            return "it is a directory"
+    return (error.strerror or str(error)).lower()
