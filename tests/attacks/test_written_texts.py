@@ -27,6 +27,7 @@ from hpa.decide.api.conversion import (
 from hpa.decide.api.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from hpa.machine.objects import Autoscaler, to_decide
+from podscale.core import disruptions
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD
 from podscale.kube.client.wire import ObjectMeta, decode
@@ -133,10 +134,10 @@ def _vpa_settings(text: str) -> None:
 
 
 def _pace(text: str) -> None:
-    for key in (rate_limits.WINDOWS, rate_limits.PER_DAY):
+    for key in (disruptions.WINDOWS, disruptions.PER_DAY):
         try:
-            rate_limits.pace_of({key: text})
-        except rate_limits.PaceError:
+            disruptions.pace_of({key: text})
+        except disruptions.PaceError:
             continue
 
 

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from random import Random
 
+from podscale.core.disruptions import DisruptionPace
 from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
@@ -17,7 +18,6 @@ from vpa.updater.decide import resize
 from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, PodGroup, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import DisruptionPace
 
 SHORT, LONG = 400, 5_000
 

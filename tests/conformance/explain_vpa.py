@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from podscale.core import quantity
+from podscale.core.disruptions import pace_of
 from podscale.core.selectors import selector
 from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
@@ -36,7 +37,6 @@ from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import LoopView, Pdb, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import pace_of
 
 Json = Any
 

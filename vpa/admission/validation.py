@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from podscale.core.disruptions import PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
 from vpa.model.api.objects import (
     ContainerPolicy,
@@ -21,7 +22,7 @@ from vpa.model.api.objects import (
 )
 from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
 from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
-from vpa.updater.decide.rate_limits import PER_DAY, SPENT, WINDOWS, PaceError, pace_of
+from vpa.updater.decide.rate_limits import SPENT
 
 REQUIRED = "Required value"
 UNSUPPORTED = "Unsupported value"

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.core import quantity
+from podscale.core.disruptions import MOST_TEXT
 from podscale.core.quantity import QuantityError
 from podscale.core.times import duration
 from podscale.core.times.duration import DurationError
@@ -19,7 +20,6 @@ from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
 from vpa.model.estimation.recommendation import RecommenderSettings
 
 PREFIX = "vpa.podscale.io/"
-MOST_TEXT = 1024  # characters of one value: whoever may write VPAs may write a megabyte
 _RESOURCE_NAMES = (
     "target-percentile",
     "lower-bound-percentile",

@@ -9,18 +9,16 @@ from msgspec import Struct
 
 from podscale.kube.client.api import JSON_PATCH, MERGE_PATCH, Api
 from podscale.kube.client.errors import (
-    ApiUnreachable,
     BadRequest,
     Forbidden,
     KubeError,
     MethodNotAllowed,
     NotLeading,
     ObjectNotFound,
-    ServerFailed,
     TooManyRequests,
     Unprocessable,
-    WriteConflict,
 )
+from podscale.kube.client.eviction import evict, may_have_happened
 from podscale.kube.client.resource import PODS, VPAS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.events.recorder import Recorder
@@ -47,9 +45,6 @@ Outcome = Literal[
 ]
 # What the API server says about the resize itself, and will say again.
 _DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
-_BUDGET = "DisruptionBudget"  # the cause of an eviction's 429; flow control names none
-# A 500 that says no, always: the only one after which nothing can have happened.
-_SEVERAL = "more than one PodDisruptionBudget"
 
 
 class DisruptionOutcome(Struct, frozen=True):
@@ -70,31 +65,9 @@ class PodDisruptor:
     async def evict(self, pod: SizedPod, vpa: Vpa) -> DisruptionOutcome:
         """Evict through the API server, which asks the PodDisruptionBudgets."""
         meta = pod.metadata
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            # A pod of the same name (StatefulSet) that replaced it is not meant.
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
-        try:
-            await self._api.request(
-                "POST",
-                PODS.path(meta.namespace, meta.name, "eviction"),
-                body=encode(body),
-                timeout_s=_TIMEOUT_S,
-            )
-        except NotLeading:
-            raise
-        except (ObjectNotFound, WriteConflict) as error:  # a conflict: another one has the name
-            return DisruptionOutcome("gone", error.message)
-        except TooManyRequests as refused:
-            is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
-            return DisruptionOutcome("pdb" if is_budget else "busy", refused.message)
-        except KubeError as error:
-            if isinstance(error, ServerFailed) and _SEVERAL in error.message:
-                return DisruptionOutcome("pdb", error.message)
-            return DisruptionOutcome("unknown" if _is_open(error) else "failed", str(error))
+        acted = await evict(self._api, meta.namespace, meta.name, meta.uid)
+        if acted.outcome != "done":
+            return DisruptionOutcome(acted.outcome, acted.message)
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
         text = f"VPA Updater evicted Pod {meta.name} to apply resource recommendation."
@@ -198,7 +171,9 @@ class PodDisruptor:
         except TooManyRequests as refused:
             return DisruptionOutcome("busy", refused.message)
         except KubeError as error:
-            return DisruptionOutcome("unknown" if _is_open(error) else "failed", str(error))
+            return DisruptionOutcome(
+                "unknown" if may_have_happened(error) else "failed", str(error)
+            )
         self._accept(answer.body)
         await self._mark(pod, patch.annotations)
         return DisruptionOutcome("done")
@@ -235,12 +210,6 @@ class PodDisruptor:
 
 def _same(pod: SizedPod) -> dict[str, object]:
     return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
-
-
-def _is_open(error: KubeError) -> bool:
-    # A refused connection is no answer as well: what went out before it broke is not known.
-    # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
-    return isinstance(error, ApiUnreachable | ServerFailed)
 
 
 def _about_pod(pod: SizedPod) -> ObjectReference:

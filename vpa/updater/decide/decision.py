@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from podscale.core.disruptions import DisruptionPace
 from podscale.core.quantity import Quantity
 from vpa.admission.matching import seniority
 from vpa.admission.patches.acceptance import REFUSED, refused
@@ -20,7 +21,6 @@ from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
 from vpa.updater.decide.modes import Action, updates, wants_in_place
 from vpa.updater.decide.priority import Due, UpdaterSettings
-from vpa.updater.decide.rate_limits import DisruptionPace
 
 Fact = str | int | float | bool | None
 

@@ -10,6 +10,7 @@ from math import inf
 
 from msgspec import Struct
 
+from podscale.core.disruptions import allowance
 from vpa.admission.patches.boost import is_boosted
 from vpa.model.api.objects import SizedPod, Vpa, controller_of, update_mode
 from vpa.updater.decide.priority import UpdaterSettings
@@ -80,9 +81,7 @@ class DisruptionBudget:
         begun = self.disrupted(group)
         running = group.running - self.lost(group)
         configured = max(group.configured, self._least.get(group.owner, 0))
-        # A tolerance that truncates to nothing still lets one go while all are running.
-        alone = group.tolerance == 0 and begun == 0 and running == configured
-        return running - begun > configured - group.tolerance or alone
+        return begun < allowance(configured, running, group.tolerance)
 
     def lost(self, group: PodGroup) -> int:
         """Return how many of its running pods the group has lost by others since."""

@@ -10,6 +10,7 @@ from math import log2
 
 import structlog
 
+from podscale.core.disruptions import DisruptionPace, PaceError, pace_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.leadership.lease import Term
@@ -24,7 +25,7 @@ from vpa.updater.cluster.pod_observer import PodObserver, acts
 from vpa.updater.cluster.watched_lease import WatchedLease
 from vpa.updater.decide.decision import LoopView
 from vpa.updater.decide.disruption_budget import budget_for
-from vpa.updater.decide.rate_limits import DisruptionPace, PaceError, TokenBucket, pace_of
+from vpa.updater.decide.rate_limits import TokenBucket
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets
 from vpa.updater.loop.pod_decisions import PodDecisions

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.disruptions import DisruptionPace
 from vpa.admission.patches.boost import expired
 from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, update_mode
 from vpa.model.samples.membership import VpaKey
@@ -29,7 +30,7 @@ from vpa.updater.decide.decision import (
 )
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, PodGroup
 from vpa.updater.decide.modes import after_refused_resize
-from vpa.updater.decide.rate_limits import DisruptionPace, TokenBucket, is_unchanged
+from vpa.updater.decide.rate_limits import TokenBucket, is_unchanged
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets, DayBudget
 from vpa.updater.loop.group_states import GroupStates

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vpa.updater.decide.rate_limits import EvictionRate, PaceError, pace_of, rate_limit
+from podscale.core.disruptions import PaceError, pace_of
+from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from podscale.core.disruptions import DisruptionPace
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.store import Store
@@ -25,7 +26,7 @@ from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
 from vpa.updater.decide.decision import LoopView
 from vpa.updater.decide.disruption_budget import OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import DisruptionPace, EvictionRate, TokenBucket
+from vpa.updater.decide.rate_limits import EvictionRate, TokenBucket
 from vpa.updater.flags import Options
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.resized_returns import ResizedReturns

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from podscale.core.disruptions import pace_of
 from vpa.model.api.objects import SizedPod, Vpa, decode
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import pace_of
 
 NOW = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 OLD = "2026-03-07T12:00:00Z"
