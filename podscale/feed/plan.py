@@ -19,6 +19,9 @@ Api = Literal["custom", "external", "container", "node"]
 # (series, selector values, GroupBy). Raises ValueError for a template that cannot be executed.
 Render = Callable[[str, Mapping[str, str]], str]
 
+# Returns a query that reads one namespace only; raises ValueError (``prover.confinement``).
+Confine = Callable[[str], str]
+
 
 class KeyLabels(Struct, frozen=True):
     """The Prometheus labels that say whose sample a series is; "" where there is none."""
@@ -43,6 +46,7 @@ class QueryPlan(Struct, frozen=True, eq=False, weakref=True):
     matchers: tuple[str, ...] = ()  # rendered matchers of the metric selector, in order
     is_namespace_object: bool = False  # objects are Namespaces: always read by name
     source: str = ""  # the named Prometheus that its rule chose; "": by namespace, else the default
+    confine: Confine | None = None  # of a namespace's own rule, which may read nothing else
 
     @property
     def key(self) -> tuple[str, str, str, KeyLabels, tuple[str, ...]]:
@@ -60,10 +64,15 @@ class QueryPlan(Struct, frozen=True, eq=False, weakref=True):
         return ",".join(found)
 
     def text(self, namespace: str, names: Sequence[str]) -> str:
-        """Return the query exactly as upstream renders it for these objects.
+        """Return the query for these objects: as upstream renders it, and confined.
 
-        Raises ValueError where the template cannot be executed.
+        Raises ValueError where the template cannot be executed, or its query not be confined.
         """
+        text = self.rendered(namespace, names)
+        return text if self.confine is None else self.confine(text)
+
+    def rendered(self, namespace: str, names: Sequence[str]) -> str:
+        """Return the query exactly as upstream renders it; raises ValueError as ``text``."""
         values = {}
         if self.labels.namespace:
             values[self.labels.namespace] = namespace

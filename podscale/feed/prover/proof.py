@@ -6,6 +6,7 @@ print again to compare it with the tree that was meant (coalescing.md 1). Once p
 
 from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.binding import Sentinels, bind, sentinels
+from podscale.feed.prover.confinement import NotConfined
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.skeleton import skeleton
 from podscale.feed.prover.tree import (
@@ -38,9 +39,12 @@ def prove(plan: QueryPlan) -> Verdict:
     try:
         text = skeleton(plan)
         values = sentinels()
-        tree = parse(text.fill(values.namespace, values.names))
+        filled_in = text.fill(values.namespace, values.names)
+        tree = parse(filled_in if plan.confine is None else plan.confine(filled_in))
     except NotPromql as error:
         return Single(f"does not parse: {error}")
+    except NotConfined as error:
+        return Single(str(error))
     except ValueError as error:
         return Single(f"the template cannot be executed: {error}")
     if text.is_constant:

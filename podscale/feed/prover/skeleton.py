@@ -52,7 +52,7 @@ class Skeleton(Struct, frozen=True, eq=False):
             return False
         if labels.object and not (names and all(map(NAME.fullmatch, names))):
             return False
-        return self.plan.text(namespace, names) == self.fill(namespace, names)
+        return self.plan.rendered(namespace, names) == self.fill(namespace, names)
 
 
 def skeleton(plan: QueryPlan) -> Skeleton:

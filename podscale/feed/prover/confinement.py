@@ -1,0 +1,123 @@
+"""Keeps a query within one namespace: a matcher in every selector of the parsed PromQL.
+
+For rules that a namespace's own people write. What Prometheus gets is printed from our tree,
+never their text, so that a selector that only Prometheus would see cannot be written. Pure.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from podscale.feed.prover.printer import printed
+from podscale.feed.prover.tree import (
+    Aggregation,
+    Binary,
+    FunctionCall,
+    Matcher,
+    Negation,
+    Node,
+    NotPromql,
+    Subquery,
+    Text,
+    VectorSelector,
+    parse,
+)
+from podscale.feed.prover.widening import OVER_INSTANT, OVER_RANGE
+
+# `info` selects series of its own, which no matcher of ours reaches: only what is known to read
+# nothing but its arguments is let through.
+# fmt: off
+_OTHERS = frozenset({
+    "absent", "absent_over_time", "histogram_avg", "histogram_count", "histogram_fraction",
+    "histogram_quantile", "histogram_stddev", "histogram_stdvar", "histogram_sum", "label_join",
+    "label_replace", "pi", "scalar", "sort", "sort_by_label", "sort_by_label_desc", "sort_desc",
+    "time", "vector",
+})
+# fmt: on
+
+
+class NotConfined(ValueError):
+    """The query cannot be kept within a namespace; the text says why."""
+
+
+class Confinement(Struct, frozen=True):
+    """The namespace that a query may read, and the label that names it."""
+
+    label: str
+    namespace: str
+
+    @property
+    def matcher(self) -> Matcher:
+        """What is put into every selector."""
+        return Matcher(self.label, "=", self.namespace)
+
+
+def confined(text: str, to: Confinement) -> str:
+    """Return the query with the matcher in every selector; raises ``NotConfined``."""
+    return _printed(confine(_parsed(text), to))
+
+
+def confined_selector(text: str, to: Confinement) -> str:
+    """Return the same of a seriesQuery, which is one selector; raises ``NotConfined``."""
+    tree = _parsed(text)
+    if not isinstance(tree, VectorSelector) or tree.range_ms or tree.offset_ms or tree.at:
+        raise NotConfined('it is not one selector, like http_requests_total{job!=""}')
+    return _printed(confine(tree, to))
+
+
+def confine(node: Node, to: Confinement) -> Node:
+    """Return the tree with the matcher in every selector; raises ``NotConfined``.
+
+    Matchers that are there stay: a series has to match both.
+    """
+    match node:
+        case VectorSelector():
+            return replace(node, matchers=(*node.matchers, to.matcher))
+        case Negation(operand):
+            return Negation(confine(operand, to))
+        case Subquery():
+            return replace(node, operand=confine(node.operand, to))
+        case FunctionCall():
+            _refuse_function(node, to)
+            return replace(node, arguments=tuple(confine(each, to) for each in node.arguments))
+        case Aggregation():
+            if node.op == "count_values":
+                _refuse_target("count_values", node.parameter, to)
+            return replace(
+                node,
+                operand=confine(node.operand, to),
+                parameter=None if node.parameter is None else confine(node.parameter, to),
+            )
+        case Binary():
+            return replace(node, left=confine(node.left, to), right=confine(node.right, to))
+    return node
+
+
+def _refuse_function(node: FunctionCall, to: Confinement) -> None:
+    name = node.function
+    if name in ("label_replace", "label_join"):
+        _refuse_target(name, node.arguments[1] if len(node.arguments) > 1 else None, to)
+    is_known = name in OVER_INSTANT or name in OVER_RANGE or name in _OTHERS
+    if not is_known and not name.endswith("_over_time"):
+        raise NotConfined(f"{name} is not known to read nothing but its arguments")
+
+
+def _refuse_target(name: str, target: Node | None, to: Confinement) -> None:
+    if not isinstance(target, Text):
+        raise NotConfined(f"the label that {name} writes is no literal")
+    if target.value == to.label:
+        raise NotConfined(f"{name} writes the label {to.label}, which says whose a series is")
+
+
+def _parsed(text: str) -> Node:
+    try:
+        return parse(text)
+    except NotPromql as error:
+        raise NotConfined(f"it does not parse: {error}") from error
+
+
+def _printed(node: Node) -> str:
+    # The printer is not trusted: Prometheus has to read what was meant.
+    text = printed(node)
+    if _parsed(text) != node:
+        raise NotConfined("the bound query reads back as another one")
+    return text
