@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -120,6 +121,6 @@ class TopApp(App[None]):
             mark = (" ▼" if self._is_down else " ▲") if each == self._by else ""
             table.add_column(f"{each.upper()}{mark}", key=each)
         for row in rows:
-            table.add_row(*row.cells(), key=row.key)
+            table.add_row(*map(Text, row.cells()), key=row.key)  # a str would be markup
         found = [number for number, row in enumerate(rows) if row.key == under]
         table.move_cursor(row=found[0] if found else min(place, max(0, len(rows) - 1)))

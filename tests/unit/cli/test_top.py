@@ -1,6 +1,7 @@
 """``podscale top``: lines of decisions, and the terminal through Textual's pilot."""
 
 import pytest
+from msgspec import structs
 from textual.widgets import DataTable, Input, Static
 
 from podscale.cli.top.app import DecisionScreen, TopApp
@@ -76,7 +77,7 @@ class Fleet:
 
 def objects(app):
     table = app.query_one(DataTable)
-    return [table.get_row(key)[1] for key in table.rows]
+    return [str(table.get_row(key)[1]) for key in table.rows]
 
 
 async def test_the_table_is_sorted_filtered_and_opened():
@@ -101,6 +102,18 @@ async def test_the_table_is_sorted_filtered_and_opened():
         assert len(objects(app)) == len(ROWS)
 
 
+async def test_brackets_in_a_sentence_are_no_markup():
+    texts = ["external metric q(map[string]string{a: b})", "[/x] is no closing tag"]
+    rows = [structs.replace(scaling(name, 1.0), why=text)
+            for name, text in zip(("a", "b"), texts, strict=True)]  # fmt: skip
+    app = TopApp(Fleet(rows))
+    async with app.run_test(size=(160, 20)) as pilot:
+        await pilot.pause()
+        table = app.query_one(DataTable)
+        drawn = ["".join(part.text for part in table.render_line(line)) for line in (1, 2)]
+    assert all(text in line for text, line in zip(texts, drawn, strict=True))
+
+
 async def test_the_cursor_stays_on_its_row_while_others_come():
     fleet = Fleet(ROWS)
     app = TopApp(fleet)
@@ -109,7 +122,7 @@ async def test_the_cursor_stays_on_its_row_while_others_come():
         fleet.rows = [scaling("aaa", 0.5), *ROWS]
         await app.look_again()
         table = app.query_one(DataTable)
-        assert table.get_row_at(table.cursor_row)[1] == "shop/web"
+        assert str(table.get_row_at(table.cursor_row)[1]) == "shop/web"
 
 
 async def test_what_cannot_be_read_is_said_and_takes_nothing_away():
