@@ -194,6 +194,7 @@ class Adapter:
                 group.create_task(backend.run(), name=f"external backend {backend.config.name}")
             if self._sources_file is not None:
                 group.create_task(self._sources_file.follow(interval_s), name="sources file")
+                group.create_task(self._sources.follow(interval_s), name="sources")
 
     def register(self, health: Health) -> None:
         """Make readiness wait for pods and for the first relist, and tell of a bad file."""
@@ -250,6 +251,7 @@ class Adapter:
         await self._sources.replace(named)
         self._reuse.clear()
         self._told("SourcesReloaded", "the sources file has changed and is in force")
+        self._file.retry()  # what was refused may name a source that has come
         await self.relister.relist()
 
     def _refuse_sources(self, problem: str) -> None:

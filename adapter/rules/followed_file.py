@@ -60,6 +60,11 @@ class FollowedFile(Generic[T]):
             await asyncio.sleep(interval_s)
             await self.look()
 
+    def retry(self) -> None:
+        """Let the next look read a file that was refused, though it has not changed."""
+        if self.problem:
+            self._stamp = None
+
     async def look(self) -> None:
         """Take over the file if it has changed, stands still and reads well."""
         before, self._found = self._found, await asyncio.to_thread(_stamp, self._path)

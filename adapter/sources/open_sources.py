@@ -65,6 +65,7 @@ class OpenSources:
         self._clock = clock
         self._open: dict[str, OpenSource] = {}
         self._failed: dict[str, str] = {}  # why one could not be opened
+        self._replacing = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -119,7 +120,22 @@ class OpenSources:
 
         One that cannot be opened leaves what was open under its name, or is told as its failure.
         """
-        self._failed = {}
+        async with self._replacing:
+            await self._open_all(named)
+            for name in self._open.keys() - named.sources.keys():
+                self._leave(self._open.pop(name))
+            self.named = named
+
+    async def follow(self, interval_s: float) -> None:
+        """Try those again, for ever, that cannot be opened: a Secret may be mounted late."""
+        while True:
+            await asyncio.sleep(interval_s)
+            async with self._replacing:
+                if self._failed:
+                    await self._open_all(self.named)
+
+    async def _open_all(self, named: NamedSources) -> None:
+        told, self._failed = self._failed, {}
         for name, options in named.sources.items():
             was = self._open.get(name)
             if was is not None and was.options == options:
@@ -127,14 +143,12 @@ class OpenSources:
             opened = await self._opened(name, options)
             if isinstance(opened, str):
                 self._failed[name] = opened
-                log.error("source not opened", source=name, error=opened)
+                if opened != told.get(name):
+                    log.error("source not opened", source=name, error=opened)
                 continue
             self._open[name] = opened
             if was is not None:
                 self._leave(was)
-        for name in self._open.keys() - named.sources.keys():
-            self._leave(self._open.pop(name))
-        self.named = named
 
     async def series(
         self, match: str, start_s: float, source: str, wanted: Wanted = lambda _: False

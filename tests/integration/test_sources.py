@@ -234,3 +234,15 @@ def test_a_source_that_cannot_be_opened_says_so_and_stops_nobody(tmp_path, sourc
         failed = running.ask(EXTERNAL.format("default", "infra_queue"))
         assert failed.status == 503
         assert failed.body["details"]["causes"][0]["reason"] == "SourceNotOpen"
+        (tmp_path / "password").write_text(PASSWORD)
+        eventually(lambda: running.ask(EXTERNAL.format("default", "infra_queue")).status == 200)
+
+
+def test_rules_and_the_source_that_they_name_may_come_together(tmp_path, sources) -> None:
+    with adapter(tmp_path, "sources: []", RULES[:1]) as running:
+        # As two keys of one ConfigMap: whichever is looked at first.
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"externalRules": RULES}))
+        eventually(lambda: "is refused" in running.ask("/readyz?verbose").body)
+        running.sources.write_text(written(tmp_path, sources))
+        eventually(lambda: running.ask(EXTERNAL.format("default", "infra_queue")).status == 200)
+        assert "is refused" not in running.ask("/readyz?verbose").body
