@@ -3,7 +3,8 @@
 A package that registers a ``MetricsProvider`` under the entry-point group
 ``podscale.metrics_providers`` is asked for what the rules do not know. The entry point is
 a callable without arguments; if its provider has a method ``listed()`` that returns
-``(resource, metric)`` pairs (resource "" for external metrics), discovery shows them.
+``(resource, metric)`` pairs (resource "" for external metrics), discovery shows them; if it has
+``patience_s``, it is waited for as long.
 """
 
 import asyncio
@@ -105,15 +106,17 @@ class MetricSources:
             for place, (question, answer) in enumerate(zip(questions, answers, strict=True))
             if (named := _metric_of(question)) and self._is_unknown(answer, *named)
         ]
-        if not unknown:
-            return answers
-        known: set[int] = set()
-        for found in await self._elsewhere([questions[place] for place in unknown]):
-            for place, answer in zip(unknown, found, strict=True):
-                is_first = place not in known
-                if is_first and isinstance(answer, _ANSWERS) and not isinstance(answer, NotFound):
+        for provider in self.others if unknown else ():
+            # Only what is still unknown: one that hangs keeps nobody waiting whom others know.
+            found = await self._asked(provider, [questions[place] for place in unknown])
+            asked, unknown = unknown, []
+            for place, answer in zip(asked, found, strict=True):
+                if isinstance(answer, _ANSWERS) and not isinstance(answer, NotFound):
                     answers[place] = answer
-                    known.add(place)
+                else:
+                    unknown.append(place)
+            if not unknown:
+                break
         return answers
 
     def several_at_once(
@@ -179,7 +182,8 @@ class MetricSources:
         if not self._is_unknown(answer, key, metric):
             return answer
         question = ObjectMetric(namespace, key, name, metric, metric_selector)
-        for answers in await self._elsewhere([question]):
+        for provider in self.others:
+            answers = await self._asked(provider, [question])
             if isinstance(answers[0], ObjectSample | Failure) and not isinstance(
                 answers[0], NotFound
             ):
@@ -200,7 +204,8 @@ class MetricSources:
         (answer,) = await ask(self.provider.feed, [inquiry])
         if by_rules_only or not self.others or not self._is_unknown(answer, "", metric):
             return answer
-        for answers in await self._elsewhere([question]):
+        for provider in self.others:
+            answers = await self._asked(provider, [question])
             if isinstance(answers[0], ExternalSamples | Failure) and not isinstance(
                 answers[0], NotFound
             ):
@@ -236,7 +241,8 @@ class MetricSources:
             return unknown
         if resource == PODS.group_resource and namespace:
             pods = PodMetric(namespace, metric, selector, metric_selector)
-            for answers in await self._elsewhere([pods]):
+            for provider in self.others:
+                answers = await self._asked(provider, [pods])
                 if isinstance(answers[0], PodSamples | Failure) and not isinstance(
                     answers[0], NotFound
                 ):
@@ -245,7 +251,8 @@ class MetricSources:
         questions = [
             ObjectMetric(namespace, resource, name, metric, metric_selector) for name in names
         ]
-        for answers in await self._elsewhere(questions):
+        for provider in self.others:
+            answers = await self._asked(provider, questions)
             samples = {
                 name: answer
                 for name, answer in zip(names, answers, strict=True)
@@ -259,14 +266,11 @@ class MetricSources:
                 return first if isinstance(first, Failure) else unknown
         return unknown
 
-    async def _elsewhere(self, questions: Sequence[Question]) -> list[Sequence[object]]:
-        return [await self._asked(provider, questions) for provider in self.others]
-
     async def _asked(
         self, provider: MetricsProvider, questions: Sequence[Question]
     ) -> Sequence[object]:
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(getattr(provider, "patience_s", self._patience_s)):
                 answers = await provider.answer(questions)
             if len(answers) != len(questions):
                 raise ValueError(f"{len(answers)} answers to {len(questions)} questions")

@@ -47,6 +47,7 @@ _LIST_S = 30.0
 _MOST_NAMES = 10_000
 _MOST_BYTES = 16 * 1024 * 1024
 _CONCURRENCY = 16
+_SLACK_S = 1.0  # beyond its own deadline
 
 
 class _TokenStatus(Struct, frozen=True):
@@ -124,6 +125,7 @@ class ExternalBackend:
         self._provider = ApiProvider(
             api, discovery, timeout_s=config.timeout_s, concurrency=_CONCURRENCY
         )
+        self.patience_s = config.timeout_s + _SLACK_S
         self._names: frozenset[str] = frozenset()
         self._problem = ""
 
@@ -144,12 +146,18 @@ class ExternalBackend:
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
         """Return one answer per question; ``NotFound`` for what is not its own."""
-        mine = [question for question in questions if self._is_mine(question)]
-        found = iter(await self._provider.answer(mine) if mine else ())
-        return [
-            self._named(next(found)) if self._is_mine(question) else _NOT_MINE
-            for question in questions
-        ]
+        mine = dict.fromkeys(question for question in questions if self._is_mine(question))
+        found = dict(zip(mine, await asyncio.gather(*map(self._one, mine)), strict=True))
+        return [found.get(question, _NOT_MINE) for question in questions]
+
+    async def _one(self, question: Question) -> Answer:
+        try:
+            # Its turn behind others that hang is part of the time.
+            async with asyncio.timeout(self.config.timeout_s):
+                (answer,) = await self._provider.answer([question])
+        except TimeoutError:
+            answer = Unavailable(REASON, "no turn in time", is_timeout=True)
+        return self._named(answer)
 
     async def run(self) -> None:
         """Read its list again and again, for ever."""

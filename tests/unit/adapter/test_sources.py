@@ -8,11 +8,13 @@ import pytest
 from adapter.apis import sources
 from adapter.apis.sources import MetricSources
 from podscale.core.metrics import (
+    ExternalMetric,
     ExternalSamples,
     MetricsProvider,
     NoData,
     NotFound,
     ObjectSample,
+    PodMetric,
     PodSamples,
     Unavailable,
 )
@@ -144,3 +146,17 @@ async def test_a_provider_that_hangs_is_given_up():
     made = MetricSources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
     late = await made.external("shop", "nothing", "")
     assert (type(late), late.reason, late.is_timeout) == (Unavailable, "ProviderTimeout", True)
+
+
+async def test_who_hangs_is_not_waited_for_where_another_has_answered():
+    made = await chained(SampleProvider(PODS_OF_SHOP), Hanging())
+    external = ExternalMetric("shop", "my-external-metric", "foo=bar")
+    pods = PodMetric("shop", "some-metric", "app=web")
+    async with asyncio.timeout(5):
+        assert isinstance(await made.external("shop", "my-external-metric", ""), ExternalSamples)
+        assert isinstance(await made.several(PODS, "shop", Selector(), "some-metric", ""),
+                          PodSamples)  # fmt: skip
+        assert isinstance(await made.single("pods", "shop", "web-0", "some-metric", ""),
+                          ObjectSample)  # fmt: skip
+        one, other = await made.answer([external, pods])
+    assert (type(one), type(other)) == (ExternalSamples, PodSamples)

@@ -1,0 +1,40 @@
+"""An external backend that hangs, in front of more requests than it is asked at once."""
+
+import asyncio
+from pathlib import Path
+
+from adapter.apis.sources import MetricSources
+from adapter.backends.backend import ExternalBackend
+from adapter.backends.backends_file import BackendConfig
+from podscale.core.metrics import Unavailable
+from podscale.kube.client.errors import ApiUnreachable
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from tests.unit.adapter.test_provider import provider
+from tests.unit.adapter.world import RecordingFeed
+
+
+class Silent:
+    """An ``Api`` that never answers."""
+
+    user_agent = "test"
+
+    async def request(self, method, path, *, timeout_s, **_):
+        await asyncio.sleep(timeout_s)
+        raise ApiUnreachable(f"{method} {path}: no answer", is_timeout=True)
+
+
+def backend(timeout_s: float) -> ExternalBackend:
+    config = BackendConfig("keda", "https://keda", Path("ca.crt"), ("podscale", "reader"),
+                           metrics=("s0-*",), timeout_s=timeout_s)  # fmt: skip
+    return ExternalBackend(config, Silent(), ApiDiscovery(Silent()))
+
+
+async def test_all_who_wait_are_told_in_its_own_time_and_name() -> None:
+    keda = backend(0.3)
+    made = MetricSources(await provider(RecordingFeed()), [keda], patience_s=0.1)
+    began = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(*(made.external("shop", f"s0-{n}", "") for n in range(60)))
+    assert asyncio.get_running_loop().time() - began < 1.2
+    said = {(each.reason, each.message, each.is_timeout) for each in answers
+            if isinstance(each, Unavailable)}  # fmt: skip
+    assert said == {("ExternalBackend", "the external backend keda did not answer in time", True)}
