@@ -23,6 +23,7 @@ _WINDOWS = {"15m": 900.0, "10m": 600.0, "5m": 300.0}  # upstream answers with th
 _TYPES = ("CPU", "Memory")
 _OPERATORS = ("AVG", "STD", "Latest")
 _PAGE = 500  # nodes written in one turn of the loop
+_KEPT_S = 60.0
 
 
 class WatcherMetric(Struct, frozen=True):
@@ -49,8 +50,10 @@ class LoadWatcher:
     def __init__(self, rounds: NodeRounds, wall: Callable[[], float] = time.time) -> None:
         self._rounds = rounds
         self._wall = wall
-        self._of: DecidedNodes | None = None  # the round that ``_made`` is of
+        # The round that what follows is of, and when it was made, by window.
+        self._of: tuple[DecidedNodes | None, float] = None, 0.0
         self._made: dict[str, bytes] = {}
+        self._shared: dict[str, NDArray[np.float64]] = {}
 
     def routes(self) -> Sequence[Route]:
         """Return what is served."""
@@ -65,8 +68,10 @@ class LoadWatcher:
             return status.unavailable("nodes have not been looked at yet", retry_after_s=5)
         if decided.nodes.names != self._rounds.windows.names:
             return status.unavailable("nodes have changed, ask again", retry_after_s=1)
-        if decided is not self._of:
-            self._of, self._made = decided, {}
+        of, made_s = self._of
+        # While rounds decide nothing what was measured grows old all the same.
+        if decided is not of or not 0.0 <= self._wall() - made_s < _KEPT_S:
+            self._of, self._made, self._shared = (decided, self._wall()), {}, {}
         name = request.path.removeprefix("/watcher").strip("/") or request.parameter("host")
         if name:
             if name not in decided.nodes.places:
@@ -85,17 +90,22 @@ class LoadWatcher:
             lines.append(_lines(decided, window, shares, places))
             await asyncio.sleep(0)
         body = self._body(window, b",".join(filter(None, lines)))
-        if decided is self._of:
+        if decided is self._of[0]:
             self._made[window] = body
         return ApiResponse(body)
 
     def _shares(self, decided: DecidedNodes, window: str) -> NDArray[np.float64]:
-        # Of all nodes, in percent: nodes × resources × operators.
-        found = self._rounds.windows.within(_WINDOWS[window])
-        amounts = np.stack([found.mean, found.deviation, found.latest])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shares: NDArray[np.float64] = 100.0 * amounts / decided.nodes.capacity
-        return shares.transpose(2, 1, 0)
+        # Of all nodes, in percent: nodes × resources × operators. NaN: not measured in the window.
+        shares = self._shared.get(window)
+        if shares is None:
+            windows, length_s = self._rounds.windows, _WINDOWS[window]
+            found = windows.within(length_s)
+            amounts = np.stack([found.mean, found.deviation, found.latest])
+            amounts[:, self._wall() - windows.newest_s() > length_s] = np.nan
+            with np.errstate(invalid="ignore", divide="ignore"):
+                shares = (100.0 * amounts / decided.nodes.capacity).transpose(2, 1, 0)
+            self._shared[window] = shares
+        return shares
 
     def _body(self, window: str, nodes: bytes) -> bytes:
         now = int(self._wall())

@@ -50,23 +50,24 @@ class UsageWindows:
         """Take in one sample of each node, (2, n) and (n,); what is no amount is no sample, and
         one that has been taken in before is not counted again."""
         with np.errstate(invalid="ignore"):
-            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self._newest())
+            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self.newest_s())
         values, times = np.where(is_new, usage, np.nan), np.where(is_new, time_s, np.nan)
         self._values = np.concatenate([self._values[1 - self._most :], values[None]])
         self._times = np.concatenate([self._times[1 - self._most :], times[None]])
 
-    def _newest(self) -> Floats:
+    def newest_s(self) -> Floats:
+        """Return when each amount was measured last, (2, n); -inf: never."""
         times = np.where(np.isnan(self._times), -np.inf, self._times)
         return np.asarray(times.max(axis=0, initial=-np.inf))
 
     def measured_s(self) -> Floats:
         """Return when each node was measured last, CPU and memory; -inf: never."""
-        return np.asarray(self._newest().min(axis=0))
+        return np.asarray(self.newest_s().min(axis=0))
 
     def within(self, window_s: float) -> UsageStatistics:
         """Return the statistics of the ``window_s`` up to the newest sample of each amount."""
         with np.errstate(invalid="ignore"):
-            inside = self._times > self._newest() - window_s
+            inside = self._times > self.newest_s() - window_s
         values = np.where(inside, self._values, np.nan)
         known = ~np.isnan(values)
         count = known.sum(axis=0)

@@ -80,3 +80,34 @@ async def test_an_answer_is_made_once_for_each_round(rounds: Rounds) -> None:
     assert await get(watcher, "/watcher") == first
     await rounds.at(60)
     assert (await get(watcher, "/watcher"))["timestamp"] == NOW + 60
+
+
+async def test_what_was_measured_before_the_window_is_not_told(rounds: Rounds) -> None:
+    await rounds.at(0)
+    rounds.fleet.is_silent = True
+    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    await rounds.at(400)
+    assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"].keys() == {"a", "b"}
+    for path in ("/watcher", "/watcher/a"):
+        assert (await get(watcher, path, window="5m"))["data"]["NodeMetricsMap"] == {}
+    await rounds.at(901)
+    assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"] == {}
+
+
+async def test_an_answer_grows_old_while_rounds_decide_nothing(rounds: Rounds) -> None:
+    await rounds.at(0)
+    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"]
+    rounds.now += 901  # and no round: the watches are behind
+    assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"] == {}
+
+
+async def test_statistics_are_made_once_for_many_who_ask_for_one_node(rounds: Rounds) -> None:
+    await rounds.at(0)
+    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    made = []
+    within = rounds.rounds.windows.within
+    rounds.rounds.windows.within = lambda s: made.append(s) or within(s)  # type: ignore
+    for name in ("a", "b", "a"):
+        await get(watcher, f"/watcher/{name}")
+    assert made == [900.0]
