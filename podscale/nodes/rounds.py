@@ -196,10 +196,14 @@ class NodeRounds:
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
     async def _write(self, decided: DecidedNodes, now: float) -> None:
-        due = iter(np.flatnonzero(decided.plan.is_due).tolist())
+        places = np.flatnonzero(decided.plan.is_due)
+        is_less = (decided.plan.requests < decided.sums.held).any(axis=0)[places]
+        due = iter(places[np.argsort(~is_less, kind="stable")].tolist())  # what is let go first
 
         async def some() -> None:
             for place in due:
+                if self._wall() - now > self._choice.interval_s:
+                    return  # a slow API server: what is left is decided anew
                 pod = self._totals.ballast(decided.sums, place)
                 if pod is None or pod.node != decided.nodes.names[place]:
                     continue

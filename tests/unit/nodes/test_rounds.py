@@ -223,6 +223,28 @@ async def test_a_refused_resize_is_counted_and_tried_a_minute_later(fleet: Fleet
     assert len(fleet.patches) == 2
 
 
+async def test_a_slow_api_server_is_written_to_for_one_interval_and_what_is_let_go_first() -> None:
+    fleet = Fleet()
+    for number in range(12):
+        fleet.node(f"n{number:02}")
+        fleet.ballast(f"n{number:02}")
+        fleet.usage[f"n{number:02}"] = (6.0, GI)
+    fleet.nodes["n11"]["spec"] = {"unschedulable": True}
+    fleet.ballast("n11", "3")
+    rounds, resize = Rounds(fleet), fleet._resize
+
+    def slowly(*given: Any) -> Any:
+        rounds.now += 4.0
+        return resize(*given)
+
+    fleet._resize = slowly  # type: ignore[method-assign]
+    await rounds.at(0)
+    written = [name for name, _ in fleet.patches]
+    assert written == ["ballast-n11", "ballast-n00", "ballast-n01", "ballast-n02"]
+    await rounds.at(30)
+    assert [name for name, _ in fleet.patches][4:] == [f"ballast-n0{n}" for n in range(3, 7)]
+
+
 async def test_an_empty_cluster_is_no_error() -> None:
     assert await Rounds(Fleet()).at(0) == {}
 
