@@ -22,6 +22,6 @@ def stores_of(flags: Flags, shared: Shared) -> tuple[VpaStores, bool]:
         pods=shared.pods,
         feeds_pods=False,
         needs_nodes=True,
-        needs_budgets="updater" in shared.names,
+        needs_budgets="updater" in shared.names or not shared.is_launcher,
     )
     return made, True

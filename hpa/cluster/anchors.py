@@ -62,7 +62,7 @@ class VpaAnchors:
         found = self.paired(hpa, container)
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)
-        anchor = parse(self._sides[hpa.namespace, found.vpa.name][1], uid)
+        anchor = parse(self._sides[hpa.namespace, found.vpa.name][1], uid, container)
         if anchor is None:
             text = f"{found.text}, and has no anchor of this target yet"
             return HeldTarget("NoAnchor", text, container, may_shrink=False)

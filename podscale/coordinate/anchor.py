@@ -24,13 +24,15 @@ class Anchor(Struct, frozen=True, forbid_unknown_fields=True):
     uid: str  # of the workload: another one of the same name has other pods
     moved: int = 0  # when ``milli`` was last changed
     sized: int = 0  # when ``size`` was
+    container: str = ""  # whose requests ``size`` is; "": those of the whole pod
 
 
 _DECODER = msgspec.json.Decoder(Anchor)
 
 
-def parse(text: str | None, uid: str) -> Anchor | None:
-    """Return the anchor; None where there is none, it cannot be read, or is another workload's."""
+def parse(text: str | None, uid: str, container: str = "") -> Anchor | None:
+    """Return the anchor; None where there is none, it cannot be read, or is another workload's or
+    of other containers."""
     if text is None or len(text) > _LONGEST:
         return None
     try:
@@ -38,7 +40,8 @@ def parse(text: str | None, uid: str) -> Anchor | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     in_range = all(0 < each <= MOST_MILLI for each in (found.milli, found.size))
-    return found if in_range and uid and found.uid == uid else None
+    is_own = bool(uid) and (found.uid, found.container) == (uid, container)
+    return found if in_range and is_own else None
 
 
 def format_anchor(anchor: Anchor) -> str:

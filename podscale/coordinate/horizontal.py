@@ -13,9 +13,11 @@ from msgspec import Struct
 from podscale.coordinate.comfort import comfort_of
 from podscale.coordinate.pairing import CONDITION, ScaledObject
 from podscale.core.quantity import QuantityError, from_wire
-from podscale.core.settings import COMFORT
+from podscale.core.settings import COMFORT, PAUSED
 
-_PAIRED = ("AnchorHeld", "NoAnchor")
+# An HPA that starts does not know the VPAs yet, and holds its replicas meanwhile.
+_PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown")
+_ACTIVE = "ScalingActive"
 _DEFAULT_WINDOW_S = 300.0
 
 
@@ -65,6 +67,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
 
 class _Condition(Struct, frozen=True):
     type: str = ""
+    status: str = ""
     reason: str = ""
 
 
@@ -89,6 +92,7 @@ class HorizontalSide(Struct, frozen=True):
     replicas: int
     used: int | None  # by a pod, on average
     rescaled_s: float | None  # unix seconds; None: never
+    is_following: bool  # the anchor: neither paused, nor without metrics, nor still to see it
 
     def band(self, kept: int | None) -> tuple[int, int]:
         """Return the comfort band, where a disruption budget keeps so many pods."""
@@ -110,9 +114,11 @@ def horizontal_side(
         wanted, found = _SPEC.decode(spec), _STATUS.decode(status)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    conditions = {each.type: each.reason for each in found.conditions or ()}
-    if conditions.get(CONDITION) not in _PAIRED:
+    conditions = {each.type: each for each in found.conditions or ()}
+    reason = conditions.get(CONDITION, _Condition()).reason
+    if reason not in _PAIRED:
         return None
+    is_active = conditions.get(_ACTIVE, _Condition()).status == "True"
     metrics = [each.cpu for each in wanted.metrics or ()]
     held = next(
         (each for each in metrics if each and each.target.average_utilization is not None), None
@@ -137,7 +143,12 @@ def horizontal_side(
         found.current_replicas,
         None if current is None else _milli(current.current.average_value),
         _seconds(found.last_scale_time),
+        is_active and reason == "AnchorHeld" and not _is_paused(annotations),
     )
+
+
+def _is_paused(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(PAUSED, "").strip().lower() == "true"
 
 
 def _seconds(text: str | None) -> float | None:

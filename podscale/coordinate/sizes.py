@@ -23,6 +23,7 @@ _OFTEN = 0.9
 _HEADROOM = 1.25  # over the target: the tolerance of the HPA, and the margin of the VPA
 _WORTH = 0.1  # of the request, or of the energy: the updater disturbs no pod for less
 _ROOM = 1.2  # that an anchor leaves to both ends of the band: loads grow
+_LEAD = 1.1  # over what pods use, that a smaller one has: the tolerance of the HPA
 _GRAIN = 25  # milli-cores: the VPA's histograms tell no smaller ones apart, up to 250
 _HALF_LIVES = 5.0  # after which the estimates are of pods as they are now
 _HALF_DAY_S = 43200.0  # as long as the updater leaves a young pod alone
@@ -113,6 +114,12 @@ def choose(
     )
 
 
+def may_shrink(anchor: Anchor, used: int | None) -> bool:
+    """Return whether pods may be made as small as the anchor's size, of what one uses on average:
+    not before there are as many as the anchor asks for, whoever is to make them."""
+    return used is not None and _LEAD * used <= anchor.size
+
+
 class _Energies:
     # Reserved cores and the cores outside the bands, as means over the loads of a day.
 
@@ -181,7 +188,7 @@ class _Energies:
             away = abs(math.log(self._mean(pods) / middle))
             rank = outside, float(round(energy / unit)), away
             if rank < best:
-                best, found = rank, Anchor(milli, size, self._anchor.uid)
+                best, found = rank, structs.replace(self._anchor, milli=milli, size=size)
         at = math.floor(now)
         return found and structs.replace(found, moved=at, sized=at)
 

@@ -4,7 +4,9 @@ The anchor is written first, into the VPA's metadata; the size that belongs to i
 every pass that finds the anchor, also after a crash in between.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import structlog
 from msgspec import Raw, Struct, structs
@@ -12,14 +14,21 @@ from msgspec import Raw, Struct, structs
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
 from podscale.coordinate.demand import LoadOfDays
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
-from podscale.coordinate.pairing import CONDITION
-from podscale.coordinate.sizes import HorizontalState, SizeChange, VerticalEstimates, choose
+from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
+from podscale.coordinate.sizes import (
+    HorizontalState,
+    SizeChange,
+    VerticalEstimates,
+    choose,
+    may_shrink,
+)
 from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
 from podscale.kube.client.wire import ObjectMeta, Time, decode, encode
+from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
@@ -39,6 +48,7 @@ _log = structlog.get_logger()
 
 _WRITE_TIMEOUT_S = 10.0
 _LONG_AGO_S = 1e9
+_KEPT_FOR_S = 3600.0  # what a disruption budget keeps: all budgets of a namespace are looked at
 _IN_TREE = "kube-controller-manager"
 _NOTHING = Raw(b"{}")
 
@@ -84,12 +94,17 @@ class WatchedHpas:
     @property
     def is_known(self) -> bool:
         """Whether it could be seen who coordinates; what may not be listed has none."""
+        return self._are_current(Forbidden, ObjectNotFound)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether who coordinates was seen: rights may be missing for a moment."""
+        return self._are_current(ObjectNotFound)
+
+    def _are_current(self, *absent: type[KubeError]) -> bool:
         return all(
             store.is_current()
-            or (
-                not store.is_synced
-                and isinstance(store.freshness().error, Forbidden | ObjectNotFound)
-            )
+            or (not store.is_synced and isinstance(store.freshness().error, absent))
             for _, store in self._resources
         )
 
@@ -103,6 +118,16 @@ class WatchedHpas:
                 side = horizontal_side(hpa.metadata.name, hpa.spec, hpa.status, notes)
                 if side is not None:
                     yield (hpa.metadata.namespace, *side.target.key), side
+
+
+class _Pair(Struct):
+    """A VPA and the HPA that scales the same pods, for as long as they are a pair."""
+
+    side: HorizontalSide
+    demand: LoadOfDays
+    told: str = ""  # why the size stays or moved, last
+    kept: int | None = None  # pods, by a disruption budget
+    kept_at: float = -math.inf
 
 
 class Coordination:
@@ -121,47 +146,60 @@ class Coordination:
         self._stores = stores
         self._metrics = metrics
         self._selector_of = selector_of
-        self._pairs: dict[VpaKey, HorizontalSide] = {}
-        self._loads: dict[VpaKey, LoadOfDays] = {}
-        self.told: dict[VpaKey, str] = {}  # why the size of a pair stays or moved, last
+        self._pairs: dict[VpaKey, _Pair] = {}
+        self._has_listed = False  # when pairs were looked for, and not since
 
     def follow(self, now: float) -> list[VpaKey]:
         """Find the pairs, and take in what their pods use; return those to be published."""
+        self._has_listed = self._hpas.is_listed
         if self._hpas.is_known:
-            by_target: dict[tuple[str, str, str, str], list[VpaKey]] = {}
-            for key, vpa in self._stores.all_vpas():
-                ref = vpa.spec.target_ref
-                if ref is not None:
-                    group = ref.api_version.rpartition("/")[0]
-                    by_target.setdefault((key.namespace, group, ref.kind, ref.name), []).append(key)
-            found = dict(self._hpas.sides())
+            before = self._pairs
             self._pairs = {
-                keys[0]: found[target]
-                for target, keys in by_target.items()
-                if target in found and len(keys) == 1
+                key: structs.replace(before[key], side=side)
+                if key in before
+                else _Pair(side, LoadOfDays())
+                for key, side in self._sides().items()
             }
-        for key in self._loads.keys() - self._pairs.keys():
-            del self._loads[key]
-            self.told.pop(key, None)
-        for key, side in self._pairs.items():
+        for pair_ in self._pairs.values():
+            side = pair_.side
             if side.used is not None and side.replicas > 0:
-                seen = self._loads.setdefault(key, LoadOfDays())
-                seen.add(float(side.used * side.replicas), side.replicas, now)
+                pair_.demand.add(float(side.used * side.replicas), side.replicas, now)
         self._metrics.coordinated.set(len(self._pairs))
         return list(self._pairs)
 
+    def _sides(self) -> dict[VpaKey, HorizontalSide]:
+        found = dict(self._hpas.sides())
+        by_target: dict[tuple[str, str, str, str], list[VpaSide]] = {}
+        for key, vpa in self._stores.all_vpas() if found else ():
+            ref = vpa.spec.target_ref
+            stored = self._stores.vpas.get(*key)
+            if ref is None or stored is None:
+                continue
+            target = (key.namespace, ref.api_version.rpartition("/")[0], ref.kind, ref.name)
+            if target in found and (side := vpa_side(key.name, stored.spec)) is not None:
+                by_target.setdefault(target, []).append(side)
+        paired = {
+            target: pair(found[target].container, vpas).vpa for target, vpas in by_target.items()
+        }
+        return {
+            VpaKey(target[0], vpa.name): found[target]
+            for target, vpa in paired.items()
+            if vpa is not None
+        }
+
     def text(self, key: VpaKey) -> str:
         """Return what holds the CPU of a VPA, for people; empty: nothing does."""
-        side, vpa = self._pairs.get(key), self._stores.vpa(key)
-        if side is None or vpa is None:
+        found, vpa = self._pairs.get(key), self._stores.vpa(key)
+        if found is None or vpa is None:
             return ""
-        anchor = parse((vpa.metadata.annotations or {}).get(ANNOTATION), self._uid_of(key, vpa))
+        side = found.side
+        anchor = parse(_annotation(vpa), self._uid_of(key, vpa), side.container)
         if anchor is None:
             return f"HPA {side.name} scales the same pods by CPU, and no anchor is written yet"
-        why = self.told.get(key, "")
         return (
             f"HPA {side.name} scales the same pods to {side.utilization} % of an anchor of "
-            f"{anchor.milli}m, to which pods of {anchor.size}m belong{f' ({why})' if why else ''}"
+            f"{anchor.milli}m, to which pods of {anchor.size}m belong"
+            f"{f' ({found.told})' if found.told else ''}"
         )
 
     async def size_of(
@@ -176,83 +214,104 @@ class Coordination:
         """Return the size that belongs to the anchor, which is written first where it moves; None
         where no HPA wants one. Raises ``KubeError`` where it could not be written.
         """
-        uid = self._uid_of(key, vpa)
-        anchor = parse((vpa.metadata.annotations or {}).get(ANNOTATION), uid)
-        side = self._pairs.get(key)
-        if side is None:
-            # Before HPAs were listed nobody knows; what was published last stands meanwhile.
-            return AnchoredSize("", None, 0) if anchor and not self._hpas.is_known else None
-        counted = sorted(
-            name for name, resource, bound in trace.amounts
-            if (resource, bound) == ("cpu", "target") and side.container in ("", name)
-        )  # fmt: skip
-        present, others = self._requests(key, side.container, counted)
+        text, uid, found = _annotation(vpa), self._uid_of(key, vpa), self._pairs.get(key)
+        if found is None or not uid:
+            if text is None:
+                return None
+            if found is not None or not self._has_listed:
+                return AnchoredSize("", None, {})
+            # Whoever coordinates later begins at what pods request then.
+            await self._write(key, None)
+            return None
+        side = found.side
+        anchor = parse(text, uid, side.container)
+        requests = self._requests(key, side.container)
         if anchor is None:
-            if not uid or present <= 0:
+            present = sum(requests.values())
+            if present <= 0:
                 return None  # pods without a request: the VPA gives them one first
-            anchor = Anchor(present, present, uid)
+            anchor = Anchor(present, present, uid, container=side.container)
             await self._write(key, anchor)
-            self.told[key] = "AnchorAdopted"
-        elif counted and self._hpas.is_known:
-            seen = _estimates(counted, trace, entry, shapes, others)
-            found = choose(anchor, seen, self._state(key, side, now, seen.half_life_s), now)
-            self.told[key] = found.reason
-            if isinstance(found, SizeChange):
+            found.told = "AnchorAdopted"
+        elif not side.is_following:
+            found.told = "HorizontalIdle"
+        elif self._hpas.is_known and (
+            seen := _estimates(side.container, trace, entry, shapes, requests)
+        ):
+            chosen = choose(anchor, seen, self._state(key, found, now, seen.half_life_s), now)
+            found.told = chosen.reason
+            if isinstance(chosen, SizeChange):
                 _log.info("coordinated change", namespace=key.namespace, name=key.name,
-                          reason=found.reason, before=anchor, after=found.anchor,
-                          energies=(round(found.before), round(found.after)))  # fmt: skip
-                await self._write(key, found.anchor)
-                anchor = found.anchor
-        return AnchoredSize(side.container, anchor.size, others)
+                          reason=chosen.reason, before=anchor, after=chosen.anchor,
+                          energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
+                await self._write(key, chosen.anchor)
+                anchor = chosen.anchor
+        is_ready = side.is_following and may_shrink(anchor, side.used)
+        if not is_ready and sum(requests.values()) > anchor.size:
+            found.told = "PodsMissing"
+        return AnchoredSize(side.container, anchor.size, requests, may_shrink=is_ready)
 
-    def _state(
-        self, key: VpaKey, side: HorizontalSide, now: float, half_life_s: float
-    ) -> HorizontalState:
-        seen = self._loads.get(key)
+    def _state(self, key: VpaKey, found: _Pair, now: float, half_life_s: float) -> HorizontalState:
+        side = found.side
+        if now - found.kept_at >= _KEPT_FOR_S:
+            found.kept, found.kept_at = self._kept(key), now
         quiet_s = _LONG_AGO_S if side.rescaled_s is None else now - side.rescaled_s
         return HorizontalState(
-            side.utilization, side.min_replicas, side.max_replicas, side.band(None),
+            side.utilization, side.min_replicas, side.max_replicas, side.band(found.kept),
             side.replicas, quiet_s, side.window_s,
-            seen.loads(half_life_s) if seen is not None else (),
-            seen.seen_s if seen is not None else 0.0,
+            found.demand.loads(half_life_s), found.demand.seen_s,
         )  # fmt: skip
+
+    def _kept(self, key: VpaKey) -> int | None:
+        """Return how many pods a disruption budget keeps; a share of them sets no least."""
+        pods = self._views(key)
+        kept = [
+            budget.spec.min_available
+            for budget in self._stores.budgets.values(key.namespace)
+            if isinstance(budget.spec.min_available, int) and pods and budget.covers(pods[0].labels)
+        ]
+        return max(kept, default=None)
 
     def _uid_of(self, key: VpaKey, vpa: Vpa) -> str:
         ref = vpa.spec.target_ref
         found = ref and self._stores.workloads.find(key.namespace, ref.kind, ref.name)
         return found.metadata.uid if found else ""
 
-    def _requests(self, key: VpaKey, container: str, counted: Sequence[str]) -> tuple[int, int]:
-        """Return what a pod requests that counts for the HPA, and the part of it that the VPA
-        does not size: means of the pods that run."""
+    def _views(self, key: VpaKey) -> list[PodView]:
         selector = self._selector_of(key)
         if selector is None:
-            return 0, 0
-        every = others = pods = 0
-        for view in self._stores.pods.select(key.namespace, selector).views():
-            if view.phase not in (PodPhase.PENDING, PodPhase.RUNNING):
-                continue
-            pods += 1
+            return []
+        views = self._stores.pods.select(key.namespace, selector).views()
+        return [each for each in views if each.phase in (PodPhase.PENDING, PodPhase.RUNNING)]
+
+    def _requests(self, key: VpaKey, container: str) -> dict[str, int]:
+        """Return what pods request by container, of those that count for the HPA: means."""
+        views = self._views(key)
+        found: dict[str, int] = {}
+        for view in views:
             sidecars = [each for each in view.template.init_containers if each.is_sidecar]
             for each in (*view.template.containers, *sidecars):
                 if container in ("", each.name):
                     request = (each.requests_milli or {}).get("cpu", 0)
-                    every += request
-                    others += 0 if each.name in counted else request
-        return (every // pods, others // pods) if pods else (0, 0)
+                    found[each.name] = found.get(each.name, 0) + request
+        return {name: request // len(views) for name, request in found.items()}
 
-    async def _write(self, key: VpaKey, anchor: Anchor) -> None:
+    async def _write(self, key: VpaKey, anchor: Anchor | None) -> None:
         seen = self._stores.vpas.get(*key)
         if seen is None:
             raise ObjectNotFound(404, "NotFound", f"VPA {key.namespace}/{key.name}")
         notes = seen.metadata.annotations
         path = f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}"
         version = seen.metadata.resource_version
-        patch = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            *([] if notes else [{"op": "add", "path": "/metadata/annotations", "value": {}}]),
-            {"op": "add", "path": path, "value": format_anchor(anchor)},
+        patch: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         ]
+        if anchor is None:
+            patch.append({"op": "remove", "path": path})
+        else:
+            if not notes:
+                patch.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+            patch.append({"op": "add", "path": path, "value": format_anchor(anchor)})
         try:
             answer = await self._api.request(
                 "PATCH", VPAS.path(*key), body=encode(patch), content_type=JSON_PATCH,
@@ -267,13 +326,24 @@ class Coordination:
         self._stores.accept_vpa(decode(answer.body, StoredVpa))
 
 
+def _annotation(vpa: Vpa) -> str | None:
+    return (vpa.metadata.annotations or {}).get(ANNOTATION)
+
+
 def _estimates(
-    counted: Sequence[str],
+    container: str,
     trace: RecommendationTrace,
     entry: VpaEntry,
     shapes: Sequence[NodeShape],
-    others: int,
-) -> VerticalEstimates:
+    requests: Mapping[str, int],
+) -> VerticalEstimates | None:
+    counted = sorted(
+        name for name, resource, bound in trace.amounts
+        if (resource, bound) == ("cpu", "target") and container in ("", name)
+    )  # fmt: skip
+    if not counted:
+        return None
+    others = sum(request for name, request in requests.items() if name not in counted)
     lower = target = upper = least = most = 0
     for name in counted:
         bounds = allowed(

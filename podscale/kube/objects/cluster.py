@@ -1,8 +1,12 @@
 """Objects of the cluster around the workloads: nodes, budgets, ConfigMaps, Leases."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time, builtins
 
 
 class Taint(Struct, frozen=True, gc=False, rename="camel"):
@@ -44,9 +48,10 @@ class Node(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PdbSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec``, as far as which pods it is for."""
+    """``spec``, as far as which pods it is for, and how many are to stay."""
 
     selector: LabelSelector | None = None
+    min_available: int | str | None = None
 
 
 class PdbStatus(Struct, frozen=True, gc=False, rename="camel"):
@@ -62,6 +67,15 @@ class PodDisruptionBudget(Struct, frozen=True, gc=False, rename="camel"):
     metadata: ObjectMeta
     spec: PdbSpec = PdbSpec()
     status: PdbStatus = PdbStatus()
+
+    def covers(self, labels: Mapping[str, str]) -> bool:
+        """Return whether it is for pods with these labels."""
+        if self.spec.selector is None:
+            return False  # policy/v1: no selector is no pod, an empty one is every pod
+        try:
+            return selectors.from_wire(builtins(self.spec.selector)).matches(labels)
+        except SelectorError:
+            return False
 
 
 class ConfigMap(Struct, frozen=True, rename="camel"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from hpa.cluster.anchors import VpaAnchors, WatchedVpa
 from hpa.decide.api.options import read_options
@@ -106,7 +107,8 @@ def test_without_a_pair_pods_count_as_they_request_and_may_shrink(vpas, metrics,
     ],
 )
 def test_a_vpa_that_sizes_the_container_holds_its_target(spec):
-    assert held(fed(vpa(**spec)), APP).reason == "AnchorHeld"
+    of_app = structs.replace(ANCHOR, container="app")
+    assert held(fed(vpa(anchor=of_app, **spec)), APP).reason == "AnchorHeld"
     assert held(fed(vpa(**spec))).reason == "AnchorHeld"
 
 
@@ -116,6 +118,12 @@ def test_a_vpa_that_sizes_the_container_holds_its_target(spec):
         pytest.param(fed(vpa(anchor=None)), "u-web", "NoAnchor", id="not-written-yet"),
         pytest.param(fed(vpa()), "u-made-anew", "NoAnchor", id="of-another-workload"),
         pytest.param(fed(vpa()), "", "NoAnchor", id="of-an-unknown-workload"),
+        pytest.param(
+            fed(vpa(anchor=structs.replace(ANCHOR, container="app"))),
+            "u-web",
+            "NoAnchor",
+            id="of-one-container",
+        ),
         pytest.param(VpaAnchors(("",)), "u-web", "VpasUnknown", id="not-listed"),
     ],
 )

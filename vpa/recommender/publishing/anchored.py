@@ -3,6 +3,8 @@
 Pure. Bounds hold the target between them, so that no pod is disturbed for a size that stays.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct, structs
 
 from vpa.model.api.objects import ContainerRecommendation, VpaRecommendation
@@ -15,7 +17,8 @@ class AnchoredSize(Struct, frozen=True):
 
     container: str  # "": all containers together
     size: int | None  # None: what was published last
-    others: int  # of it, what containers have that the VPA does not size
+    requests: Mapping[str, int]  # of what counts, by container: also what the VPA does not size
+    may_shrink: bool = True  # False: there are not as many pods yet as smaller ones need
 
 
 def anchored(
@@ -34,12 +37,13 @@ def anchored(
         for name in measured
         if before is not None and (old := before.of(name)) and old.target and "cpu" in old.target
     }
-    size = None if wanted.size is None else max(wanted.size - wanted.others, len(measured))
-    targets = published
-    if published.keys() != measured.keys() or (
-        size is not None and sum(published.values()) != size
-    ):
-        targets = _divided(measured, size)
+    targets = {**measured, **published}
+    if wanted.size is not None:
+        others = sum(each for name, each in wanted.requests.items() if name not in measured)
+        size = max(wanted.size - others, len(measured))
+        waits = sum(published.values()) > size and not wanted.may_shrink
+        if sum(targets.values()) != size and not waits:
+            targets = _divided(measured, size)
     return VpaRecommendation(
         container_recommendations=tuple(
             _with_target(entry, targets[entry.container_name])
@@ -50,9 +54,9 @@ def anchored(
     )
 
 
-def _divided(measured: dict[str, int], size: int | None) -> dict[str, int]:
+def _divided(measured: dict[str, int], size: int) -> dict[str, int]:
     total = sum(measured.values())
-    if size is None or not total:
+    if not total:
         return measured
     found = {name: max(size * amount // total, 1) for name, amount in measured.items()}
     largest = max(found, key=lambda name: found[name])

@@ -193,6 +193,8 @@ class Publisher:
                              error=str(error))  # fmt: skip
                 return
             vpa = self._stores.vpa(key) or vpa
+            if size is not None and size.size is None and vpa.status.recommendation is None:
+                return  # a process died between the anchor and its size, and nobody is known yet
         wanted = status_of(
             vpa, entry, trace, now,
             pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,

@@ -7,9 +7,6 @@ eviction subresource (``pkg/registry/core/pod/storage/eviction.go``, Kubernetes 
 from msgspec import Struct
 
 from podscale.core.pod_state import PodPhase, PodReadiness
-from podscale.core.selectors import selector as selectors
-from podscale.core.selectors.selector import SelectorError
-from podscale.kube.client.wire import builtins
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
@@ -43,7 +40,9 @@ def alike_to(pod: PodView, budgets: Store[PodDisruptionBudget]) -> BudgetedPods:
     """Return what a pod has in common with those that hear the same as it."""
     name = pod.owner.name if pod.owner is not None else pod.name
     covering = frozenset(
-        budget.metadata.name for budget in budgets.values(pod.namespace) if _covers(budget, pod)
+        budget.metadata.name
+        for budget in budgets.values(pod.namespace)
+        if budget.covers(pod.labels)
     )
     labels = frozenset(
         (key, value)
@@ -61,22 +60,13 @@ def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:
     # A pod that does not run yet may always go.
     if pod.phase == PodPhase.PENDING or not budgets.is_synced or not budgets.is_current():
         return None
-    covering = [budget for budget in budgets.values(pod.namespace) if _covers(budget, pod)]
+    covering = [budget for budget in budgets.values(pod.namespace) if budget.covers(pod.labels)]
     if not covering:
         return None
     if len(covering) > 1:
         # The eviction subresource answers 500 to a pod with several budgets, always.
         return Pdb(", ".join(sorted(budget.metadata.name for budget in covering)), True)
     return Pdb(covering[0].metadata.name, _refuses(covering[0], pod))
-
-
-def _covers(budget: PodDisruptionBudget, pod: PodView) -> bool:
-    if budget.spec.selector is None:
-        return False  # policy/v1: no selector is no pod, an empty one is every pod
-    try:
-        return selectors.from_wire(builtins(budget.spec.selector)).matches(pod.labels)
-    except SelectorError:
-        return False
 
 
 def _refuses(budget: PodDisruptionBudget, pod: PodView) -> bool:

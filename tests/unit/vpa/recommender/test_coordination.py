@@ -23,6 +23,7 @@ from podscale.kube.informer.list_watch import (
     WatchPage,
 )
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.unit.vpa.test_stores import NoKinds
@@ -63,6 +64,9 @@ class World:
         self.replicas, self.asked, self.used = 10, 1000, 0.3
         self.uid = "u-web"
         self.lists_hpas = True
+        self.is_active = True
+        self.budgets: list[dict[str, Any]] = []
+        self.notes = {"podscale.io/comfort-replicas": "1-500"}
 
     async def request(self, method: str, path: str, **given: Any) -> Response:
         if method != "PATCH" or "verticalpodautoscalers/" not in path:
@@ -91,6 +95,8 @@ class World:
             at = at[part]
         if step["op"] == "test":
             assert at[path[-1]] == step["value"]
+        elif step["op"] == "remove":
+            del at[path[-1]]
         else:
             at[path[-1]] = step["value"]
 
@@ -108,11 +114,15 @@ class World:
 
     def hpa(self) -> dict[str, Any]:
         current = {"name": "cpu", "current": {"averageValue": f"{round(self.used * 1000)}m"}}
-        conditions = [{"type": "Coordinated", "reason": self.reason}] if self.reason else []
+        reason = "AnchorHeld" if self.reason == "NoAnchor" and self.anchor else self.reason
+        conditions = [
+            {"type": "ScalingActive", "status": "True" if self.is_active else "False"},
+            *([{"type": "Coordinated", "reason": reason}] if reason else []),
+        ]
         return {
             "metadata": {
                 "name": "web", "namespace": "shop", "resourceVersion": str(int(self.now)),
-                "annotations": {"podscale.io/comfort-replicas": "1-500"},
+                "annotations": self.notes,
                 "managedFields": self.managers,
             },
             "spec": {
@@ -136,6 +146,7 @@ class Process:
 
     def __init__(self, world: World, containers: tuple[str, ...] = ("app",)) -> None:
         self.world, self.containers = world, containers
+        self.measured = containers
         self.is_begun = False
         self.stores = VpaStores(world, NoKinds())  # type: ignore[arg-type]
         self.hpas = WatchedHpas(("",))
@@ -156,7 +167,7 @@ class Process:
 
     async def answer(self, _questions: Any) -> list[ContainerColumns]:
         names = [f"web-{number}" for number in range(self.world.replicas)]
-        rows = [(pod, container) for pod in names for container in self.containers]
+        rows = [(pod, container) for pod in names for container in self.measured]
         count = len(rows)
         return [
             ContainerColumns(
@@ -186,6 +197,8 @@ class Process:
             for number in range(world.replicas)
         ]  # fmt: skip
         _heard(self.stores.pods, [decode(encode(pod), Pod) for pod in pods])
+        _heard(self.stores.budgets, [decode(encode(each), PodDisruptionBudget)
+                                     for each in world.budgets])  # fmt: skip
         if world.lists_hpas:
             for resource, found in zip(self.hpas.resources, ([world.hpa()], []), strict=True):
                 store = dict(self.hpas._resources)[resource]
@@ -380,3 +393,101 @@ async def test_a_smaller_pod_is_grown_without_a_day():
     assert world.anchor is not None
     assert world.anchor.size > 300
     assert world.anchor.milli == 1000
+
+
+async def test_an_hpa_that_starts_again_keeps_its_pair():
+    world = World()
+    process = await settled(world)
+    before = world.anchor, world.targets
+    world.reason = "VpasUnknown"
+    await process.run(3)
+    assert (world.anchor, world.targets) == before
+    world.reason = "NoAnchor"
+    await process.run(1)
+    seen = process.recommender.standing(VpaKey("shop", "web")).anchor
+    assert "DayNotSeen" not in seen, "what was seen of the load is kept"
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_active"),
+    [({"podscale.io/paused": "true"}, True), ({}, False)],
+    ids=["paused", "no-metrics"],
+)
+async def test_an_hpa_that_does_not_act_moves_no_anchor(notes, is_active):
+    world = World()
+    world.notes |= notes
+    world.is_active = is_active
+    await settled(world)
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+    assert world.targets == {"app": 1000}
+
+
+async def test_pods_become_smaller_when_there_are_more_of_them():
+    world = World()
+    world.used = 0.8
+    await Process(world).run(1)
+    moved = Anchor(500, 400, "u-web", int(world.now), int(world.now))
+    world.vpa["metadata"]["annotations"][ANNOTATION] = format_anchor(moved)
+    await Process(world).run(5)  # nobody makes any
+    assert world.targets == {"app": 1000}
+    world.used, world.replicas = 0.3, 27
+    await Process(world).run(1)
+    assert world.targets == {"app": 400}
+
+
+async def test_a_container_without_samples_keeps_its_part():
+    world = World()
+    await settled(world, containers=("app", "proxy"))
+    before, world.asked = world.targets, sum(world.targets.values())
+    process = Process(world, containers=("app", "proxy"))
+    process.measured = ("app",)
+    await process.run(3)
+    assert world.targets == before
+
+
+async def test_an_anchor_that_nobody_holds_to_is_removed():
+    world = World()
+    process = Process(world)
+    await process.run(2)
+    world.reason = ""
+    await process.run(1)
+    assert world.vpa["metadata"]["annotations"] == {}
+    world.reason, world.asked = "NoAnchor", 600
+    await Process(world).run(1)
+    assert world.anchor == Anchor(600, 600, "u-web"), "what pods request by now"
+
+
+async def test_where_hpas_may_not_be_listed_for_a_moment_an_anchor_stands():
+    world = World()
+    await Process(world).run(2)
+    world.lists_hpas = False
+    process = Process(world)
+    for _, store in process.hpas._resources:
+        store.apply(WatchBroken("no", Forbidden(403, "Forbidden", "no")), scope="", now=0.0)
+    await process.run(5)
+    assert (world.anchor, world.targets) == (Anchor(1000, 1000, "u-web"), {"app": 1000})
+
+
+async def test_after_a_crash_nothing_is_published_before_hpas_are_listed():
+    world = World()
+    world.crash = (0, "after")
+    await Process(world).run(1)
+    world.lists_hpas = False
+    process = Process(world)
+    await process.run(3)
+    assert world.writes == ["anchor"]
+    world.lists_hpas = True
+    await process.run(1)
+    assert world.targets == {"app": 1000}
+
+
+async def test_the_comfort_band_begins_above_what_a_budget_keeps():
+    world = World()
+    del world.notes["podscale.io/comfort-replicas"]
+    meta = {"name": "web", "namespace": "shop", "resourceVersion": "1"}
+    selector = {"matchLabels": {"app": "web"}}
+    world.budgets = [{"metadata": meta, "spec": {"minAvailable": 20, "selector": selector}}]
+    await Process(world).run(250, 3000.0)
+    assert world.anchor is not None
+    assert world.anchor.milli <= 1000 * 10 / 21
+    assert world.targets != {"app": world.anchor.size}, "there are no more pods yet"
