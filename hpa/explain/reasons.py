@@ -223,8 +223,8 @@ def _plain(told: ReadTrace) -> list[str]:
     match winner.result.calculation.outcome:
         case "WithinTolerance":
             return ["WithinTolerance"]
-        case "DirectionWouldFlip":
-            return ["DirectionWouldFlip"]
+        case "DirectionWouldFlip" | "SmallPodsRemain" as outcome:
+            return [outcome]
     return ["RoundedUpToCurrent"]
 
 

@@ -8,7 +8,7 @@ used is ``Invalid``.
 from collections.abc import Mapping
 from typing import Literal, TypeGuard
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.decide.api.spec import MetricSpec, MetricStatus
 from hpa.decide.metrics.answers import (
@@ -207,13 +207,45 @@ def _resource_calculation(
     )
     if isinstance(requests, RequestProblem):
         return _Unusable(requests.text, "Request", problem=requests, groups=groups)
-    held = pass_.observation.held
-    is_held = spec.name == "cpu" and held is not None and spec.container == held.container
-    if is_held and held is not None and held.anchor is not None:
-        requests = counted_requests(requests, held.anchor)
     percent = spec.average_utilization or 0
-    found = by_utilization(current, percent, usage, requests, groups, pass_.tolerance, variation)
+    held = pass_.observation.held
+    if (
+        held is None
+        or held.anchor is None
+        or (spec.name, spec.container) != ("cpu", held.container)
+    ):
+        found = by_utilization(
+            current, percent, usage, requests, groups, pass_.tolerance, variation
+        )
+    else:
+        found = _by_anchor(percent, usage, counted_requests(requests, held.anchor), groups, pass_)
     return _Unusable(NO_MATCH, "NoMatch", groups=groups) if found is None else found
+
+
+def _by_anchor(
+    percent: int,
+    usage: dict[str, Amount],
+    counted: Mapping[str, int],
+    groups: PodGroups,
+    pass_: MetricEvaluation,
+) -> Calculation | None:
+    """Return what a utilization of what pods are ``counted`` for asks for."""
+    current = pass_.scale.spec_replicas
+
+    def by(requests: Mapping[str, int]) -> Calculation | None:
+        present = dict(usage)
+        return by_utilization(
+            current, percent, present, requests, groups, pass_.tolerance, pass_.variation
+        )
+
+    found, least = by(counted), min(counted.values(), default=0)
+    if found is None or found.replicas >= current or max(counted.values()) == least:
+        return found
+    # Whoever removes pods does not look at their size: those that stay may be the small ones.
+    small = by(dict.fromkeys(counted, least))
+    if small is not None and small.replicas < current:
+        return small
+    return structs.replace(found, replicas=current, outcome="SmallPodsRemain")
 
 
 def _pods(

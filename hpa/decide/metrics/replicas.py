@@ -17,7 +17,7 @@ from hpa.decide.numbers import INT64_MAX, INT64_MIN, Amount, ceil32, quotient, r
 from hpa.decide.pods import PodGroups
 from hpa.decide.variation import ACTUAL, Variation
 
-Outcome = Literal["TargetMissed", "WithinTolerance", "DirectionWouldFlip"]
+Outcome = Literal["TargetMissed", "WithinTolerance", "DirectionWouldFlip", "SmallPodsRemain"]
 
 NO_MATCH = "no metrics returned matched known pods"
 

@@ -46,6 +46,17 @@ def observed(
     return Observation(hpa, Scale(count, count, "app=web"), pods, (answer,), held=held)
 
 
+def mixed(used: int, small: int, large: int) -> Observation:
+    """Return ten pods, of which half have grown."""
+    found = observed(used, large, structs.replace(HELD, anchor=Anchor(1600, 1000, "u")))
+    templates = tuple(
+        DecidedPodTemplate((ContainerRequest("app", {"cpu": request}),))
+        for request in (small, large)
+    )
+    pods = structs.replace(found.pods, template=(0, 1) * 5, templates=templates)
+    return structs.replace(found, pods=pods)
+
+
 def decided(observation: Observation, settings: Settings = SETTINGS) -> int | None:
     return decide(observation, Past(recommendations=()), settings, NOW).trace.decided
 
@@ -112,3 +123,15 @@ def test_pods_without_a_request_stay_an_error():
         seen.pods, templates=(DecidedPodTemplate((ContainerRequest("app", {}),)),)
     )
     assert decided(structs.replace(seen, pods=bare)) is None
+
+
+def test_no_pod_is_removed_while_those_that_stay_may_be_small():
+    found = decide(mixed(200, 250, 1000), Past(recommendations=()), SETTINGS, NOW)
+    assert found.trace.decided == 10
+    assert explain(found.trace).first_reason == "SmallPodsRemain"
+    assert decided(mixed(100, 250, 1000)) == 5, "as many as carry the load where all are small"
+    assert decided(mixed(200, 1000, 1000)) == 3
+
+
+def test_a_small_pod_among_large_ones_asks_for_no_crowd():
+    assert decided(mixed(800, 10, 1000)) == 20
