@@ -197,7 +197,7 @@ class NodeRounds:
 
     async def _write(self, decided: DecidedNodes, now: float) -> None:
         places = np.flatnonzero(decided.plan.is_due)
-        is_less = (decided.plan.requests < decided.sums.held).any(axis=0)[places]
+        is_less = np.asarray((decided.plan.requests < decided.sums.held).any(axis=0))[places]
         due = iter(places[np.argsort(~is_less, kind="stable")].tolist())  # what is let go first
 
         async def some() -> None:
