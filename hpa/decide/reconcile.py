@@ -190,7 +190,9 @@ def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
     if current > hpa.max_replicas:
         pass_.steps.append(Corrected(current, hpa.max_replicas, "AboveMaxCorrected"))
         return _rescaled(pass_, scale, hpa.max_replicas, words.ABOVE_MAX)
-    if current != 0 and current < hpa.min_replicas:
+    # From zero a minimum of the spec waits for the metrics, as upstream's; a schedule for nothing.
+    is_scheduled = hpa is not pass_.seen.hpa
+    if current < hpa.min_replicas and (current != 0 or is_scheduled):
         pass_.steps.append(Corrected(current, hpa.min_replicas, "BelowMinCorrected"))
         return _rescaled(pass_, scale, hpa.min_replicas, words.BELOW_MIN)
     return _by_metrics(pass_, scale, went_to_zero=went_to_zero)

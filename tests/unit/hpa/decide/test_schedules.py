@@ -7,13 +7,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.options import read_options
-from hpa.decide.api.spec import HPA
+from hpa.decide.api.spec import HPA, Condition, HpaStatus
+from hpa.decide.decision import DONE
 from hpa.decide.schedules import minimum, scheduled
 from hpa.explain import explain
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
+from podscale.core.metrics import Unavailable
+from tests.unit.hpa.decide.situations import queue
 from tests.unit.hpa.simulate.loads import START_S, load, web
 
 DAY = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timeZone": "Europe/Berlin",
@@ -147,6 +150,21 @@ def test_a_schedule_raises_at_once_and_explain_names_it() -> None:
     assert "podscale.io/schedule" in told.change
     later = decide(seen, Past(), Settings(), NOW + 7 * 3600)
     assert later.replicas != 5
+
+
+@pytest.mark.parametrize(("went", "replicas"), [("True", 5), ("False", None)])
+def test_it_wakes_what_went_to_zero_though_no_metric_answers(went, replicas) -> None:
+    # KEDA's cron with minReplicaCount 0; who set the scale to zero by hand keeps it there.
+    status = HpaStatus(0, 0, conditions=(Condition("ScaledToZero", went, "ScaledToZero", "", NOW),))
+    hpa = structs.replace(with_schedules(DAY), min_replicas=0, metrics=(queue(1000),),
+                          status=status)  # fmt: skip
+    seen = Observation(hpa, Scale(0, 0, "app=web"), answers=(Unavailable("Down", "no answer"),))
+    decision = decide(seen, Past(), Settings(), NOW)
+    assert decision.replicas == replicas
+    if replicas:
+        assert explain(decision.trace).first_reason == "ScheduledMinimumReached"
+        told = conclude(decision, DONE, NOW).status.conditions
+        assert [each.status for each in told if each.type == "ScaledToZero"] == ["False"]
 
 
 def test_a_paused_object_has_no_schedule() -> None:
