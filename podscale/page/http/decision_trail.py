@@ -84,12 +84,11 @@ class DecisionTrail:
             return None
         hpa = last.observation.hpa
         period_s = hpa.options.sync_period_s or last.settings.sync_period_s
-        load = trace(ring, hpa.max_replicas, period_s)
-        if load is None:
+        found = trace(ring, hpa.max_replicas, period_s)
+        if found is None:
             return None
-        known = ring.columns()[2]
-        first = int(known[0]) if known[0] >= 1 else 1
-        return ReplayInputs(load, msgspec.json.encode(spec(hpa)), first)
+        load, replicas = found
+        return ReplayInputs(load, msgspec.json.encode(spec(hpa)), replicas)
 
     def told(self, workload: ShownWorkload, key: str) -> ShownWords | None:
         """Return one decision in words; None: it is not known any more."""

@@ -13,10 +13,12 @@ from podscale.page.state.point_ring import PointRing
 
 SWEEP = "target=600m..1400m:100m"  # of today's
 FEWEST_S = 120.0  # of load, until there is something to replay
+MOST_PASSES = 5760  # the last ones, a day at 15 s: the ring keeps its first point for ever
 
 
-def trace(ring: PointRing, most: int, period_s: float) -> str | None:
-    """Return the load as CSV, a line for each period; None: it has not been watched for long.
+def trace(ring: PointRing, most: int, period_s: float) -> tuple[str, int] | None:
+    """Return the load as CSV, a line for each period, and the replicas at its beginning; None: it
+    has not been watched for long.
 
     Older points lie further apart, and hold until the next one. At ``most`` pods the load is
     hidden, and left out.
@@ -28,13 +30,15 @@ def trace(ring: PointRing, most: int, period_s: float) -> str | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         pods = load / target * replicas
     pods[(replicas >= most) & (load > target)] = np.nan
-    grid = np.arange(times[0], times[-1] + period_s, period_s)
+    start = max(times[0], times[-1] - (MOST_PASSES - 1) * period_s)
+    grid = np.arange(start, times[-1] + period_s, period_s)
     rows = np.searchsorted(times, grid, side="right") - 1
     lines = [
         f"{at:.3f},{value:.6g}" if np.isfinite(value) else f"{at:.3f},"
         for at, value in zip(grid.tolist(), pods[rows].tolist(), strict=True)
     ]
-    return "\n".join(["time,load", *lines, ""])
+    first = replicas[rows[0]]
+    return "\n".join(["time,load", *lines, ""]), int(first) if first >= 1 else 1
 
 
 def spec(hpa: HPA) -> Mapping[str, object]:

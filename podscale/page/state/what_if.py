@@ -76,11 +76,13 @@ class WhatIf:
                 del self._found[next(iter(self._found))]
 
     async def _replayed(self, given: ReplayInputs) -> WhatIfAnswer:
-        spec = os.memfd_create("spec")
-        os.write(spec, given.spec)
-        words = ["replay", "--trace", "-", "--hpa", f"/dev/fd/{spec}", "--sweep", SWEEP,
-                 "--replicas", str(given.replicas), "--workers", "1", "-o", "json"]  # fmt: skip
+        spec = None
         try:
+            spec = os.memfd_create("spec")
+            os.write(spec, given.spec)
+            words = ["replay", "--trace", "-", "--hpa", f"/dev/fd/{spec}", "--sweep", SWEEP,
+                     "--replicas", str(given.replicas), "--workers", "1",
+                     "-o", "json"]  # fmt: skip
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "podscale", *words, pass_fds=[spec],
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -91,7 +93,8 @@ class WhatIf:
                 "failed", f"no child process: {error.strerror}", made_at=self._wall()
             )
         finally:
-            os.close(spec)
+            if spec is not None:
+                os.close(spec)
         try:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, _NICE)

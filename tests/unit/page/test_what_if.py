@@ -2,7 +2,9 @@
 
 import asyncio
 import csv
+import errno
 import io
+import os
 from collections.abc import Callable
 
 import msgspec
@@ -27,9 +29,9 @@ def ring(*points: tuple[float, float | None, float | None, float | None]) -> Poi
 
 def inputs(load: float = 3.0) -> ReplayInputs:
     drawn = ring(*((15.0 * row, load, 1.0, 1.0) for row in range(40)))
-    text = trace(drawn, 10, 15.0)
-    assert text is not None
-    return ReplayInputs(text, msgspec.json.encode(spec(SHOP)), 2)
+    found = trace(drawn, 10, 15.0)
+    assert found is not None
+    return ReplayInputs(found[0], msgspec.json.encode(spec(SHOP)), 2)
 
 
 async def finished(what_if: WhatIf, given: Callable[[], ReplayInputs]) -> WhatIfAnswer:
@@ -41,7 +43,9 @@ async def finished(what_if: WhatIf, given: Callable[[], ReplayInputs]) -> WhatIf
 
 
 def test_the_load_is_counted_in_pods_at_the_target():
-    text = trace(ring((0, 24, 12, 3), (60, 6, 12, 3), (300, 60, 12, 10), (360, 60, 12, 10)), 10, 60)
+    drawn = ring((0, 24, 12, 3), (60, 6, 12, 3), (300, 60, 12, 10), (360, 60, 12, 10))
+    text, replicas = trace(drawn, 10, 60)
+    assert replicas == 3
     rows = list(csv.reader(io.StringIO(text)))[1:]
     # Older points hold; at the most pods, a load above its target is hidden.
     assert [value for _, value in rows] == ["6", "1.5", "1.5", "1.5", "1.5", "", ""]
@@ -50,6 +54,28 @@ def test_the_load_is_counted_in_pods_at_the_target():
 def test_little_is_not_replayed():
     assert trace(ring((0, 24, 12, 3)), 10, 15) is None
     assert trace(ring((0, 24, 12, 3), (60, 24, 12, 3)), 10, 15) is None
+
+
+def test_of_months_the_last_day_is_replayed():
+    days = 90
+    drawn = ring((0, 24, 12, 3), *((86400.0 * day, 12.0, 12.0, 7.0) for day in range(1, days)),
+                 (86400.0 * days, 12.0, 12.0, 2.0))  # fmt: skip
+    text, replicas = trace(drawn, 10, 15.0)
+    assert len(text.splitlines()) == 1 + 5760
+    assert replicas == 7, "that which held when it begins"
+
+
+async def test_without_file_descriptors_it_fails_and_stops_nothing(monkeypatch):
+    def none_left(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    what_if = WhatIf(lambda: 0.0)
+    monkeypatch.setattr(os, "memfd_create", none_left)
+    working = asyncio.create_task(what_if.run())
+    found = await finished(what_if, inputs)
+    assert (found.state, found.message) == ("failed", "no child process: Too many open files")
+    assert not working.done()
+    working.cancel()
 
 
 def test_bounds_and_behavior_come_with_it():
