@@ -22,7 +22,10 @@ _NAMESPACE = click.option(
 
 @click.command("off")
 @_NAMESPACE
-@click.option("--timeout", "timeout_s", default=120, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout", "timeout_s", type=click.IntRange(1), default=120, show_default=True,
+    help="Seconds to wait.",
+)  # fmt: skip
 @cluster_options
 @click.pass_context
 def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, timeout_s: int) -> None:
@@ -68,7 +71,7 @@ def watchdog(
     """Let all ballast go when no leader has renewed its Lease for the patience."""
     from podscale.nodes.watchdog import WatchdogChoice
 
-    if patience_s <= 0 or interval_s <= 0:
+    if not (patience_s > 0 and interval_s > 0):  # nan is neither
         raise click.UsageError("--patience and --interval must be greater than 0")
     choice = WatchdogChoice(ballast_namespace, lease, lease_namespace, patience_s, interval_s)
     asyncio.run(_watch(cluster, choice))

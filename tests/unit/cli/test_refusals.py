@@ -209,3 +209,13 @@ def test_a_word_that_nearly_is_a_subcommand_names_it():
     done = podscale("hpa", "evl")
     assert done.returncode == 2
     assert "did you mean `podscale hpa eval`?" in done.stderr
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("off", "--timeout", "0"), "0 is not in the range x>=1"),
+    (("watchdog", "--patience", "nan"), "--patience and --interval must be greater than 0"),
+])  # fmt: skip
+def test_times_of_ballast_are_above_zero(words: tuple[str, ...], said: str):
+    done = podscale("nodes", *words, "--server", NOWHERE)
+    assert done.returncode == 2
+    assert said in done.stderr
