@@ -209,7 +209,9 @@ class RecordedCluster:
         self, plain: Mapping[str, Any], told: Progress
     ) -> tuple[PodUsageHistory, dict[str, dict[str, int]]]:
         """Return what the pods behind a VPA used, and what its target requests today."""
-        target = plain["spec"]["targetRef"]
+        target = plain["spec"].get("targetRef") or {}
+        if not (target.get("kind") and target.get("name")):
+            raise ReplayError(f"VPA {plain['metadata']['name']} has no target, and so no pods")
         behind = HPA(
             plain["metadata"]["namespace"], plain["metadata"]["name"],
             MetricObject(target["kind"], target["name"], target.get("apiVersion", "")), 1,

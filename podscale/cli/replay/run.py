@@ -116,14 +116,16 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
             yield str(one) if isinstance(one, ReplayError) else _recorded_subject(given, one, [])
 
     is_whole = True
+    # Workers ask nobody, and are shown no credentials.
+    shared = (structs.replace(given, prometheus_header=(), prometheus_url=""), prices)
     try:
         jobs = subjects()
         made = (
-            spread.over_dask(one_report, (given, prices), jobs, given.dask)
+            spread.over_dask(one_report, shared, jobs, given.dask)
             if given.dask
             # Not forked: connections and a child that reads are open here.
             else spread.over_cores(
-                one_report, (given, prices), jobs, given.workers or spread.cores(), "spawn"
+                one_report, shared, jobs, given.workers or spread.cores(), "spawn"
             )
         )
         for each in made:

@@ -1,0 +1,36 @@
+"""What is read of a cluster, and who is shown what."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from podscale.cli.cluster import ClusterChoice
+from podscale.cli.replay import run
+from podscale.cli.replay.recorded import PastOptions, RecordedCluster
+from podscale.cli.replay.run import ReplayOptions, all_replayed
+from podscale.replay.errors import ReplayError
+
+
+@pytest.mark.parametrize("spec", [{}, {"targetRef": None}, {"targetRef": {"kind": "Deployment"}}])
+async def test_a_vpa_that_names_no_target_is_said_to(spec) -> None:
+    cluster = RecordedCluster(ClusterChoice({}), PastOptions(3600.0, 15, 1000))
+    plain = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    with pytest.raises(ReplayError, match="VPA web has no target"):
+        await cluster.usage(plain, lambda *_: None)
+
+
+def test_workers_are_shown_no_credentials(monkeypatch) -> None:
+    shown: list[object] = []
+
+    def over_dask(_work: object, shared: object, _jobs: object, _address: str) -> Iterator[str]:
+        shown.append(shared)
+        yield from ()
+
+    monkeypatch.setattr(run.spread, "over_dask", over_dask)
+    given = ReplayOptions(
+        prometheus_url="https://podscale:verysecret@prometheus", dask="tcp://somewhere:8786",
+        prometheus_header=("Authorization=Bearer verysecret",),
+    )  # fmt: skip
+    all_replayed(ClusterChoice({}), given)
+    assert shown
+    assert "verysecret" not in repr(shown)
