@@ -5,6 +5,7 @@ out where an HPA scales the workload: its utilization is of the request.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -113,4 +114,6 @@ def _helm(containers: list[dict[str, Any]]) -> dict[str, Any]:
 def file_name(number: int, patch: WorkloadPatch) -> str:
     """Return what a patch's file is called: numbers keep the order."""
     workload = patch.workload
-    return f"{number:04}-{workload.namespace}-{workload.kind.lower()}-{workload.name}.yaml"
+    name = f"{workload.namespace}-{workload.kind.lower()}-{workload.name}"
+    # Labels of a series may be any text.
+    return f"{number:04}-{re.sub('[^A-Za-z0-9.-]', '_', name)}.yaml"

@@ -210,8 +210,3 @@ class FleetReader:
         ):
             yield part
             self._told(round(100 * part.done), 100, what)
-
-
-def blocks_of(seconds: float) -> int:
-    """Return the whole blocks of six hours in a time."""
-    return int(seconds // BLOCK_S)

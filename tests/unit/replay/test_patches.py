@@ -5,7 +5,7 @@ import pytest
 
 from podscale.replay.fleet.classes import UsageShape
 from podscale.replay.fleet.owners import FleetWorkload
-from podscale.replay.fleet.patches import patches_of
+from podscale.replay.fleet.patches import file_name, patches_of
 from podscale.replay.fleet.reading import FleetSpan
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
 from podscale.replay.fleet.usage import FleetContainer
@@ -97,3 +97,9 @@ def test_sums_keep_what_is_freed_apart_from_what_is_missing():
     assert (totals["freedGib"], totals["addedGib"]) == (1.0, 1.0)
     assert totals["moneyAMonth"] == pytest.approx(0.0)
     assert np.all([row["moneyAMonth"] is not None for row in found.rows()])
+
+
+def test_a_file_is_called_by_a_name_of_whatever_characters():
+    safe = resource(1.0, 0.5, 0.001)
+    (patch,) = patches_of(report(line("../we/b", safe, safe)), 0.01, "kustomize")
+    assert file_name(1, patch) == "0001-shop-deployment-.._we_b.yaml"
