@@ -66,7 +66,7 @@ class _ResourceList(Struct, frozen=True):
     resources: list[_Described] = []
 
 
-class _ReaderCredentials:
+class ReaderCredentials:
     """A token of the backend's ServiceAccount, asked of the cluster and renewed in time."""
 
     def __init__(self, config: BackendConfig, cluster: Api, clock: Callable[[], float]) -> None:
@@ -79,9 +79,14 @@ class _ReaderCredentials:
         self._renewing = asyncio.Lock()
 
     async def current(self) -> Identity:
-        """Return what to use now."""
-        if self._identity is None or self._clock() - self._made_s > _RENEW_S:
-            return await self.renew()
+        """Return what to use now; raises ``KubeError``."""
+        age_s = self._clock() - self._made_s
+        if self._identity is None or age_s > _RENEW_S:
+            try:
+                return await self.renew()
+            except KubeError:
+                if self._identity is None or age_s >= _TOKEN_S:
+                    raise
         return self._identity
 
     async def renew(self) -> Identity:
@@ -217,7 +222,7 @@ async def opened(
         for config in configs:
             api = await stack.enter_async_context(
                 Connection(
-                    _ReaderCredentials(config, cluster, clock),
+                    ReaderCredentials(config, cluster, clock),
                     user_agent=USER_AGENT,
                     most_bytes=_MOST_BYTES,
                 )

@@ -1,12 +1,16 @@
-"""An external backend that hangs, in front of more requests than it is asked at once."""
+"""External backends: one that hangs, and the token that it is shown."""
 
 import asyncio
 from pathlib import Path
 
+import pytest
+import trustme
+
 from adapter.apis.sources import MetricSources
-from adapter.backends.backend import ExternalBackend
+from adapter.backends.backend import ExternalBackend, ReaderCredentials
 from adapter.backends.backends_file import BackendConfig
 from podscale.core.metrics import Unavailable
+from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from tests.unit.adapter.test_provider import provider
@@ -38,3 +42,30 @@ async def test_all_who_wait_are_told_in_its_own_time_and_name() -> None:
     said = {(each.reason, each.message, each.is_timeout) for each in answers
             if isinstance(each, Unavailable)}  # fmt: skip
     assert said == {("ExternalBackend", "the external backend keda did not answer in time", True)}
+
+
+async def test_a_token_serves_to_its_end_where_none_can_be_made(tmp_path: Path) -> None:
+    authority, now = trustme.CA(), 0.0
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    config = BackendConfig("keda", "https://keda", tmp_path / "ca.crt", ("podscale", "reader"))
+
+    class Cluster(Silent):
+        is_down = False
+
+        async def request(self, method, path, **_):
+            if self.is_down:
+                raise ApiUnreachable(f"{method} {path}: refused")
+            return Response(201, {}, b'{"status": {"token": "made"}}')
+
+    cluster = Cluster()
+    credentials = ReaderCredentials(config, cluster, lambda: now)
+    first = await credentials.current()
+    assert first.headers == {"Authorization": "Bearer made"}
+    cluster.is_down = True
+    now = 3000.0  # to be renewed
+    assert await credentials.current() is first
+    now = 3600.0
+    with pytest.raises(ApiUnreachable):
+        await credentials.current()
+    cluster.is_down = False
+    assert await credentials.current() is not first
