@@ -81,13 +81,18 @@ class VpaAnchors:
         return self.store.is_current() or (is_absent and not self.store.is_synced)
 
     def _note(self, change: Change[WatchedVpa]) -> None:
-        self.changed += 1
         key = (change.namespace, change.name)
-        before = self._sides.pop(key, None)
-        if before is not None:
-            self._by_target.discard((change.namespace, *before[0].target.key), change.name)
+        found: tuple[VpaSide, str | None] | None = None
         side = None if change.new is None else vpa_side(change.name, change.new.spec)
         if change.new is not None and side is not None:
-            annotation = (change.new.metadata.annotations or {}).get(ANNOTATION)
-            self._sides[key] = side, annotation
-            self._by_target.add((change.namespace, *side.target.key), change.name)
+            found = side, (change.new.metadata.annotations or {}).get(ANNOTATION)
+        before = self._sides.pop(key, None)
+        if found is not None:
+            self._sides[key] = found
+        if found == before:
+            return  # its status, mostly: every autoscaler would be looked at anew
+        self.changed += 1
+        if before is not None:
+            self._by_target.discard((change.namespace, *before[0].target.key), change.name)
+        if found is not None:
+            self._by_target.add((change.namespace, *found[0].target.key), change.name)

@@ -171,3 +171,17 @@ def test_a_vpa_that_leaves_holds_nothing():
 def test_the_annotations_are_read(written, coordinates, problems):
     found = read_options(written)
     assert (found.coordinates, len(found.problems)) == (coordinates, problems)
+
+
+def test_a_status_of_a_vpa_changes_nothing_for_autoscalers() -> None:
+    anchors = fed(vpa(), vpa("other"))
+    before = anchors.changed
+    newer = vpa() | {"status": {"recommendation": {}}}
+    newer["metadata"]["resourceVersion"] = "2"
+    newer["metadata"]["annotations"]["somebody.else/note"] = "x"
+    anchors.store.accept(decode(msgspec.json.encode(newer), WatchedVpa))
+    assert anchors.changed == before
+    newer = vpa(anchor=None)
+    newer["metadata"]["resourceVersion"] = "3"
+    anchors.store.accept(decode(msgspec.json.encode(newer), WatchedVpa))
+    assert anchors.changed == before + 1
