@@ -102,11 +102,6 @@ class OpenSources:
         """Return the counters of every feed, by the source's name ("": the default)."""
         return {"": self.default.stats, **{n: each.feed.stats for n, each in self._open.items()}}
 
-    def outages(self) -> Mapping[str, str]:
-        """Return since when and why named sources do not answer."""
-        found = {name: each.client.outage_text() for name, each in self._open.items()}
-        return {name: text for name, text in (found | self._failed).items() if text}
-
     def feed_for(self, source: str, namespace: str) -> Feed | Failure:
         """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
         name = source or self.named.of_namespace(namespace)
