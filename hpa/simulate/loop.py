@@ -69,9 +69,9 @@ def simulate(
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
-    ``load`` has a column for each of its metrics (``missing_columns`` is empty). Passes that
-    surely keep the size are not decided one by one, unless ``is_plain``: it comes to the same.
-    ``expected`` says what is forecast at a time.
+    ``load`` has a column for each of its metrics. Passes that surely keep the size are not decided
+    one by one, unless ``is_plain``: it comes to the same. ``expected`` says what is forecast at a
+    time.
     """
     times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
     loads = [held(load, load.columns[key_of(each)], times - plant.metric_age_s)
@@ -119,11 +119,6 @@ def simulate(
         sizes[row], ready[row] = len(workload), workload.ready(now)
         row += 1
     return SimulatedRun(times, sizes, ready, together)
-
-
-def missing_columns(hpa: HPA, load: LoadHistory) -> list[str]:
-    """Return the metrics of ``hpa`` that the history does not have."""
-    return [key for each in hpa.metrics if (key := key_of(each)) not in load.columns]
 
 
 def _answer(
