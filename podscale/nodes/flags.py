@@ -66,6 +66,9 @@ def problems(flags: Flags) -> list[str]:
         found.append("--ballast-write-interval must not be negative")
     if not 0 < flags.seconds("usage-window") <= LONGEST_S:
         found.append(f"--usage-window must be above 0 and at most {LONGEST_S / 60:.0f}m")
+    if flags.text("mode") == "ballast" and not flags.switch("leader-elect"):
+        found.append("--mode=ballast needs --leader-elect: without a Lease that somebody renews "
+                     "the watchdog lets all ballast go")  # fmt: skip
     if not flags.text("ballast-namespace"):
         found.append("--ballast-namespace must not be empty")
     try:

@@ -90,6 +90,13 @@ def test_parts_that_share_a_thing_must_be_told_the_same():
     assert "--ignored-vpa-object-namespaces is one for recommender, updater" in wrong
 
 
+def test_ballast_is_held_under_a_lease_only():
+    words = ("--metrics-source=api", "--leader-elect=false")
+    assert told(("nodes",), *words) == []
+    (wrong,) = told(("nodes",), *words, "--mode=ballast")
+    assert "needs --leader-elect" in wrong
+
+
 def test_two_readers_of_prometheus_read_the_same_one(tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: []\n")
