@@ -11,6 +11,7 @@ import asyncio
 import gc
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -354,9 +355,9 @@ def _without_user(url: str) -> str:
 
 
 def _decoded(body: bytes) -> dict[str, dict[str, list[_WireSeries]]]:
-    # What the library reads of an answer. Only Go writes a sign before Inf.
+    # What the library reads of an answer. Only Go writes a sign before Inf; so do labels (le).
     if b'"+Inf"' in body:
-        body = body.replace(b'"+Inf"', b'"Inf"')
+        body = re.sub(rb'"\+Inf"(?=\s*\])', b'"Inf"', body)
     data = _answers.decode(body).data
     return {"data": {"result": data.result}}
 

@@ -67,8 +67,9 @@ def test_more_series_than_points_are_read_step_by_step():
 def test_every_number_that_prometheus_writes_is_read():
     texts = ["1.5", "-0", "1e-05", "NaN", "+Inf", "-Inf", "1.7976931348623157e+308"]
     values = ",".join(f'[{at}.5,"{text}"]' for at, text in enumerate(texts))
-    body = f'{{"data":{{"result":[{{"metric":{{"pod":"a"}},"values":[{values}]}}]}}}}'
+    body = f'{{"data":{{"result":[{{"metric":{{"le":"+Inf"}},"values":[{values}]}}]}}}}'
     found = history._decoded(body.encode())["data"]["result"]
+    assert found[0].metric == {"le": "+Inf"}
     made = history._packed(found, 0.0, 10.0)
     assert np.frombuffer(made.time_s).tolist() == [at + 0.5 for at in range(len(texts))]
     np.testing.assert_array_equal(np.frombuffer(made.values), [float(each) for each in texts])
