@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from adapter.doctor.lint_sizing import HPA_AND_VPA, NOT_COORDINATED, TWO_VPAS, beside_vpas
 from adapter.doctor.lints import LintFinding
 from adapter.doctor.objects import (
     Hpa,
@@ -16,7 +17,6 @@ from podscale.core.selectors import selector
 from podscale.core.settings import unknown_settings
 
 NO_REQUESTS = "NoRequests"
-HPA_AND_VPA = "HPAAndVPA"
 MIN_EQUALS_MAX = "MinEqualsMax"
 FOREIGN_PODS = "ForeignPods"
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
@@ -25,6 +25,8 @@ NOT_SCALING = "NotScaling"
 OBJECT_LINTS: Mapping[str, str] = {
     NO_REQUESTS: "a utilisation target over containers without requests",
     HPA_AND_VPA: "an HPA and a VPA on one resource of one workload",
+    TWO_VPAS: "two VPAs on the target of an HPA",
+    NOT_COORDINATED: "an HPA that is to be coordinated with a VPA, and is not",
     MIN_EQUALS_MAX: "an HPA whose minReplicas is its maxReplicas",
     FOREIGN_PODS: "an HPA's selector matches pods of somebody else",
     UNKNOWN_ANNOTATION: "a podscale.io/ annotation of an HPA that is no setting",
@@ -51,7 +53,7 @@ def lint_objects(world: World, disabled: frozenset[str] = frozenset()) -> list[L
         about = hpa.spec.scale_target_ref
         key = _key(hpa.metadata.namespace, about.kind, about.name)
         workload = workloads.get(key)
-        told = [*_of_hpa(hpa), *_beside_vpa(hpa, vpas.get(key, ()))]
+        told = [*_of_hpa(hpa), *beside_vpas(hpa, vpas.get(key, ()))]
         if workload is not None:
             told += _requests(hpa, workload)
             told += _foreign(workload, pods.get(hpa.metadata.namespace, ()), behind)
@@ -70,21 +72,6 @@ def _of_hpa(hpa: Hpa) -> Iterator[tuple[str, str]]:
         yield UNKNOWN_ANNOTATION, sentence
     if hpa.failure:
         yield NOT_SCALING, f"its condition ScalingActive is False: {hpa.failure}"
-
-
-def _beside_vpa(hpa: Hpa, vpas: Sequence[LintedVpa]) -> Iterator[tuple[str, str]]:
-    used = {m.about.name for m in hpa.metrics if m.about is not None}
-    for vpa in vpas:
-        both = sorted(used & vpa.changes)
-        if both:
-            yield (
-                HPA_AND_VPA,
-                (
-                    f"vpa/{vpa.metadata.name} changes the requests of {' and '.join(both)} that "
-                    "this HPA measures usage against: scale by another metric, or take the "
-                    "resource out of the VPA's controlledResources"
-                ),
-            )
 
 
 def _requests(hpa: Hpa, workload: LintedWorkload) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from podscale.core.quantity import QuantityError, from_wire
 from podscale.core.selectors import selector
 
 
@@ -34,8 +35,9 @@ class MetricReference(Struct, frozen=True, rename="camel"):
     api_version: str = ""
 
 
-class _Target(Struct, frozen=True):
+class _Target(Struct, frozen=True, rename="camel"):
     type: str = ""
+    average_utilization: int | None = None
 
 
 class ResourceMetricSource(Struct, frozen=True):
@@ -84,6 +86,11 @@ class HpaMetric(Struct, frozen=True, rename="camel"):
         return self.resource or self.container_resource
 
     @property
+    def is_share(self) -> bool:
+        """Whether it is a share of what pods request."""
+        return self.about is not None and self.about.target.type == "Utilization"
+
+    @property
     def source(self) -> NamedMetricSource | None:
         """The metric that is named, if any."""
         return self.pods or self.object or self.external
@@ -109,8 +116,24 @@ class _Condition(Struct, frozen=True):
     message: str = ""
 
 
-class _HpaStatus(Struct, frozen=True):
+class _CurrentValue(Struct, frozen=True, rename="camel"):
+    average_value: str | int | float | None = None
+
+
+class _CurrentUsage(Struct, frozen=True):
+    name: str = ""
+    container: str = ""
+    current: _CurrentValue = _CurrentValue()
+
+
+class _CurrentMetric(Struct, frozen=True, rename="camel"):
+    resource: _CurrentUsage | None = None
+    container_resource: _CurrentUsage | None = None
+
+
+class _HpaStatus(Struct, frozen=True, rename="camel"):
     conditions: Sequence[_Condition] | None = None
+    current_metrics: Sequence[_CurrentMetric] | None = None
 
 
 class Hpa(Struct, frozen=True):
@@ -126,15 +149,26 @@ class Hpa(Struct, frozen=True):
         return f"hpa/{self.metadata.name} in {self.metadata.namespace}"
 
     @property
+    def conditions(self) -> Mapping[str, _Condition]:
+        """The conditions of its status, by type."""
+        return {each.type: each for each in (self.status and self.status.conditions) or ()}
+
+    @property
     def failure(self) -> str:
         """Why its controller cannot decide at present, ``""`` where it can."""
-        for each in (self.status and self.status.conditions) or ():
-            # ScalingDisabled is of an HPA whose target somebody scaled to zero.
-            if (each.type, each.status) == ("ScalingActive", "False") and (
-                each.reason != "ScalingDisabled"
-            ):
-                return f"{each.reason}: {each.message}"
+        found = self.conditions.get("ScalingActive", _Condition())
+        # ScalingDisabled is of an HPA whose target somebody scaled to zero.
+        if found.status == "False" and found.reason != "ScalingDisabled":
+            return f"{found.reason}: {found.message}"
         return ""
+
+    def used_cpu(self, container: str) -> int | None:
+        """Return the milli-cores that a pod or a container uses on average, as its status says."""
+        for metric in (self.status and self.status.current_metrics) or ():
+            used = metric.resource or metric.container_resource
+            if used is not None and (used.name, used.container) == ("cpu", container):
+                return milli(used.current.average_value)
+        return None
 
     @property
     def metrics(self) -> Sequence[HpaMetric]:
@@ -166,11 +200,35 @@ class _VpaSpec(Struct, frozen=True, rename="camel"):
     resource_policy: _ResourcePolicy | None = None
 
 
+class _ContainerRecommendation(Struct, frozen=True, rename="camel"):
+    container_name: str = ""
+    target: Mapping[str, str | int | float] | None = None
+
+
+class _Recommendation(Struct, frozen=True, rename="camel"):
+    container_recommendations: Sequence[_ContainerRecommendation] | None = None
+
+
+class _VpaStatus(Struct, frozen=True):
+    recommendation: _Recommendation | None = None
+
+
 class LintedVpa(Struct, frozen=True):
     """A VerticalPodAutoscaler."""
 
     metadata: Meta = Meta()
     spec: _VpaSpec = _VpaSpec()
+    status: _VpaStatus | None = None
+
+    def sized_cpu(self, container: str) -> int | None:
+        """Return the milli-cores that it gives a container, or all of a pod for ``""``."""
+        found = self.status and self.status.recommendation
+        amounts = [
+            milli((each.target or {}).get("cpu"))
+            for each in (found and found.container_recommendations) or ()
+            if container in ("", each.container_name)
+        ]
+        return sum(each for each in amounts if each is not None) or None
 
     @property
     def changes(self) -> frozenset[str]:
@@ -186,6 +244,14 @@ class LintedVpa(Struct, frozen=True):
                 controlled = policy.controlled_resources
                 found.update(("cpu", "memory") if controlled is None else controlled)
         return frozenset(found)
+
+
+def milli(amount: str | int | float | None) -> int | None:
+    """Return an amount in milli-units; None where none is written, or it cannot be read."""
+    try:
+        return None if amount is None else from_wire(amount).milli
+    except QuantityError:
+        return None
 
 
 class _Requests(Struct, frozen=True):

@@ -86,6 +86,66 @@ def test_objects(objects, expected):
     assert lint_objects(read(objects), frozenset(OBJECT_LINTS)) == []
 
 
+def shared(percent: int, used: str | None, sized: str | None) -> list[dict[str, Any]]:
+    """Return an HPA and a VPA on the CPU of one container."""
+    metric = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}}
+    current = {"name": "cpu", "current": {"averageValue": used}}
+    scaled = {
+        **hpa(metrics=[{"type": "Resource", "resource": metric}]),
+        "status": {"currentMetrics": [{"type": "Resource", "resource": current}]},
+    }
+    entry = {"containerName": "main", "target": {"cpu": sized}}
+    status = {"recommendation": {"containerRecommendations": [entry]}} if sized else {}
+    return [scaled, {**vpa(), "status": status}]
+
+
+@pytest.mark.parametrize(("percent", "used", "sized", "said"), [
+    (60, "300m", "400m", "75 % of the 400m that the VPA gives it, and the target is 60 %"),
+    (60, "300m", "400m", "together they drift to many small pods"),
+    (90, "300m", "400m", "together they drift to few large pods"),
+    (73, "300m", "400m", "they drift slowly, if at all"),
+    (60, None, "400m", "where 60 % is below mean(u) / (1.15 · p90(u))"),
+    (60, "300m", None, "where 60 % is below mean(u) / (1.15 · p90(u))"),
+])  # fmt: skip
+def test_the_drift_is_named_before_it_happens(percent, used, sized, said):
+    (told,) = lint_objects(read(shared(percent, used, sized)))
+    assert told.lint == "HPAAndVPA"
+    assert said in told.reason
+    assert 'podscale.io/coordinate: "on"' in told.reason
+
+
+def asking(found: dict[str, Any], reason: str = "AnchorHeld") -> dict[str, Any]:
+    condition = {"type": "Coordinated", "status": "True", "reason": reason, "message": "held"}
+    return {
+        **found,
+        "metadata": {**found["metadata"], "annotations": {"podscale.io/coordinate": "on"}},
+        "status": {"conditions": [condition] if reason else []},
+    }
+
+
+@pytest.mark.parametrize(("objects", "expected", "said"), [
+    pytest.param([asking(hpa()), vpa()], [], "", id="coordinated"),
+    pytest.param([asking(hpa(), ""), vpa()], ["NotCoordinated", "HPAAndVPA"], "does not act on it",
+                 id="nobody-acts"),
+    pytest.param([asking(hpa(metrics=[cpu("AverageValue")]), "NoUtilizationTarget"), vpa()],
+                 ["NotCoordinated"], "nothing has an anchor", id="average-value"),
+    pytest.param([asking(hpa(), "NoVpa")], ["NotCoordinated"], "no VPA", id="no-vpa"),
+    pytest.param([asking(hpa(), "VpaOff"), vpa(updatePolicy={"updateMode": "Off"})],
+                 ["NotCoordinated"], "update mode Off", id="off"),
+    pytest.param([asking(hpa(), "VpaOff"), vpa(updatePolicy={"updateMode": "Initial"})],
+                 ["NotCoordinated", "HPAAndVPA"], "update mode Initial", id="initial"),
+    pytest.param([asking(hpa(), "TwoVpas"), vpa(), {**vpa(), "metadata": {
+        "name": "twin", "namespace": "shop"}}], ["TwoVPAs", "HPAAndVPA", "HPAAndVPA"],
+        "vpa/twin and vpa/web-vpa", id="two"),
+    pytest.param([hpa(metrics=[cpu("AverageValue")]), vpa()], [], "",
+                 id="a-value-does-not-drift"),
+])  # fmt: skip
+def test_what_comes_of_an_hpa_that_asks_to_be_coordinated(objects, expected, said):
+    told = lint_objects(read(objects))
+    assert [each.lint for each in told] == expected
+    assert not told or said in told[0].reason
+
+
 def test_a_foreign_pod_is_named():
     objects = [hpa(), deployment(ASKED), pod("migrate-1", ("Job", "migrate"))]
     (told,) = lint_objects(read(objects))
