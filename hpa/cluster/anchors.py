@@ -66,7 +66,10 @@ class VpaAnchors:
         if anchor is None:
             text = f"{found.text}, and has no anchor of this target yet"
             return HeldTarget("NoAnchor", text, container, may_shrink=False)
-        text = f"{found.text}; 100 % are the {anchor.milli}m of its anchor"
+        text = (
+            f"{found.text}; 100 % are the {anchor.milli}m of its anchor, to which pods of "
+            f"{anchor.size}m belong"
+        )
         return HeldTarget("AnchorHeld", text, container, anchor)
 
     def paired(self, hpa: HPA, container: str | None) -> Pairing:

@@ -10,6 +10,7 @@ ABLE = "AbleToScale"
 ACTIVE = "ScalingActive"
 LIMITED = "ScalingLimited"
 TO_ZERO = "ScaledToZero"
+ANCHOR_MOVED = "AnchorMoved"  # ours, an event: the recommender wrote another anchor
 COORDINATED = "Coordinated"  # ours: whether the target hangs on a VPA's anchor
 
 GOT_SCALE = "the HPA controller was able to get the target's current scale"

@@ -268,6 +268,11 @@ def _tell_held(pass_: _Pass) -> None:
         words.drop(pass_.conditions, words.COORDINATED)
         return
     status: Literal["True", "False"] = "False" if held.anchor is None else "True"
+    present = (each for each in pass_.conditions if each.type == words.COORDINATED)
+    before = next(present, None)
+    is_new = before is None or (before.reason != "VpasUnknown" and before.message != held.text)
+    if held.anchor is not None and is_new:
+        pass_.events.append(DecisionEvent("Normal", words.ANCHOR_MOVED, held.text))
     put(pass_.conditions, words.COORDINATED, status, held.reason, held.text, pass_.now)
 
 

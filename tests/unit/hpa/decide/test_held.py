@@ -135,3 +135,20 @@ def test_no_pod_is_removed_while_those_that_stay_may_be_small():
 
 def test_a_small_pod_among_large_ones_asks_for_no_crowd():
     assert decided(mixed(800, 10, 1000)) == 20
+
+
+def test_another_anchor_is_an_event_and_one_that_was_out_of_sight_is_not():
+    def events(held: HeldTarget, before: HeldTarget) -> list[str]:
+        seen = decide(observed(500, 700, before), Past(recommendations=()), SETTINGS, NOW)
+        now = observed(500, 700, held)
+        now = structs.replace(now, hpa=structs.replace(now.hpa, status=seen.status))
+        found = decide(now, Past(recommendations=()), SETTINGS, NOW)
+        return [each.message for each in found.events if each.reason == "AnchorMoved"]
+
+    moved = HeldTarget("AnchorHeld", "another", "", Anchor(1600, 1000, "u"))
+    unseen = HeldTarget("VpasUnknown", "not known", "", may_shrink=False)
+    assert events(moved, HELD) == ["another"]
+    assert events(HELD, LOST) == [HELD.text]
+    assert events(HELD, HELD) == []
+    assert events(HELD, unseen) == []
+    assert events(LOST, HELD) == []
