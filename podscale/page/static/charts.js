@@ -16,10 +16,11 @@ export const spoken = (ticks, span) => ticks.map((at) => (span < WITH_SECONDS_S
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// name, colour variable, and how it is drawn
+// name, colour variable, and how it is drawn; ``own``: the unit of a line with a scale of its own
 const KINDS = {
   load: [["Load", "blue", { fill: "blue-soft", width: 2 }], ["Target", "ink-2", { dash: [5, 4] }]],
-  replicas: [["Replicas", "violet", { steps: true, fill: "violet-soft", width: 2 }]],
+  replicas: [["Replicas", "violet", { steps: true, fill: "violet-soft", width: 2 }],
+    ["CPU request a pod", "amber", { steps: true, width: 1.75, own: "cores" }]],
   cpu: [["Usage", "teal", { fill: "teal-soft", width: 2 }], ["Request", "amber", { steps: true, width: 1.75 }],
     ["Limit", "red", { steps: true, dash: [2, 3] }], ["VPA target", "violet", { steps: true, dash: [5, 4] }]],
 };
@@ -82,7 +83,9 @@ export class Panel {
     this.values.forEach(({ item, value }, line) => {
       const column = this.data?.[line + 1] ?? [];
       const found = index === null ? column.findLast((each) => each !== null) : column[index];
-      const text = this.kind === "replicas" && found != null ? String(Math.round(found)) : amount(found ?? null, this.unit);
+      const unit = KINDS[this.kind][line][2].own ?? this.unit;
+      const isCount = this.kind === "replicas" && line === 0 && found != null;
+      const text = isCount ? String(Math.round(found)) : amount(found ?? null, unit);
       say(value, text);
       mark(item, "hidden", column.some((each) => each !== null) || line === 0 ? null : true);
     });
@@ -98,7 +101,8 @@ export class Panel {
       padding: [8, 10, 0, 0],
       cursor: { sync: { key: SYNC, setSeries: false }, y: false, drag: { x: false, y: false },
         points: { size: 7 } },
-      scales: { x: { time: true, range: () => this.range }, y: { range: (_, low, high) => this.span(low, high) } },
+      scales: { x: { time: true, range: () => this.range }, y: { range: (_, low, high) => this.span(low, high) },
+        own: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
       axes: [
         { ...axis, size: 22, gap: 4, space: 84,
           values: (_, ticks) => spoken(ticks, this.range[1] - this.range[0]) },
@@ -107,6 +111,7 @@ export class Panel {
           values: (_, ticks) => ticks.map((each) => amount(each, this.unit)) },
       ],
       series: [{}, ...KINDS[this.kind].map(([, ink, how]) => ({
+        scale: how.own ? "own" : "y",
         stroke: colour(ink),
         width: how.width ?? 1.5,
         dash: how.dash,

@@ -162,7 +162,9 @@ export class Detail {
     for (const each of ["cpu", "memory"]) mark(panels[each].element, "hidden", found[each] ? null : true);
     if (scaling) {
       panels.load.show([scaling.times, scaling.load, scaling.target], range, { unit: row.unit, title: row.metric || "Load" });
-      panels.replicas.show([[...scaling.times, found.now], [...scaling.replicas, row.replicas]], range,
+      const times = [...scaling.times, found.now];
+      const requests = times.map((at) => (row.vpa && cpu ? cpu.request[cpu.times.findLastIndex((each) => each <= at)] ?? null : null));
+      panels.replicas.show([times, [...scaling.replicas, row.replicas], requests], range,
         { bounds: row.least === null ? null : [row.least, row.most] });
     }
     if (cpu) panels.cpu.show([cpu.times, cpu.usage, cpu.request, cpu.limit, cpu.recommended], range, { unit: "cores" });
