@@ -15,8 +15,8 @@ from podscale.coordinate.pairing import CONDITION, ScaledObject
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.core.settings import COMFORT, PAUSED
 
-# An HPA that starts does not know the VPAs yet, and holds its replicas meanwhile.
-_PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown")
+# An HPA part that starts does not know the VPAs yet, and one that is made anew shows up late.
+_PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown", "NoVpa")
 _ACTIVE = "ScalingActive"
 _DEFAULT_WINDOW_S = 300.0
 

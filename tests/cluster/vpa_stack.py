@@ -39,7 +39,7 @@ class VpaStack:
         path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
         self.plane.admin.request("DELETE", f"{path}/vpa-webhook-config")
 
-    def start(self, part: str, *arguments: str) -> Program:
+    def start(self, part: str, *arguments: str, module: str = "podscale") -> Program:
         """Start ``recommender``, ``updater`` or ``admission``."""
         kubeconfig = self.directory / f"{part}.kubeconfig"
         account = self.plane.service_account(NAMESPACE, f"podscale-{part}")
@@ -47,7 +47,7 @@ class VpaStack:
         program = Program(
             part,
             [
-                sys.executable, "-m", "podscale", part,
+                sys.executable, "-m", module, part,
                 f"--kubeconfig={kubeconfig}", "--address=",
                 f"--cert-dir={self.directory}/{part}", *arguments,
             ],

@@ -341,7 +341,7 @@ async def test_where_hpas_may_not_be_listed_the_vpa_goes_its_own_way():
     assert world.targets["app"] < 1000
 
 
-@pytest.mark.parametrize("reason", ["", "NoVpa", "TwoVpas", "VpaOff", "NoUtilizationTarget"])
+@pytest.mark.parametrize("reason", ["", "TwoVpas", "VpaOff", "NoUtilizationTarget"])
 async def test_an_hpa_that_does_not_coordinate_changes_nothing(reason):
     world = World()
     world.reason = reason
@@ -406,6 +406,21 @@ async def test_an_hpa_that_starts_again_keeps_its_pair():
     await process.run(1)
     seen = process.recommender.standing(VpaKey("shop", "web")).anchor
     assert "DayNotSeen" not in seen, "what was seen of the load is kept"
+
+
+async def test_a_vpa_that_the_hpa_has_not_seen_yet_begins_with_an_anchor():
+    world = World()
+    world.reason = "NoVpa"
+    await settled(world)
+    assert world.writes[:2] == ["anchor", "status"]
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+
+
+async def test_a_vpa_that_is_off_has_no_pair_whatever_the_hpa_saw_last():
+    world = World(updatePolicy={"updateMode": "Off"})
+    await Process(world).run(3)
+    assert "annotations" not in world.vpa["metadata"]
+    assert world.targets["app"] < 1000
 
 
 @pytest.mark.parametrize(
