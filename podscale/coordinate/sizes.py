@@ -88,7 +88,8 @@ def choose(
     if axis.quiet_s < max(LEAST_QUIET_S, axis.window_s):
         return SizeKept("HorizontalMoving")
     settling_s = _HALF_LIVES * seen.half_life_s
-    if now - anchor.moved < settling_s:
+    # Clocks may have been set back since.
+    if abs(now - anchor.moved) < settling_s:
         return SizeKept("EstimatesSettling")
     is_small = anchor.size < seen.lower
     if not is_small and axis.seen_s < _HALF_DAY_S:
@@ -101,7 +102,7 @@ def choose(
     there = field.most_comfortable(min(before, after), cost, now)
     if there is not None:
         return SizeChange(there, "OutsideComfort", before, field.of(there.milli, there.size))
-    if not is_small and now - anchor.sized < settling_s:
+    if not is_small and abs(now - anchor.sized) < settling_s:
         return SizeKept("SizedLately")
     is_outside = is_small or anchor.size > seen.upper
     if not is_outside or abs(size - anchor.size) < max(_WORTH * anchor.size, 2 * _GRAIN):

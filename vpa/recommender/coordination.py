@@ -156,7 +156,7 @@ class Coordination:
             before = self._pairs
             self._pairs = {
                 key: structs.replace(before[key], side=side)
-                if key in before
+                if key in before and before[key].side.container == side.container
                 else _Pair(side, LoadOfDays())
                 for key, side in self._sides().items()
             }

@@ -14,6 +14,7 @@ from podscale.coordinate.sizes import (
     SizeKept,
     VerticalEstimates,
     choose,
+    may_shrink,
 )
 
 NOW = 1.7e9
@@ -139,3 +140,14 @@ def test_a_burst_is_seen_as_what_it_is_over_an_hour():
     for minute in range(120):
         seen.add(61_000.0 if minute == 30 else 1000.0, 2, NOW - NOW % 3600 + 60.0 * minute)
     assert max(each.load for each in seen.loads(DAY_S)) == pytest.approx(2000.0)
+
+
+def test_an_anchor_of_a_clock_that_was_ahead_does_not_hold_for_years():
+    ahead = int(NOW + 365 * DAY_S)
+    change = moved(choose(structs.replace(ANCHOR, moved=ahead, sized=ahead), SEEN, AXIS, NOW))
+    assert change.anchor.size == 760
+
+
+@pytest.mark.parametrize(("used", "is_ready"), [(None, False), (690, True), (700, False)])
+def test_pods_shrink_when_they_use_less_than_they_are_to_have(used, is_ready):
+    assert may_shrink(structs.replace(ANCHOR, size=760), used) is is_ready
