@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from podscale.coordinate.anchor import Anchor
+from podscale.coordinate.reasons import SizeReason
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +69,7 @@ class SizeChange(Struct, frozen=True):
     """A vertical move, and the energies before and after in milli-units."""
 
     anchor: Anchor
-    reason: str  # OutsideBounds | OutsideComfort
+    reason: SizeReason
     before: float
     after: float
 
@@ -76,9 +77,7 @@ class SizeChange(Struct, frozen=True):
 class SizeKept(Struct, frozen=True):
     """Why the size stays."""
 
-    # HorizontalMoving | EstimatesSettling | SizedLately | DayNotSeen | WithinBounds |
-    # EnergyWouldRise
-    reason: str
+    reason: SizeReason
 
 
 def choose(

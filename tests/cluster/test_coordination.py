@@ -35,7 +35,10 @@ LONG_S = 600.0
 MODES = {"resized": "InPlaceOrRecreate", "evicted": "Recreate"}
 FEW, MANY = (2, 4), (8, 12)
 PERCENT = 50
-QUICK = {name: {"stabilizationWindowSeconds": 0} for name in ("scaleUp", "scaleDown")}
+AT_ONCE = {
+    "stabilizationWindowSeconds": 0,
+    "policies": [{"type": "Pods", "value": 50, "periodSeconds": 1}],
+}
 CPU = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": PERCENT}},
@@ -120,7 +123,12 @@ class Workload:
             self.name, self.namespace, replicas=4, requests={"cpu": "1", "memory": "64Mi"}
         )
         hpa = horizontal_pod_autoscaler(
-            self.name, self.namespace, CPU, least=1, most=40, behavior=QUICK
+            self.name,
+            self.namespace,
+            CPU,
+            least=1,
+            most=40,
+            behavior={"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
         )
         hpa["metadata"]["annotations"] = {
             "podscale.io/coordinate": "on",

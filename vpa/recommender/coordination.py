@@ -15,6 +15,7 @@ from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_an
 from podscale.coordinate.demand import LoadOfDays
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
 from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
+from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
     HorizontalState,
     SizeChange,
@@ -125,7 +126,7 @@ class _Pair(Struct):
 
     side: HorizontalSide
     demand: LoadOfDays
-    told: str = ""  # why the size stays or moved, last
+    told: SizeReason | None = None  # why the size stays or moved, last
     kept: int | None = None  # pods, by a disruption budget
     kept_at: float = -math.inf
 
@@ -199,7 +200,7 @@ class Coordination:
         return (
             f"HPA {side.name} scales the same pods to {side.utilization} % of an anchor of "
             f"{anchor.milli}m, to which pods of {anchor.size}m belong"
-            f"{f' ({found.told})' if found.told else ''}"
+            f"{f'; {REASONS[found.told]}' if found.told else ''}"
         )
 
     async def size_of(

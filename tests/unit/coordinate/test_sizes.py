@@ -1,12 +1,14 @@
 """When a size moves, and where to."""
 
 import math
+from typing import get_args
 
 import pytest
 from msgspec import structs
 
 from podscale.coordinate.anchor import Anchor
 from podscale.coordinate.demand import DAY_S, LoadOfDays
+from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
     HorizontalState,
     SeenLoad,
@@ -151,3 +153,7 @@ def test_an_anchor_of_a_clock_that_was_ahead_does_not_hold_for_years():
 @pytest.mark.parametrize(("used", "is_ready"), [(None, False), (690, True), (700, False)])
 def test_pods_shrink_when_they_use_less_than_they_are_to_have(used, is_ready):
     assert may_shrink(structs.replace(ANCHOR, size=760), used) is is_ready
+
+
+def test_every_reason_has_words():
+    assert set(get_args(SizeReason)) == REASONS.keys()

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor, parse
+from podscale.coordinate.reasons import REASONS
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
@@ -405,7 +406,7 @@ async def test_an_hpa_that_starts_again_keeps_its_pair():
     world.reason = "NoAnchor"
     await process.run(1)
     seen = process.recommender.standing(VpaKey("shop", "web")).anchor
-    assert "DayNotSeen" not in seen, "what was seen of the load is kept"
+    assert REASONS["DayNotSeen"] not in seen, "what was seen of the load is kept"
 
 
 async def test_a_vpa_that_the_hpa_has_not_seen_yet_begins_with_an_anchor():
