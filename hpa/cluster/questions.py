@@ -6,7 +6,7 @@ not set and an empty one both ask for every series.
 
 from collections.abc import Sequence
 from types import NoneType
-from typing import cast
+from typing import TypeGuard, cast
 
 from hpa.cluster.statuses import selector_fields
 from hpa.decide.api.spec import HPA, MetricSpec
@@ -22,6 +22,7 @@ from podscale.core.metrics import (
     ObjectMetric,
     PodMetric,
     PodResource,
+    Question,
     Refused,
     Unavailable,
 )
@@ -30,7 +31,7 @@ from podscale.core.selectors.labels import since_1_36
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.discovery.restmapper import Mapper
 
-UNASKED = (NotFound, Refused, NoneType)  # what stands for a question that cannot be asked
+_UNASKED = frozenset({NotFound, Refused, NoneType})  # what stands for what cannot be asked
 
 
 def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...]:
@@ -40,6 +41,11 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...
     ``selector`` is the canonical text of the scale's selector.
     """
     return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
+
+
+def is_question(asked: AskedMetric) -> TypeGuard[Question]:
+    """Return whether it can be asked; what cannot is the answer itself."""
+    return type(asked) not in _UNASKED  # isinstance takes three times as long, six times a pass
 
 
 def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:

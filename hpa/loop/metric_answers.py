@@ -9,10 +9,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import structlog
 
-from hpa.cluster.questions import UNASKED, admitted
+from hpa.cluster.questions import admitted, is_question
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
@@ -68,14 +69,17 @@ class Asking:
 
     async def about(self, looks: Sequence[Look]) -> list[Given]:
         """Return the answers for each look. One that is to be read apart comes alone."""
-        asked: list[Question] = [
-            each for look in looks for each in look.asked if not isinstance(each, UNASKED)
-        ]
+        asked: list[Question] = [each for look in looks for each in look.asked if is_question(each)]
         is_apart = len(looks) == 1 and looks[0].hpa.is_read_apart
         read = self._in_parts if is_apart else self._together
         answers = iter(admitted(await read(asked)) if asked else ())
-        found = [
-            tuple([each if isinstance(each, UNASKED) else next(answers) for each in look.asked])
+        found: list[Given] = [
+            tuple(
+                [
+                    next(answers) if is_question(each) else cast("MetricAnswer | None", each)
+                    for each in look.asked
+                ]
+            )
             for look in looks
         ]
         self._note_ages(found)

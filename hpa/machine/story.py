@@ -79,7 +79,7 @@ class StoryBook:
             told = ", ".join(str(each) for each in story.steps[1::3])
             raise UnexpectedEvent(progress, event, told) from error
         story.steps += (now, event, instructions)
-        if event is Signal.GIVEN_UP or isinstance(event, ResizedEvent):
+        if event is Signal.GIVEN_UP or type(event) is ResizedEvent:
             story.is_told = True
         return instructions
 
