@@ -76,7 +76,7 @@ class VpaStores:
 
         def watch(what: Resource, as_: type[T], store: Sink[T]) -> None:
             source = WatchSource(what, as_, rhythm=rhythm)
-            group.create_task(Reflector(self._api, source.within(self.scopes), store).run())
+            group.create_task(Reflector(self._api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
             watch(VPAS, StoredVpa, self.vpas)
@@ -84,8 +84,7 @@ class VpaStores:
                 watch(PODS, Pod, self.pods)
             watch(LIMIT_RANGES, StoredLimitRange, self.limit_ranges)
             if self._needs_nodes:
-                nodes = WatchSource(NODES, Node, rhythm=rhythm)
-                group.create_task(Reflector(self._api, nodes, self.nodes).run())
+                watch(NODES, Node, self.nodes)
             if self._needs_budgets:
                 watch(PDBS, PodDisruptionBudget, self.budgets)
             group.create_task(self.workloads.run(rhythm))

@@ -81,7 +81,6 @@ class Workloads:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._scopes = scopes
         self._timeout_s = timeout_s
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
@@ -99,7 +98,7 @@ class Workloads:
     async def _feed(self, rhythm: WatchTiming) -> None:
         def watch(what: Resource, as_: type[T], store: Store[T]) -> None:
             source = WatchSource(what, as_, rhythm=rhythm)
-            group.create_task(Reflector(self._api, source.within(self._scopes), store).run())
+            group.create_task(Reflector(self._api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():

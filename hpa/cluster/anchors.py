@@ -34,7 +34,6 @@ class VpaAnchors:
     """The VPAs by target."""
 
     def __init__(self, scopes: tuple[str, ...]) -> None:
-        self._scopes = scopes
         self.store: Store[WatchedVpa] = Store(scopes)
         self.changed = 0  # how often ``held`` may have come to answer differently
         self._wanted = asyncio.Event()
@@ -45,8 +44,7 @@ class VpaAnchors:
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
         """Watch from when it is first asked, for ever."""
         await self._wanted.wait()
-        source = WatchSource(VPAS, WatchedVpa, rhythm=rhythm)
-        await Reflector(api, source.within(self._scopes), self.store).run()
+        await Reflector(api, WatchSource(VPAS, WatchedVpa, rhythm=rhythm), self.store).run()
 
     def held(self, hpa: HPA, uid: str, *, is_asked: bool) -> HeldTarget | None:
         """Return what holds the target of ``hpa``, whose workload has that UID; None where its

@@ -63,7 +63,7 @@ class HpaStores:
 
         def watch(what: Resource, as_: type[T], store: Store[T], labels: str = "") -> None:
             source = WatchSource(what, as_, label_selector=labels, rhythm=rhythm)
-            group.create_task(Reflector(api, source.within(self.scopes), store).run())
+            group.create_task(Reflector(api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
             if self._has_claims:

@@ -192,7 +192,7 @@ def _shared(
 
 
 def _pods(shared: Shared) -> Reflector[Pod]:
-    return Reflector(shared.api, WatchSource(PODS, Pod).within(shared.scopes), shared.pods)
+    return Reflector(shared.api, WatchSource(PODS, Pod), shared.pods)
 
 
 def _targets(flags: Flagged, kinds: dict[str, PartKind]) -> Targets:

@@ -256,7 +256,7 @@ async def test_rights_that_lack_are_forbidden_and_lists_replace_watches(plane: P
                 await api.request("GET", PODS.path(namespace))
             rhythm = WatchTiming(backoff_s=0.05, poll_s=0.3)
             store = Store[Workload]((namespace,))
-            source = WatchSource(CONFIG_MAPS, Workload, namespace=namespace, rhythm=rhythm)
+            source = WatchSource(CONFIG_MAPS, Workload, rhythm=rhythm)
             async with beside(Reflector(api, source, store).run()):
                 await until("it polls", lambda: store.freshness().is_polling)
                 plane.kubectl("create", "configmap", "-n", namespace, "late")

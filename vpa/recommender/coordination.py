@@ -79,13 +79,11 @@ class WatchedHpas:
         self._resources: tuple[tuple[Resource, Store[StoredHpa]], ...] = tuple(
             (resource, Store(scopes, keep=_thinned)) for resource in (HPAS, PODAUTOSCALERS)
         )
-        self._scopes = scopes
 
     async def run(self, api: Api, resource: Resource, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed one of the two stores for ever."""
         store = dict(self._resources)[resource]
-        source = WatchSource(resource, StoredHpa, rhythm=rhythm)
-        await Reflector(api, source.within(self._scopes), store).run()
+        await Reflector(api, WatchSource(resource, StoredHpa, rhythm=rhythm), store).run()
 
     @property
     def resources(self) -> list[Resource]:

@@ -121,17 +121,10 @@ class OnDemandMetadata:
         if not namespace and self._namespaces and resource.namespaced:
             scopes = self._namespaces
         store = MetadataStore(scopes)
-        sources = [
-            WatchSource(
-                resource,
-                PartialObjectMetadata,
-                namespace=scope,
-                metadata_only=True,
-                rhythm=self._rhythm,
-            )
-            for scope in scopes
-        ]
-        reflector = Reflector(self._api, sources, store, clock=self._clock)
+        source = WatchSource(
+            resource, PartialObjectMetadata, metadata_only=True, rhythm=self._rhythm
+        )
+        reflector = Reflector(self._api, source, store, clock=self._clock)
         task = self._group.create_task(reflector.run(), name=f"describe {resource.path(namespace)}")
         return _Watched(store, task, self._clock(), namespace)
 

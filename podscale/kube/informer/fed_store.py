@@ -35,6 +35,11 @@ _LOOK_S = 0.05
 class Sink(Protocol[T]):
     """What a reflector feeds."""
 
+    @property
+    def scopes(self) -> Sequence[str]:
+        """The namespaces to watch; "" is all."""
+        ...
+
     def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
         """Take in what happened in ``scope`` (a namespace; "" is all) at ``now`` (monotonic)."""
         ...
@@ -44,7 +49,7 @@ class FedStore(ABC, Generic[T, V]):
     """Objects that come as ``T`` and that subscribers see as ``V``. A ``Sink[T]``."""
 
     def __init__(self, scopes: Sequence[str]) -> None:
-        self._scopes = tuple(scopes)
+        self.scopes = tuple(scopes)  # namespaces; "" is all
         self._tracker = FreshnessTracker(scopes)
         self._heads = NewestVersions()
         self._listeners: Listeners[V] = Listeners()
@@ -87,7 +92,7 @@ class FedStore(ABC, Generic[T, V]):
     def accept(self, answer: T) -> None:
         """Take in the server's answer to our own write, unless something newer is known."""
         meta = answer.metadata
-        scope = meta.namespace if meta.namespace in self._scopes else ""
+        scope = meta.namespace if meta.namespace in self.scopes else ""
         if self._version(meta.namespace, meta.name) is None and self._heads.is_past(
             scope, number(meta.resource_version)
         ):

@@ -14,7 +14,6 @@ from typing import Generic, Literal, TypeVar, cast
 import msgspec
 import structlog
 from msgspec import Struct
-from msgspec.structs import replace
 
 from podscale.kube.client.api import JSON, METADATA, METADATA_LIST, Api
 from podscale.kube.client.errors import (
@@ -79,10 +78,6 @@ class WatchSource(Struct, Generic[T], frozen=True):
     def path(self) -> str:
         """The collection's path."""
         return self.resource.path(self.namespace)
-
-    def within(self, scopes: Sequence[str]) -> "list[WatchSource[T]]":
-        """Return the same in each of these namespaces."""
-        return [replace(self, namespace=scope) for scope in scopes]
 
 
 class ListedState(Struct, frozen=True):

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Gone
@@ -27,18 +28,18 @@ _log = structlog.get_logger()
 
 
 class Reflector(Generic[T]):
-    """Feeds ``sink`` from ``sources`` (one per namespace, or a single one for all)."""
+    """Feeds ``sink`` from ``source``, in each of the sink's scopes."""
 
     def __init__(
         self,
         api: Api,
-        sources: WatchSource[T] | list[WatchSource[T]],
+        source: WatchSource[T],
         sink: Sink[T],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._sources = sources if isinstance(sources, list) else [sources]
+        self._sources = [replace(source, namespace=scope) for scope in sink.scopes]
         self._sink = sink
         self._clock = clock
 
