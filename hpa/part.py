@@ -5,8 +5,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from hpa import flags as flags_
 from hpa.cluster.stores import HpaStores
@@ -23,13 +24,14 @@ from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.client.api import Api
 from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
 from podscale.kube.leadership.leading import Leadership, LeaseChoice
 from podscale.kube.leadership.lease import Term
 from podscale.kube.leadership.own_pod import leader_label_of, own_namespace
 from podscale.process.clusters import Targets
-from podscale.process.part import PartKind, Shared, Work
+from podscale.process.leading_part import LeadingPart
+from podscale.process.part import PartKind, Shared
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
@@ -37,8 +39,8 @@ from podscale.serving.monitoring.health import Health, HealthVerdict
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
 
 
-class HpaPart:
-    """One HPA part. ``run`` it, ``stop`` it before the connection closes."""
+class HpaPart(LeadingPart):
+    """One HPA part."""
 
     def __init__(
         self,
@@ -58,11 +60,12 @@ class HpaPart:
         self.stores = stores
         self.metrics = HpaMetrics()
         lease = chosen.lease
-        self._leading = Leadership(
+        leading = Leadership(
             api, lease if chosen.is_leader_elected else None, leader_label_of(api, "hpa")
         )
-        fenced = self._leading.api
-        self._recorder = Recorder(fenced, COMPONENT, instance=lease.identity, clock=wall)
+        fenced = leading.api
+        recorder = Recorder(fenced, COMPONENT, instance=lease.identity, clock=wall)
+        super().__init__("hpa", leading, recorder)
         self.controller = Controller(
             ControllerPorts(
                 api=fenced,
@@ -70,7 +73,7 @@ class HpaPart:
                 kinds=discovery,
                 provider=provider,
                 mapper=lambda: discovery.mapper,
-                recorder=self._recorder,
+                recorder=recorder,
                 metrics=self.metrics,
                 traces=DecisionLog(first_reason),
                 shards=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
@@ -86,27 +89,15 @@ class HpaPart:
         """The decisions, explained."""
         return (self.group,)
 
-    def works(self) -> Sequence[Work]:
-        """Return the watches and the loop."""
-        return (("hpa", self.run),)
+    def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return the watches of everything but pods."""
+        chosen = self._chosen
+        resource, selector = chosen.options.resource, chosen.selector
+        return (self.stores.run(self._api, resource, selector=selector, rhythm=self._rhythm),)
 
-    async def run(self) -> None:
-        """Watch, lead and reconcile until cancelled or stopped."""
-        watching = self.stores.run(
-            self._api,
-            self._chosen.options.resource,
-            selector=self._chosen.selector,
-            rhythm=self._rhythm,
-        )
-        await self._leading.run(self._work, [watching, self._recorder.run()])
-
-    async def stop(self) -> None:
-        """Give the Lease back; what is being written is finished or left undone, never half."""
-        await self._leading.stop()
-
-    def is_leader(self) -> bool:
-        """Whether this process decides now."""
-        return self._leading.is_leader
+    async def lead(self, term: Term) -> None:
+        """Reconcile."""
+        await self.controller.run(term)
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, tell of histories that are not read, and of a
@@ -115,12 +106,6 @@ class HpaPart:
         health.add_readiness("histories-read", self._read)
         health.add_liveness("hpa-loop", self.controller.heartbeat)
         health.add_liveness("hpa-passes", self.controller.rounds)
-
-    async def _work(self, term: Term) -> None:
-        try:
-            await self.controller.run(term)
-        finally:
-            await self._recorder.flush(FLUSH_S)  # still ours to tell
 
     def _synced(self) -> HealthVerdict:
         if self.stores.is_synced:

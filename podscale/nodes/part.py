@@ -1,11 +1,12 @@
 """The nodes part of a process: watches, Lease, rounds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from podscale.kube.client.resource import NODES
-from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
@@ -18,9 +19,10 @@ from podscale.nodes.load_watcher import LoadWatcher
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
-from podscale.process.part import Part, PartKind, Shared, Work
+from podscale.process.leading_part import LeadingPart
+from podscale.process.part import Part, PartKind, Shared
 from podscale.process.rights import Right
-from podscale.serving.apis.api import ApiGroup, Route
+from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 
@@ -32,17 +34,18 @@ NEEDED: Sequence[Right] = (
 )
 
 
-class NodesPart:
-    """One nodes part. ``run`` it, ``stop`` it before the connection closes."""
+class NodesPart(LeadingPart):
+    """One nodes part."""
 
     def __init__(self, shared: Shared, choice: NodesChoice, *, is_feed: bool) -> None:
         self._api = shared.api
         self._nodes: Store[Node] = Store()
         self._pods = shared.pods
         label = leader_label_of(shared.api, "nodes")
-        self._leading = Leadership(shared.api, choice.lease, label)
-        fenced = self._leading.api
-        self._recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
+        leading = Leadership(shared.api, choice.lease, label)
+        fenced = leading.api
+        recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
+        super().__init__("nodes", leading, recorder)
         self.rounds = NodeRounds(
             fenced,
             shared.source(is_feed=is_feed),
@@ -50,40 +53,20 @@ class NodesPart:
             shared.pods,
             choice,
             NodesMetrics(shared.metrics.registry),
-            self._recorder,
+            recorder,
             is_leader=self.is_leader,
             wall=shared.wall,
         )
-
         self.load_watcher = LoadWatcher(self.rounds, shared.wall)
 
-    @property
-    def groups(self) -> Sequence[ApiGroup]:
-        """None."""
-        return ()
+    def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return the watch of nodes, and the rounds: they look whoever leads."""
+        nodes = Reflector(self._api, WatchSource(NODES, Node), self._nodes)
+        return nodes.run(), self.rounds.run()
 
-    def works(self) -> Sequence[Work]:
-        """Return the watch of nodes, the rounds and the Lease."""
-        return (("nodes", self.run),)
-
-    async def run(self) -> None:
-        """Watch, look and, while leading, write until cancelled or stopped."""
-        watching = Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()
-        await self._leading.run(self._lead, [watching, self._recorder.run(), self.rounds.run()])
-
-    async def stop(self) -> None:
-        """Give the Lease back."""
-        await self._leading.stop()
-
-    async def _lead(self, term: Term) -> None:
-        try:
-            await for_ever(term)
-        finally:
-            await self._recorder.flush(FLUSH_S)  # still ours to tell
-
-    def is_leader(self) -> bool:
-        """Whether this process may write now."""
-        return self._leading.is_leader
+    async def lead(self, term: Term) -> None:
+        """Lead, and do nothing else: the rounds ask whether they may write."""
+        await for_ever(term)
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of rounds that hang."""

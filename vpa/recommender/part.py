@@ -1,8 +1,9 @@
 """The recommender as a part of a process: watches, Lease, loop, explanations."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -13,9 +14,10 @@ from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, Watch
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.leadership.leading import Leadership, LeaseChoice
-from podscale.kube.leadership.lease import Elector
+from podscale.kube.leadership.lease import Term
 from podscale.kube.leadership.own_pod import leader_label_of
-from podscale.process.part import PartKind, Shared, Work
+from podscale.process.leading_part import LeadingPart
+from podscale.process.part import PartKind, Shared
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
@@ -40,8 +42,8 @@ from vpa.watches import stores_of
 PastOf = Callable[[MetricsProvider, Sequence[str]], UsageHistory]
 
 
-class RecommenderPart:
-    """One recommender. ``run`` it, ``stop`` it before the connection closes."""
+class RecommenderPart(LeadingPart):
+    """One recommender."""
 
     def __init__(
         self,
@@ -71,9 +73,10 @@ class RecommenderPart:
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
         self._evictions: Store[StoredEvent] = Store(stores.scopes)
-        self._leading = Leadership(api, lease, on_change)
+        leading = Leadership(api, lease, on_change)
+        super().__init__("recommender", leading)
         self.recommender = Recommender(
-            self._leading.api,
+            leading.api,
             stores,
             self._evictions,
             provider,
@@ -93,32 +96,19 @@ class RecommenderPart:
             SizingApi(self.recommender, self.is_leader, updater=self._updater(), wall=self._wall),
         )
 
-    def works(self) -> Sequence[Work]:
-        """Return the watches and the loop."""
-        return (("recommender", self.run),)
-
-    async def run(self) -> None:
-        """Watch, lead and recommend until cancelled or stopped."""
-        beside = [self._watch_evictions()]
+    def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return the watches, those that the updater has as well only where it has not."""
+        found = [self._watch_evictions()]
         if self._hpas is not None:
-            watches = self._hpas.resources
-            beside += [self._hpas.run(self._api, each, self._rhythm) for each in watches]
+            resources = self._hpas.resources
+            found += [self._hpas.run(self._api, each, self._rhythm) for each in resources]
         if self._feeds_stores:
-            beside.append(self.stores.run(self._rhythm))
-        await self._leading.run(self.recommender.run, beside)
+            found.append(self.stores.run(self._rhythm))
+        return found
 
-    async def stop(self) -> None:
-        """Give the Lease back."""
-        await self._leading.stop()
-
-    @property
-    def elector(self) -> Elector | None:
-        """The Lease; None: alone."""
-        return self._leading.elector
-
-    def is_leader(self) -> bool:
-        """Whether this process recommends now."""
-        return self._leading.is_leader
+    async def lead(self, term: Term) -> None:
+        """Recommend."""
+        await self.recommender.run(term)
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of a loop that hangs."""
@@ -133,8 +123,7 @@ class RecommenderPart:
         source = WatchSource(
             EVENTS, StoredEvent, field_selector="reason=Evicted", rhythm=self._rhythm
         )
-        sources = source.within(self.stores.scopes)
-        await Reflector(self._api, sources, self._evictions).run()
+        await Reflector(self._api, source, self._evictions).run()
 
 
 def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> PartKind:

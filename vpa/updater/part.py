@@ -2,19 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from podscale.kube.client.api import Api
-from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
 from podscale.kube.leadership.leading import Leadership, LeaseChoice
 from podscale.kube.leadership.lease import Term
 from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
-from podscale.process.part import PartKind, Shared, Work
-from podscale.serving.apis.api import ApiGroup
+from podscale.process.leading_part import LeadingPart
+from podscale.process.part import PartKind, Shared
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health
 from vpa import flags as common_flags
@@ -29,8 +30,8 @@ from vpa.watches import stores_of
 COMPONENT = "vpa-updater"  # upstream's, in events
 
 
-class UpdaterPart:
-    """One updater. ``run`` it, ``stop`` it before the connection closes."""
+class UpdaterPart(LeadingPart):
+    """One updater; the recommender's decisions tell of it."""
 
     def __init__(
         self,
@@ -49,41 +50,20 @@ class UpdaterPart:
         self.stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
-        self._leading = Leadership(api, lease, on_change)
-        acting = self._leading.api
-        self._recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
-        actor = PodDisruptor(acting, stores, self._recorder)
+        leading = Leadership(api, lease, on_change)
+        acting = leading.api
+        recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
+        super().__init__("updater", leading, recorder)
+        actor = PodDisruptor(acting, stores, recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
 
-    @property
-    def groups(self) -> Sequence[ApiGroup]:
-        """None: the recommender's tells of the updater beside it."""
-        return ()
+    def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return the watches, unless the recommender beside it has them."""
+        return (self.stores.run(self._rhythm),) if self._feeds_stores else ()
 
-    def works(self) -> Sequence[Work]:
-        """Return the watches and the loop."""
-        return (("updater", self.run),)
-
-    async def run(self) -> None:
-        """Watch, lead and update until cancelled or stopped."""
-        beside = [self._recorder.run()]
-        if self._feeds_stores:
-            beside.append(self.stores.run(self._rhythm))
-        await self._leading.run(self._work, beside)
-
-    async def stop(self) -> None:
-        """Give the Lease back."""
-        await self._leading.stop()
-
-    async def _work(self, term: Term) -> None:
-        try:
-            await self.updater.run(term)
-        finally:
-            await self._recorder.flush(FLUSH_S)  # still ours to tell
-
-    def is_leader(self) -> bool:
-        """Whether this process updates now."""
-        return self._leading.is_leader
+    async def lead(self, term: Term) -> None:
+        """Update."""
+        await self.updater.run(term)
 
     def register(self, health: Health) -> None:
         """Tell of a loop that hangs."""
