@@ -20,7 +20,6 @@ from podscale.kube.client.api import Response
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
@@ -28,6 +27,7 @@ from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
 from tests.bench.figures import Figures, resident_mb
+from tests.kit.stores import fill
 
 NODES, PODS_A_NODE = 5_000, 20
 WARM, ROUNDS, PERIOD_S = 62, 40, 15.0
@@ -102,8 +102,7 @@ def _pod(name: str, node: str, cpu: str, container: str, labels: dict[str, str])
 
 def _feed(store: object, objects: list[dict], kind: type) -> None:
     items = [decode(msgspec.json.encode(each), kind) for each in objects]
-    for happening in (ListedState(), WatchPage(items, "2"), ListPage("2"), WatchAlive("2", 1e9)):
-        store.apply(happening, scope="", now=time.monotonic())  # type: ignore[attr-defined]
+    fill(store, items, "2")
 
 
 def _pass_s(rounds: NodeRounds, pods: PodStore) -> float:

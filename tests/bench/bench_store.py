@@ -15,11 +15,11 @@ import sys
 import time
 import tracemalloc
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 from podscale.core.selectors import selector
-from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.api import Response
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import ListOf, decode, encode
 from podscale.kube.columns.pods import PodStore
@@ -27,6 +27,7 @@ from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod
 from tests.bench.figures import Figures, resident_mb
+from tests.kit.api import FakeApi, Sent
 
 PODS_IN_ALL = 100_000
 PER_OWNER = 10
@@ -171,10 +172,8 @@ def events(second: int) -> list[bytes]:
     return lines
 
 
-class Script:
+class Script(FakeApi):
     """An ``Api`` that serves the list and then one second's events after the other."""
-
-    user_agent = "bench"
 
     def __init__(self, seconds: list[list[bytes]]) -> None:
         self._pages = pages()
@@ -182,33 +181,11 @@ class Script:
         self.may_go_on = asyncio.Event()
         self.is_waiting = asyncio.Event()
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
+    async def reply(self, sent: Sent) -> Response:
         return Response(200, {}, next(self._pages))
 
-    def stream(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        return self._stream()
-
     @asynccontextmanager
-    async def _stream(self) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, path: str, **_: object) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         yield self._batches()
 
     async def _batches(self) -> AsyncIterator[list[bytes]]:

@@ -9,7 +9,7 @@ recommender that meets a cluster for the first time has all windows begin at onc
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ import numpy as np
 from podscale.core.metrics import Answer, ContainerColumns, Question
 from podscale.kube.client.api import Response
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
+from tests.kit.stores import fill
 from vpa.stored import StoredEvent, StoredVpa
 from vpa.stores import VpaStores
 
@@ -141,11 +141,3 @@ def meta(namespace: str, name: str) -> dict[str, Any]:
         "resourceVersion": "1",
         "creationTimestamp": "2026-03-01T00:00:00Z",
     }
-
-
-def fill(store: Any, items: Iterable[Any]) -> None:
-    """Let a store have listed these objects."""
-    store.apply(ListedState(), scope="", now=0.0)
-    store.apply(WatchPage(list(items), "1"), scope="", now=0.0)
-    store.apply(ListPage("1"), scope="", now=0.0)
-    store.apply(WatchAlive("1", 1e12), scope="", now=0.0)

@@ -40,7 +40,6 @@ from podscale.kube.client.resource import (
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.restmapper import Mapper
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.kube.objects.pod import Pod
@@ -49,6 +48,7 @@ from tests.cluster.beside_cast import Role
 from tests.cluster.beside_passes import Pass, Request
 from tests.cluster.beside_stage import Told
 from tests.cluster.beside_watch import History
+from tests.kit.stores import fill
 from tests.tools.programs import release
 
 _INFORMER_LAG_S = 0.25  # the controller's cache and our watch are told of a change apart
@@ -249,8 +249,7 @@ class Sights:
                     for _, found in self._world.targets[resource.plural].told[self._role.target[1]]
                     if found and found["metadata"]["resourceVersion"] == version
                 ]
-            for happening in (ListedState(), WatchPage(items, "1"), ListPage("1")):
-                store.apply(happening, scope="", now=0.0)
+            fill(store, items, now=0.0, watched_s=None)
         targets = ScaleTargets(ScaleAnswer(one.scale), Discovered(), stores)  # type: ignore[arg-type]
         record = AutoscalerRecord.of(decode(json.dumps(state).encode(), Autoscaler))
         return (targets.at_hand(record) or await targets.fetch(record)).scale
@@ -352,8 +351,7 @@ class Sights:
         if key not in self._columns:
             store = PodStore(keep_annotations=())
             items = [decode(json.dumps(each).encode(), Pod) for each in states]
-            for happening in (ListedState(), WatchPage(items, "1"), ListPage("1")):
-                store.apply(happening, scope="", now=0.0)  # type: ignore[arg-type]
+            fill(store, items, now=0.0, watched_s=None)
             namespace = self._world.namespace
             found = store.select(namespace, parse(selector))
             self._columns[key] = SelectedPods(lambda _ns, owner: owner).of(namespace, found)

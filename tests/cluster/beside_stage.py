@@ -6,24 +6,22 @@ time and the pods that live; whoever asks, and when, is in ``told``. Of the name
 """
 
 import contextlib
-import http.server
 import json
-import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from podscale.core.selectors.selector import parse
+from tests.cluster.aggregated import AggregatedServer, send, user_of
 from tests.cluster.beside_cast import CONTAINERS, TOTAL_OVER_PODS
 from tests.cluster.beside_watch import Watch
 from tests.cluster.pki import Authority, KeyPair
 from tests.cluster.plane import Plane
-from tests.tools.process import LOOPBACK, free_port
 
 GROUPS = (
     ("metrics.k8s.io", "v1beta1"),
@@ -61,8 +59,8 @@ class Race:
     pods: Callable[[], Mapping[str, Any]]
 
 
-class Stage:
-    """HTTPS on the loopback, for clients of the front proxy's CA only."""
+class Stage(AggregatedServer):
+    """The metrics APIs of one namespace's play."""
 
     def __init__(
         self,
@@ -72,46 +70,11 @@ class Stage:
         pods: Callable[[], Mapping[str, Any]],
     ) -> None:
         """``pods``: the living pods by name."""
-        self.port = free_port()
+        super().__init__(serving, front_proxy_ca)
         self.told: list[Told] = []
         self.races: dict[str, Race] = {}
         self._seed, self._pods = seed, pods
         self._began = time.time()
-        stage = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_GET(self) -> None:
-                began = time.time()
-                parts = urlsplit(self.path)
-                path, query = unquote(parts.path), tuple(parse_qsl(parts.query))
-                status, answer = stage.answer(path, dict(query), began)
-                raw = json.dumps(answer).encode()
-                head = (
-                    f"HTTP/1.1 {status} told\r\nContent-Type: application/json\r\n"
-                    f"Content-Length: {len(raw)}\r\n\r\n"
-                )
-                user = self.headers.get("X-Remote-User", "")
-                self.wfile.write(head.encode() + raw)
-                ended = time.time()
-                stage.told.append(Told(began, ended, user, path, query, status, raw))
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(serving.cert_file, serving.key_file)
-        tls.load_verify_locations(front_proxy_ca.cert_file)
-        tls.verify_mode = ssl.CERT_REQUIRED
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, self.port), Handler)
-        # The handshake belongs in the connection's own thread, not in accept().
-        self._server.socket = tls.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     @classmethod
     @contextlib.contextmanager
@@ -132,14 +95,15 @@ class Stage:
                 plane.wait_available(group, version)
             yield stage
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        began = time.time()
+        parts = urlsplit(request.path)
+        path, query = unquote(parts.path), tuple(parse_qsl(parts.query))
+        status, answer = self.answer(path, dict(query), began)
+        raw = json.dumps(answer).encode()
+        send(request, status, raw)
+        user = user_of(request)
+        self.told.append(Told(began, time.time(), user, path, query, status, raw))
 
     def answer(self, path: str, query: Mapping[str, str], now: float) -> tuple[int, Any]:
         """Return status and body for one request."""

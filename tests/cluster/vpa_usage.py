@@ -5,26 +5,25 @@ recommenders with different clocks see the very same samples. ``release`` says h
 story may go; clients that are through hear its last page again and again.
 """
 
-import http.server
 import json
-import ssl
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler
 from random import Random
-from typing import Any, Self
+from typing import Any
 
+from tests.cluster.aggregated import AggregatedServer, send, user_of
 from tests.cluster.pki import Authority, KeyPair
-from tests.tools.process import LOOPBACK, free_port
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 STEP_S = 60.0
 Container = tuple[str, str, str]  # namespace, pod, container
 
 
-class UsageServer:
-    """HTTPS on the loopback, for clients of the front proxy's CA only."""
+class UsageServer(AggregatedServer):
+    """The same pages to each client."""
 
     def __init__(
         self,
@@ -36,7 +35,7 @@ class UsageServer:
         seed: int = 20261121,
     ) -> None:
         """``begin`` is the time of page 0, which nobody gets."""
-        self.port = free_port()
+        super().__init__(serving, front_proxy_ca)
         self.read: Counter[str] = Counter()  # pages by client
         self.lists: Counter[str] = Counter()
         self._last = 0
@@ -44,44 +43,10 @@ class UsageServer:
         self._containers = sorted(containers)
         self._pages: dict[int, bytes] = {}
         self._lock = threading.Lock()
-        stage = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0].rstrip("/")
-                code, raw = stage.answer(path, self.headers.get("X-Remote-User", ""))
-                head = (
-                    f"HTTP/1.1 {code} told\r\nContent-Type: application/json\r\n"
-                    f"Content-Length: {len(raw)}\r\n\r\n"
-                )
-                self.wfile.write(head.encode() + raw)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(serving.cert_file, serving.key_file)
-        tls.load_verify_locations(front_proxy_ca.cert_file)
-        tls.verify_mode = ssl.CERT_REQUIRED
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, self.port), Handler)
-        # The handshake belongs in the connection's own thread, not in accept().
-        self._server.socket = tls.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        path = request.path.partition("?")[0].rstrip("/")
+        send(request, *self.answer(path, user_of(request)))
 
     def release(self, page: int) -> None:
         """Let the story go on up to this page."""

@@ -24,17 +24,14 @@ from podscale.kube.client.resource import DEPLOYMENTS
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.leadership.fenced_api import FencedApi
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.faults.hpa_weather import NS, Given, Line, Weather
+from tests.kit.stores import fill
 from tests.unit.hpa.world import KnownKinds, Silent, in_columns, pod_object
 
 _ANSWER_TIMEOUT_S = 5.0
@@ -206,14 +203,7 @@ class Replica:
 
 def _list(store: Any, kind: Any, items: list[dict[str, Any]], world: Weather, at: float) -> None:
     found = [decode(msgspec.json.encode(each), kind) for each in items]
-    version = str(world.version)
-    for happening in (
-        ListedState(),
-        WatchPage(found, version),
-        ListPage(version),
-        WatchAlive(version, 1e12),
-    ):
-        store.apply(happening, scope="", now=at)
+    fill(store, found, str(world.version), now=at, watched_s=1e12)
 
 
 def _app(pod: str) -> str:

@@ -5,8 +5,7 @@ Replicas of the controller reach it through a ``Line`` each, which can be cut or
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -22,6 +21,7 @@ from podscale.kube.client.errors import (
     Unprocessable,
     WriteConflict,
 )
+from tests.kit.api import FakeApi, Sent, ok
 from tests.unit.hpa.world import NS, World, history_of, writer
 
 LEASE = "podscale-hpa"
@@ -272,10 +272,8 @@ class Weather(World):
         return self.lease
 
 
-class Line:
+class Line(FakeApi):
     """One replica's way to the API server: an ``Api``."""
-
-    user_agent = "podscale-hpa/test"
 
     def __init__(self, weather: Weather, replica: str) -> None:
         self._weather = weather
@@ -286,28 +284,16 @@ class Line:
         self.freezes_at = ""  # the subresource whose next write it freezes in ...
         self.frozen_s = 90.0  # ... for so long
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        accept: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
-        """As the protocol says; ``guard`` runs after every wait, right before it goes out."""
+    async def reply(self, sent: Sent) -> Response:
+        """``guard`` runs after every wait, right before it goes out."""
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._send(method, path, body, guard)
+            async with asyncio.timeout(sent.timeout_s):
+                return await self._send(sent.method, sent.path, sent.object, sent.guard)
         except TimeoutError:
             raise ApiUnreachable("the deadline passed", is_timeout=True) from None
 
     async def _send(
-        self, method: Method, path: str, body: bytes | None, guard: Callable[[], None] | None
+        self, method: Method, path: str, sent: Any, guard: Callable[[], None] | None
     ) -> Response:
         weather, draw = self._weather, self._weather.draw
         loop = asyncio.get_running_loop()
@@ -320,7 +306,7 @@ class Line:
         await asyncio.sleep(draw.choice((0.001, 0.001, 0.05, 0.8)))
         if self.dies_with and path.endswith("/scale") and method != "GET":
             if self.dies_with == "arrived":
-                weather.take(method, path, msgspec.json.decode(body or b""), self._replica)
+                weather.take(method, path, sent, self._replica)
             self.is_cut = True
         if self.is_cut:
             await asyncio.sleep(_FOREVER_S)
@@ -332,19 +318,10 @@ class Line:
                 for name in weather.judge.specs:
                     weather.judge.unsettle(name)
             raise fate
-        sent = msgspec.json.decode(body) if body else None
         answer = weather.take(method, path, sent, self._replica)
-        raw = msgspec.json.encode(answer)
         if fate == "lost":
             raise ApiUnreachable("connection reset after the request was sent")
-        return Response(200, {}, raw)
-
-    def stream(
-        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = "",
-        silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:  # fmt: skip
-        """Never used: the replica's stores are told by the script."""
-        raise NotImplementedError
+        return ok(answer)
 
 
 __all__ = ["NS", "Given", "Judge", "Line", "Weather"]

@@ -15,12 +15,9 @@ from podscale.core.settings import COMFORT, COORDINATE
 from podscale.kube.client.errors import ApiUnreachable, KubeError, ObjectNotFound
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
+from tests.kit.stores import fill
 
 CPU = MetricSpec("Resource", "cpu", average_utilization=60)
 APP = MetricSpec("ContainerResource", "cpu", container="app", average_utilization=60)
@@ -41,10 +38,7 @@ def policies(*found: dict[str, Any]) -> dict[str, Any]:
 def fed(*vpas: dict[str, Any]) -> VpaAnchors:
     anchors = VpaAnchors(("",))
     listed = [decode(msgspec.json.encode(each), WatchedVpa) for each in vpas]
-    for happening in (
-        ListedState(), WatchPage(listed, "1"), ListPage("1"), WatchAlive("1", 1e12),
-    ):  # fmt: skip
-        anchors.store.apply(happening, scope="", now=0.0)
+    fill(anchors.store, listed)
     return anchors
 
 
@@ -150,8 +144,7 @@ def test_a_vpa_that_cannot_be_read_is_none():
 def test_a_vpa_that_leaves_holds_nothing():
     anchors = fed(vpa())
     before = anchors.changed
-    for happening in (ListedState(), WatchPage([], "2"), ListPage("2"), WatchAlive("2", 1e12)):
-        anchors.store.apply(happening, scope="", now=0.0)
+    fill(anchors.store, (), "2")
     assert held(anchors).reason == "NoVpa"
     assert anchors.changed > before
 

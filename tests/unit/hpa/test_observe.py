@@ -14,13 +14,10 @@ from podscale.kube.client.resource import DEPLOYMENTS
 from podscale.kube.client.wire import decode, parse_time
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.objects.scale import Workload
+from tests.kit.stores import fill
 from tests.unit.hpa.world import (
     NS,
     POD_METRIC,
@@ -60,8 +57,7 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
     ]  # fmt: skip
     store = cluster.stores.replica_sets
     found = [decode(msgspec.json.encode(replica_set), Workload)]
-    for happening in (ListedState(), WatchPage(found, "5"), ListPage("5")):
-        store.apply(happening, scope="", now=0.0)
+    fill(store, found, "5", now=0.0, watched_s=None)
     job = owned(pod_object("web", 3), "Job", "nightly")
     job["status"]["phase"] = "Succeeded"
     leaving = owned(pod_object("web", 1), "ReplicaSet", "web-7d")
@@ -162,13 +158,7 @@ def put_replica_sets(cluster: Cluster, *names: str) -> None:
         made["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", **owner}]
         found.append(decode(msgspec.json.encode(made), Workload))
     version = cluster.world.next_version()
-    for happening in (
-        ListedState(),
-        WatchPage(found, version),
-        ListPage(version),
-        WatchAlive(version, 1e9),
-    ):
-        cluster.stores.replica_sets.apply(happening, scope="", now=0.0)
+    fill(cluster.stores.replica_sets, found, version, now=0.0)
 
 
 async def test_an_owner_that_becomes_known_later_is_noticed_though_no_pod_changed() -> None:

@@ -8,13 +8,11 @@ from hpa.cluster.stores import HpaStores
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError, ServerFailed
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
     WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.leadership.lease import Term
+from tests.kit.stores import fill
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
@@ -34,13 +32,7 @@ def fed(*, but: str = "") -> HpaStores:
     }
     for name, store in found.items():
         if name != but:
-            for happening in (
-                ListedState(),
-                WatchPage([], "1"),
-                ListPage("1"),
-                WatchAlive("1", 1e9),
-            ):
-                store.apply(happening, scope="", now=0.0)  # type: ignore[attr-defined]
+            fill(store, now=0.0)
     return stores
 
 

@@ -11,13 +11,10 @@ from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import REPLICA_SETS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.objects.scale import ReplicationController
+from tests.kit.stores import fill
 from tests.unit.hpa.webs import load
 from tests.unit.hpa.world import (
     NS,
@@ -72,8 +69,7 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     made["spec"]["selector"] = {"app": "web", "tier": "front"}
     found = [decode(msgspec.json.encode(made), ReplicationController)]
     store = cluster.stores.replication_controllers
-    for happening in (ListedState(), WatchPage(found, "9"), ListPage("9"), WatchAlive("9", 1e9)):
-        store.apply(happening, scope="", now=0.0)
+    fill(store, found, "9", now=0.0)
     seen = cluster.controller.state.targets.at_hand(entry)
     assert seen is not None
     assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]

@@ -10,8 +10,7 @@ import base64
 import gzip
 import math
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,19 +33,18 @@ from podscale.kube.client.resource import DEPLOYMENTS, HPAS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.restmapper import Mapper
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
+from tests.kit.api import FakeApi, Sent, ok
+from tests.kit.stores import fill
 
 NS = "shop"
 
 
-class World:
+class World(FakeApi):
     """The API server's side: what is stored, what was written."""
-
-    user_agent = "podscale-hpa/test"
 
     def __init__(self) -> None:
         self.version = 1000
@@ -61,42 +59,19 @@ class World:
         self.delay: Callable[[Method, str], float] = lambda _method, _path: 0.0
         self.guard: Callable[[], None] = lambda: None
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        accept: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
+    async def reply(self, sent: Sent) -> Response:
+        method, path = sent.method, sent.path
         if delay := self.delay(method, path):
             await asyncio.sleep(delay)
-        sent = msgspec.json.decode(body) if body else None
+        written = sent.object
         if method == "GET":
             self.reads.append(path)
         else:
             self.guard()
-            self.writes.append((method, path, sent))
+            self.writes.append((method, path, written))
         if failure := self.fail(method, path):
             raise failure
-        parts = path.strip("/").split("/")
-        answer = self._answer(method, parts, sent)
-        return Response(200, {}, msgspec.json.encode(answer))
-
-    def stream(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        raise NotImplementedError("stores are filled by the test")
+        return ok(self._answer(method, path.strip("/").split("/"), written))
 
     def next_version(self) -> str:
         self.version += 1
@@ -386,9 +361,7 @@ class Cluster:
         ):
             for scope in self.stores.scopes:
                 within = [each for each in items if scope in ("", each.metadata.namespace)]
-                for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
-                    store.apply(happening, scope=scope, now=at)  # type: ignore[attr-defined]
-                store.apply(WatchAlive(version, 1e9), scope=scope, now=at)  # type: ignore[attr-defined]
+                fill(store, within, version, scope=scope, now=at)
 
     def put_pods(self, *pods: dict[str, Any]) -> None:
         """Make these all the pods there are."""
@@ -397,9 +370,7 @@ class Cluster:
         version = self.world.next_version()
         for scope in self.stores.scopes:
             within = [each for each in found if scope in ("", each.metadata.namespace)]
-            for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
-                self.stores.pods.apply(happening, scope=scope, now=at)
-            self.stores.pods.apply(WatchAlive(version, 1e9), scope=scope, now=at)
+            fill(self.stores.pods, within, version, scope=scope, now=at)
 
     async def run_for(self, seconds: float, term: Term | None = None) -> None:
         """Let the controller lead for so long (virtual seconds under looptime)."""

@@ -14,8 +14,10 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from podscale.core.selectors import selector as selectors
-from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.api import JSON, Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
+from podscale.sandbox.objects.patch import merge
+from tests.kit.api import FakeApi, Sent, ok
 
 Object = dict[str, object]
 BOOKMARK_S = 20.0
@@ -148,7 +150,7 @@ class LittleCluster:
             if wanted and wanted != known["metadata"]["resourceVersion"]:
                 raise Refusal(409, "Conflict", "the object has been modified")
             return self.put(path, sent)
-        return self.put(path, _merged(known, sent))
+        return self.put(path, merge(known, sent))
 
     def _list(self, path: str, query: Mapping[str, str]) -> Object:
         token, limit = query.get("continue", ""), int(query.get("limit", "0"))
@@ -201,42 +203,29 @@ class LittleCluster:
                 yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
 
 
-class MemoryApi:
+class MemoryApi(FakeApi):
     """An ``Api`` over a ``LittleCluster``, without sockets."""
-
-    user_agent = "test"
 
     def __init__(self, cluster: LittleCluster) -> None:
         self.cluster = cluster
         self.is_cut_off = False
         self.delay_s = 0.001
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
+    async def reply(self, sent: Sent) -> Response:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(sent.timeout_s):
                 await asyncio.sleep(self.delay_s)
                 if self.is_cut_off:
                     await asyncio.Event().wait()
-                if guard is not None:
-                    guard()
-                answer = await self.cluster.handle(method, path, query or {}, body)
+                if sent.guard is not None:
+                    sent.guard()
+                answer = await self.cluster.handle(sent.method, sent.path, sent.query, sent.body)
         except TimeoutError:
-            raise ApiUnreachable(f"{method} {path}: late", is_timeout=True) from None
+            late = f"{sent.method} {sent.path}: late"
+            raise ApiUnreachable(late, is_timeout=True) from None
         except Refusal as refusal:
             raise ApiError.of(refusal.status, refusal.reason, str(refusal)) from None
-        return Response(200, {}, json.dumps(answer).encode())
+        return ok(answer)
 
     @asynccontextmanager
     async def stream(
@@ -360,15 +349,3 @@ def _matches(obj: Object, query: Mapping[str, str]) -> bool:
     text = query.get("labelSelector", "")
     labels = obj["metadata"].get("labels") or {}
     return not text or selectors.parse(text).matches(labels)
-
-
-def _merged(old: object, patch: object) -> Object:
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merged(merged.get(key), value)
-    return merged

@@ -5,10 +5,11 @@ from msgspec import structs
 
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.informer.list_watch import Changes, ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.list_watch import Changes
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod, PodStatus
+from tests.kit.stores import fill
 
 
 def written(name: str, version: int, uid: str = "u", **labels: str) -> Pod:
@@ -24,13 +25,7 @@ class TestOwnWrites:
 
     def filled(self, make: type) -> object:
         store = make()
-        for step in (
-            ListedState(),
-            WatchPage([written("web", 10)], "20"),
-            ListPage("20"),
-            WatchAlive("20", 90.0),
-        ):
-            store.apply(step, scope="", now=0.0)
+        fill(store, [written("web", 10)], "20", now=0.0, watched_s=90.0)
         return store
 
     def version(self, store: object) -> str:
@@ -56,8 +51,7 @@ class TestOwnWrites:
         store = self.filled(make)
         store.accept(written("web", 25))
         store.accept(written("created", 26))
-        for step in (ListedState(), WatchPage([written("web", 10)], "24"), ListPage("24")):
-            store.apply(step, scope="", now=1.0)
+        fill(store, [written("web", 10)], "24", now=1.0, watched_s=None)
         assert self.version(store) == "25"
         assert store.get("shop", "created") is not None
 

@@ -1,7 +1,6 @@
 """Nodes, pods and usage in memory, and the API server's side of a resize."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,23 +14,22 @@ from podscale.core.metrics import (
     Question,
     Unavailable,
 )
-from podscale.kube.client.api import Method, Response
+from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
+from tests.kit.api import FakeApi, Sent, ok
+from tests.kit.stores import fill
 
 GI = 2**30
 BALLAST = {"app.kubernetes.io/component": "ballast"}
 
 
-class Fleet:
+class Fleet(FakeApi):
     """An ``Api`` and a ``MetricsProvider`` over objects in dicts."""
-
-    user_agent = "podscale-nodes/test"
 
     def __init__(self) -> None:
         self.nodes: dict[str, dict[str, Any]] = {}
@@ -97,42 +95,24 @@ class Fleet:
             for each in objects.values():
                 each["metadata"]["resourceVersion"] = str(self._version)
             items = [decode(msgspec.json.encode(each), kind) for each in objects.values()]
-            version = str(self._version)
-            for happening in (ListedState(), WatchPage(items, version), ListPage(version),
-                              WatchAlive(version, 1e9)):  # fmt: skip
-                store.apply(happening, scope="", now=time.monotonic())  # type: ignore[attr-defined]
+            fill(store, items, str(self._version))
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        accept: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
+    async def reply(self, sent: Sent) -> Response:
         if self.is_down:
             raise ApiUnreachable("connection refused")
+        method, path = sent.method, sent.path
         if method == "PATCH" and path.endswith("/resize"):
-            return self._resize(path.split("/")[-2], msgspec.json.decode(body or b""))
+            return self._resize(path.split("/")[-2], sent.object)
         if method == "POST" and path.endswith("/events"):
-            event = msgspec.json.decode(body or b"")
-            self.events.append(event["reason"])
-            return Response(200, {}, msgspec.json.encode({"metadata": event["metadata"]}))
+            self.events.append(sent.object["reason"])
+            return ok({"metadata": sent.object["metadata"]})
         if path.endswith("/pods"):
-            assert query == {"labelSelector": "app.kubernetes.io/component=ballast"}
+            assert sent.query == {"labelSelector": "app.kubernetes.io/component=ballast"}
             items = [each for each in self.pods.values() if each["metadata"]["labels"] == BALLAST]
-            return Response(200, {}, msgspec.json.encode({"items": items}))
+            return ok({"items": items})
         if "/leases/" in path and self.lease is not None:
-            return Response(200, {}, msgspec.json.encode(self.lease))
+            return ok(self.lease)
         raise ObjectNotFound(404, "NotFound", path)
-
-    def stream(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError
 
     def _resize(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
         pod = self.pods.get(name)
@@ -145,7 +125,7 @@ class Fleet:
         pod["metadata"]["resourceVersion"] = str(self._version)
         pod["spec"]["containers"][0]["resources"]["requests"] = requests
         self.patches.append((name, requests))
-        return Response(200, {}, msgspec.json.encode(pod))
+        return ok(pod)
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
         if self.is_broken:

@@ -4,15 +4,16 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 import trustme
 from cryptography import x509
 
-from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.api import JSON, Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
+from podscale.sandbox.objects.patch import merge
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
 from podscale.serving.apis.leader_api import LeaderApi
@@ -26,6 +27,7 @@ from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.request_info import request_info
 from podscale.serving.running import Clusters, RunningServer, running
 from podscale.serving.status import Status
+from tests.kit.api import FakeApi, Sent, ok
 
 GROUP = "custom.metrics.k8s.io"
 
@@ -53,10 +55,8 @@ async def answered(
     return msgspec.json.decode(msgspec.json.encode(answer.value))
 
 
-class ScriptedApi:
+class ScriptedApi(FakeApi):
     """An API server that knows tokens, permissions and a few objects."""
-
-    user_agent = "podscale-test"
 
     def __init__(self) -> None:
         self.tokens: dict[str, dict[str, Any]] = {
@@ -74,37 +74,26 @@ class ScriptedApi:
         self.hold: asyncio.Event | None = None
         self._version = 0
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
-        self.calls.append((method, path))
+    async def reply(self, sent: Sent) -> Response:
+        path = sent.path
+        self.calls.append((sent.method, path))
         if self.hold is not None:
             await self.hold.wait()
         if self.is_down:
             raise ApiUnreachable("connection refused")
-        sent = json.loads(body) if body else {}
+        written = sent.object or {}
         if path.endswith("/tokenreviews") and self.review_error:
-            return _ok({"status": {"authenticated": False, "error": self.review_error}})
+            return ok({"status": {"authenticated": False, "error": self.review_error}})
         if path.endswith("/tokenreviews"):
-            user = self.tokens.get(sent["spec"]["token"])
-            return _ok({"status": {"authenticated": user is not None, "user": user or {}}})
+            user = self.tokens.get(written["spec"]["token"])
+            return ok({"status": {"authenticated": user is not None, "user": user or {}}})
         if path.endswith("/subjectaccessreviews"):
-            self.reviews.append(sent["spec"])
-            allowed = self.allowed(sent["spec"])
+            self.reviews.append(written["spec"])
+            allowed = self.allowed(written["spec"])
             reason = "" if allowed else self.reason
             review = {"allowed": allowed, "denied": self.denies, "reason": reason}
-            return _ok({"status": review})
-        return self._object(method, path, sent)
+            return ok({"status": review})
+        return self._object(sent.method, path, written)
 
     def _object(self, method: str, path: str, sent: dict[str, Any]) -> Response:
         if method == "POST":
@@ -114,42 +103,16 @@ class ScriptedApi:
         elif path not in self.objects:
             raise ApiError.of(404, "NotFound", f"{path} not found")
         if method == "GET":
-            return _ok(self.objects[path])
+            return ok(self.objects[path])
         old = self.objects.get(path, {})
         version = sent.get("metadata", {}).get("resourceVersion")
         if version is not None and version != old["metadata"]["resourceVersion"]:
             raise ApiError.of(409, "Conflict", "the object has been modified")
-        new = _merged(old, sent) if method == "PATCH" else sent
+        new = merge(old, sent) if method == "PATCH" else sent
         self._version += 1
         new.setdefault("metadata", {})["resourceVersion"] = str(self._version)
         self.objects[path] = new
-        return _ok(new)
-
-    def stream(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        raise NotImplementedError("watches are tested over sockets")
-
-
-def _ok(value: Any) -> Response:
-    return Response(200, {}, json.dumps(value).encode())
-
-
-def _merged(old: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merged(merged.get(key), value)
-    return merged
+        return ok(new)
 
 
 class Shop:

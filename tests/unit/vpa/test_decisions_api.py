@@ -10,7 +10,7 @@ import pytest
 
 from podscale.core.selectors import selector
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from tests.kit.stores import fill
 from tests.unit.loop_turns import others
 from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
@@ -183,15 +183,7 @@ def tell(made: Recommender, version: str) -> None:
         "spec": {"targetRef": target},
         "status": {"recommendation": {"containerRecommendations": [entry]}},
     }  # fmt: skip
-    stored = decode(encode(written), StoredVpa)
-    steps: list[Any] = [
-        ListedState(),
-        WatchPage([stored], version),
-        ListPage(version),
-        WatchAlive(version, 1e9),
-    ]
-    for step in steps:
-        made.stores.vpas.apply(step, scope="", now=time.monotonic())
+    fill(made.stores.vpas, [decode(encode(written), StoredVpa)], version)
 
 
 async def test_no_more_containers_are_explained_than_a_pod_that_is_sized_may_have() -> None:

@@ -8,12 +8,9 @@ import pytest
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import Resource
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
+from tests.kit.stores import fill
 from vpa.stores import VpaStores
 
 API: Any = None  # nothing is asked
@@ -24,13 +21,6 @@ class NoKinds:
         return ()
 
 
-def heard(store: Any) -> None:
-    now = time.monotonic()
-    steps: list[Any] = [ListedState(), WatchPage([], "5"), ListPage("5"), WatchAlive("5", 60.0)]
-    for step in steps:
-        store.apply(step, scope="", now=now)
-
-
 def listened(*, but_to_cron_jobs: bool = False) -> VpaStores:
     stores = VpaStores(API, NoKinds())
     workloads = stores.workloads
@@ -38,9 +28,9 @@ def listened(*, but_to_cron_jobs: bool = False) -> VpaStores:
         stores.vpas, stores.pods, stores.limit_ranges,
         *workloads.by_kind.values(), workloads.controllers,
     ):  # fmt: skip
-        heard(each)
+        fill(each)
     if not but_to_cron_jobs:
-        heard(workloads.cron_jobs)
+        fill(workloads.cron_jobs)
     assert stores.is_current() is not but_to_cron_jobs
     return stores
 

@@ -18,7 +18,8 @@ from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.informer.list_watch import WatchBroken
-from tests.unit.vpa.test_stores import NoKinds, heard
+from tests.kit.stores import fill
+from tests.unit.vpa.test_stores import NoKinds
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
@@ -108,6 +109,6 @@ async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent
     told = (await stores.workloads.resolve("shop", target)).unsupported or ""
     assert "does not exist" not in told
     assert "deployments.apps is forbidden" in told
-    heard(deployments)
+    fill(deployments)
     told = (await stores.workloads.resolve("shop", target)).unsupported or ""
     assert told.endswith("Deployment shop/web does not exist")

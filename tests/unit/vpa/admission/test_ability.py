@@ -12,7 +12,8 @@ from podscale.serving.certificates.issuing import (
     make_leaf,
     make_self_signed,
 )
-from tests.unit.vpa.test_stores import API, NoKinds, heard
+from tests.kit.stores import fill
+from tests.unit.vpa.test_stores import API, NoKinds
 from vpa.admission.registration.ability import hindrance, is_trusted
 from vpa.stores import VpaStores
 
@@ -27,7 +28,7 @@ def watching() -> VpaStores:
     workloads = stores.workloads
     for each in (stores.vpas, stores.limit_ranges, *workloads.by_kind.values(),
                  workloads.controllers, workloads.cron_jobs):  # fmt: skip
-        heard(each)
+        fill(each)
     return stores
 
 

@@ -17,16 +17,13 @@ from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
-    WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
+from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.explain.explanation import SizingExplanation
 from vpa.explain.sizing_state import as_published, change_of, sentence_of
@@ -160,7 +157,7 @@ class Process:
             self.stores.workloads.cron_jobs,
             *self.stores.workloads.by_kind.values(),
         ):
-            _heard(each, [])  # fmt: skip
+            fill(each, [], "9")  # fmt: skip
         self.recommender = Recommender(
             world, self.stores, evictions, self, Options(), metrics,  # type: ignore[arg-type]
             hpas=self.hpas, wall=lambda: world.now,
@@ -181,11 +178,11 @@ class Process:
     def show(self) -> None:
         """Bring the watches to what there is."""
         world = self.world
-        _heard(self.stores.vpas, [decode(encode(world.vpa), StoredVpa)])
+        fill(self.stores.vpas, [decode(encode(world.vpa), StoredVpa)], "9")
         meta = {"name": "web", "namespace": "shop", "uid": world.uid, "resourceVersion": "1"}
         selector = {"selector": {"matchLabels": {"app": "web"}}}
         web = decode(encode({"metadata": meta, "spec": selector}), Workload)
-        _heard(self.stores.workloads.by_kind["Deployment"], [web])
+        fill(self.stores.workloads.by_kind["Deployment"], [web], "9")
         each = {"cpu": f"{world.asked // len(self.containers)}m"} if world.asked else {}
         pods = [
             {
@@ -197,13 +194,13 @@ class Process:
             }
             for number in range(world.replicas)
         ]  # fmt: skip
-        _heard(self.stores.pods, [decode(encode(pod), Pod) for pod in pods])
-        _heard(self.stores.budgets, [decode(encode(each), PodDisruptionBudget)
-                                     for each in world.budgets])  # fmt: skip
+        fill(self.stores.pods, [decode(encode(pod), Pod) for pod in pods], "9")
+        budgets = [decode(encode(each), PodDisruptionBudget) for each in world.budgets]
+        fill(self.stores.budgets, budgets, "9")
         if world.lists_hpas:
             for resource, found in zip(self.hpas.resources, ([world.hpa()], []), strict=True):
                 store = dict(self.hpas._resources)[resource]
-                _heard(store, [decode(encode(each), StoredHpa) for each in found])
+                fill(store, [decode(encode(each), StoredHpa) for each in found], "9")
 
     async def run(self, passes: int, every_s: float = 60.0) -> None:
         for _ in range(passes):
@@ -213,11 +210,6 @@ class Process:
                 await self.recommender._remember()
             self.world.now += every_s
             await self.recommender.once()
-
-
-def _heard(store: Any, found: list[Any]) -> None:
-    for step in (ListedState(), WatchPage(found, "9"), ListPage("9"), WatchAlive("9", 1e6)):
-        store.apply(step, scope="", now=time.monotonic())
 
 
 async def settled(world: World, **given: Any) -> Process:

@@ -1,6 +1,5 @@
 """The recommender's loop beside others on the event loop."""
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from podscale.core.selectors import selector
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchPage
 from podscale.kube.informer.store import Store
+from tests.kit.stores import fill
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
 from tests.unit.vpa.test_stores import API, NoKinds
@@ -34,13 +33,7 @@ def stored(number: int, target_name: str = "", version: str = "1") -> StoredVpa:
 
 def recommender(count: int = MANY) -> Recommender:
     stores = VpaStores(API, NoKinds())
-    steps: list[Any] = [
-        ListedState(),
-        WatchPage([stored(n) for n in range(count)], "5"),
-        ListPage("5"),
-    ]
-    for step in steps:
-        stores.vpas.apply(step, scope="", now=time.monotonic())
+    fill(stores.vpas, [stored(n) for n in range(count)], "5", watched_s=None)
     evictions: Store[StoredEvent] = Store(("",))
     metrics = RecommenderMetrics(CollectorRegistry())
     provider: Any = None  # nothing is measured
@@ -68,13 +61,7 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
     made.stores.workloads = workloads
 
     async def named(target: str, version: str) -> None:
-        steps: list[Any] = [
-            ListedState(),
-            WatchPage([stored(0, target, version)], version),
-            ListPage(version),
-        ]
-        for step in steps:
-            made.stores.vpas.apply(step, scope="", now=time.monotonic())
+        fill(made.stores.vpas, [stored(0, target, version)], version, watched_s=None)
         await made._load_vpas()
 
     await named("web", "10")

@@ -1,6 +1,5 @@
 """What a PodDisruptionBudget is known to say before it is asked."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -8,10 +7,10 @@ import pytest
 
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
+from tests.kit.stores import fill
 from vpa.updater.cluster.pdbs import alike_to, refusal
 
 
@@ -45,12 +44,7 @@ def pod(phase: str = "Running", ready: str = "True", name: str = "web-0", **labe
 
 def known(*budgets: PodDisruptionBudget, is_current: bool = True) -> Store[PodDisruptionBudget]:
     store: Store[PodDisruptionBudget] = Store()
-    now = time.monotonic()
-    steps: list[Any] = [ListedState(), WatchPage(budgets, "9"), ListPage("9")]
-    if is_current:
-        steps.append(WatchAlive("9", 600.0))
-    for step in steps:
-        store.apply(step, scope="", now=now)
+    fill(store, budgets, watched_s=600.0 if is_current else None)
     return store
 
 

@@ -1,0 +1,28 @@
+"""Stores that have listed and watch, without a reflector or an API server."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+
+
+def fill(
+    store: Any,
+    items: Iterable[Any] = (),
+    version: str = "1",
+    *,
+    scope: str = "",
+    now: float | None = None,
+    watched_s: float | None = 1e9,
+) -> None:
+    """Let ``store`` have listed exactly ``items`` at ``now`` (None: this moment) and watch since.
+
+    ``watched_s`` is how long it is believed; None: no watch stands.
+    """
+    at = time.monotonic() if now is None else now
+    steps: list[Any] = [ListedState(), WatchPage(list(items), version), ListPage(version)]
+    if watched_s is not None:
+        steps.append(WatchAlive(version, watched_s))
+    for step in steps:
+        store.apply(step, scope=scope, now=at)
