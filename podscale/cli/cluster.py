@@ -6,23 +6,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from podscale.cli.inputs import WrongInput, collecting
+
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api
 
 F = TypeVar("F", bound=Callable[..., object])
 
 EXIT_FAILED = 1  # it ran, and what was asked for could not be had
-EXIT_USAGE = 2  # the call was wrong
 
 
-class _Unusable(click.ClickException):
+class NoCluster(WrongInput):
     """No cluster can be asked before the call, or a file it names, is changed."""
-
-    exit_code = EXIT_USAGE
-
-    def __init__(self, message: str, ctx: click.Context | None) -> None:
-        super().__init__(message)
-        self.ctx = ctx  # names the command in front of the message
 
 
 class ClusterChoice:
@@ -55,7 +50,7 @@ class ClusterChoice:
 
     @asynccontextmanager
     async def connect(self, part: str) -> "AsyncIterator[Api]":
-        """Open the connection; raises ``click.ClickException`` when none is configured."""
+        """Open the connection; raises ``NoCluster``."""
         # Imported here: --help must not load aiohttp.
         from podscale.kube.client.api import user_agent
         from podscale.kube.client.connect import ApiServerTarget, connect
@@ -72,7 +67,7 @@ class ClusterChoice:
             async with connect(target, user_agent=user_agent(part)) as api:
                 yield api
         except NotConfigured as error:
-            raise _Unusable(str(error), click.get_current_context(silent=True)) from None
+            raise NoCluster(str(error)) from None
 
 
 def cluster_options(command: F) -> F:
@@ -104,7 +99,7 @@ def cluster_options(command: F) -> F:
         ),
         click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
     ]
-    wrapped: Callable[..., object] = _collecting(command)
+    wrapped = collecting(command, "cluster", _FIELDS, ClusterChoice)
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]  # click's decorators keep the callable
@@ -128,15 +123,3 @@ def _later(name: str, *words: str) -> Callable[..., Any]:
         return (found(*words) if words else found)(ctx, parameter, incomplete)
 
     return complete
-
-
-def _collecting(command: Callable[..., object]) -> Callable[..., object]:
-    def collected(**given: object) -> object:
-        picked = {name: given.pop(name) for name in _FIELDS}
-        return command(cluster=ClusterChoice(picked), **given)
-
-    collected.__doc__ = command.__doc__
-    collected.__name__ = command.__name__
-    # Options that were put on before these live on the function click decorated.
-    collected.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
-    return collected

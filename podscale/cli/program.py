@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import click.shell_completion
 
-from podscale.cli.cluster import EXIT_USAGE
+from podscale.cli.inputs import EXIT_USAGE
 from podscale.cli.output import plainly
 
 if TYPE_CHECKING:

@@ -10,14 +10,15 @@ import click
 
 from podscale.cli.cluster import (
     EXIT_FAILED,
-    EXIT_USAGE,
     ClusterChoice,
     cluster_options,
     kind_and_name,
 )
 from podscale.cli.commands.explained import print_explanation, print_list
 from podscale.cli.commands.story import story_lines
+from podscale.cli.inputs import EXIT_USAGE
 from podscale.cli.output import Form, emit, note, output_option, printable, said
+from podscale.core.times.moment import read_time
 
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api
@@ -89,7 +90,7 @@ def command(
         raise click.UsageError("--at is about one object, and --watch excludes it", ctx)
     if is_story and (served is not _HPA or not name or is_watching or at):
         raise click.UsageError("--story is about one HPA as it is now", ctx)
-    if at and not _is_time(at):
+    if at and read_time(at, time.time()) is None:  # the server has the last word
         raise click.UsageError(
             f"--at={at} is neither an age (10m) nor a time (2026-11-21T10:00:00Z)", ctx
         )
@@ -123,22 +124,6 @@ def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Fo
     except KubeError as error:
         note(f"podscale explain: {printable(said(error))}")
         ctx.exit(EXIT_FAILED)
-
-
-def _is_time(text: str) -> bool:
-    # Before the cluster is asked; the server has the last word.
-    from datetime import datetime
-
-    from podscale.core.times.duration import DurationError, parse_go
-
-    try:
-        parse_go(text)
-    except DurationError:
-        try:
-            return datetime.fromisoformat(text).tzinfo is not None
-        except ValueError:
-            return False
-    return True
 
 
 class ExplainFailed(Exception):

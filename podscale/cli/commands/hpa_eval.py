@@ -1,12 +1,10 @@
 """``podscale hpa eval``: one decision, offline, from a hand-written HPA and an observation."""
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.cluster import EXIT_USAGE
+from podscale.cli.inputs import WrongInput, called, read
 from podscale.cli.output import Form, emit, output_option, said
 from podscale.core.times.moment import read_time
 
@@ -56,11 +54,11 @@ def evaluate(
     if hpa_file == observation_file == "-":
         raise click.UsageError("only one of the two files can be stdin")
     now = _time(at, time.time())
-    hpa, observation = _read(hpa_file), _read(observation_file)
+    hpa, observation = read(hpa_file), read(observation_file)
     try:
         body = decide_files(hpa, observation, release=emulated_version, now=now)
     except OfflineError as error:
-        raise _WrongFile(_named(error, hpa_file, observation_file)) from None
+        raise WrongInput(_named(error, hpa_file, observation_file)) from None
     if form in ("json", "yaml"):
         emit(body, form)
     else:
@@ -79,35 +77,11 @@ def _time(text: str, now: float) -> float:
     return found
 
 
-class _WrongFile(click.ClickException):
-    """A file must be changed first, and not the call."""
-
-    exit_code = EXIT_USAGE
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.ctx = click.get_current_context(silent=True)  # names the command before the message
-
-
-def _read(file: str) -> str:
-    try:
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except UnicodeDecodeError as error:
-        why = f"not a text file in UTF-8: {error.reason}"
-        raise _WrongFile(f"{_called(file)}: {why}") from None
-    except OSError as error:
-        raise _WrongFile(f"{_called(file)}: cannot be read: {error.strerror}") from None
-
-
-def _called(file: str) -> str:
-    return "stdin" if file == "-" else file
-
-
 def _named(error: "OfflineError", hpa_file: str, observation_file: str) -> str:
     """Return what is wrong and where: as ``file:line:column`` where that is known."""
     text = said(error)
     place = f":{error.line}:{error.column}" if error.line else ""
     for what, file in (("the HPA", hpa_file), ("the observation", observation_file)):
         if text.startswith(f"{what}: "):
-            return f"{_called(file)}{place}: {text}"
-    return f"{_called(observation_file)} or {_called(hpa_file)}: {text}"
+            return f"{called(file)}{place}: {text}"
+    return f"{called(observation_file)} or {called(hpa_file)}: {text}"

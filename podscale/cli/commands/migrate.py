@@ -2,15 +2,14 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
+from podscale.cli.cluster import EXIT_FAILED
+from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read
 from podscale.cli.output import note, plainly, progress, said
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def command(
     try:
         texts = [_read(file) for file in files]
         outcome = migrate_all(texts, image)
-    except Unreadable as error:
+    except (Unreadable, WrongInput) as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)
         return
@@ -154,16 +153,10 @@ def _read(file: str) -> tuple[str, str]:
     """Return the text of a file, and what to call it."""
     from podscale.migrate.documents import Unreadable
 
-    name = "stdin" if file == "-" else file
-    try:
-        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except OSError as error:
-        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"{name}: not a text file in UTF-8: {error.reason}") from None
+    text = read(file)
     if not text.strip():
-        raise Unreadable(f"{name} is empty: give manifests, Helm values or a rules file")
-    return text, name
+        raise Unreadable(f"{called(file)} is empty: give manifests, Helm values or a rules file")
+    return text, called(file)
 
 
 async def _compare(

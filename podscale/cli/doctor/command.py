@@ -8,12 +8,13 @@ import click
 
 from podscale.cli.cluster import (
     EXIT_FAILED,
-    EXIT_USAGE,
     ClusterChoice,
+    NoCluster,
     cluster_options,
     kind_and_name,
 )
-from podscale.cli.doctor.given import Given, WrongUsage, check, prometheus, read, seconds, stdin
+from podscale.cli.doctor.given import Given, check, seconds
+from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read
 from podscale.cli.output import Form, note, output_option, printable, progress, said
 from podscale.cli.prometheus import prometheus_options
 
@@ -91,7 +92,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
 
     try:
         report = asyncio.run(_examined(cluster, Given(**options)))
-    except WrongUsage as wrong:
+    except WrongInput as wrong:
         note(f"podscale doctor: {printable(said(wrong))}")
         ctx.exit(EXIT_USAGE)
         return
@@ -117,11 +118,11 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "DoctorReport":
             facts = DoctorCluster(api)
             await facts.learn_resources()
             return await _run(given, cluster, facts)
-    except click.ClickException as unconfigured:
+    except NoCluster as unconfigured:
         if given.what or not given.config:
-            raise WrongUsage(f"{unconfigured.message}; with --config FILE none is needed") from None
+            raise WrongInput(f"{unconfigured.message}; with --config FILE none is needed") from None
         if not given.no_cluster and cluster.is_named:
-            raise WrongUsage(f"{unconfigured.message}; with --no-cluster none is asked") from None
+            raise WrongInput(f"{unconfigured.message}; with --no-cluster none is asked") from None
         if not given.no_cluster:
             note(f"no cluster is asked: {unconfigured.message}")
         return await _run(given, cluster, None)
@@ -146,10 +147,10 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "DoctorR
     rules: RulesText | None = None
     told: RulesTold | None = None
     if asked or not hpa:  # of an HPA over usage alone, no rule says anything
-        rules, told = await rules_of(given, facts)
+        rules, told = await rules_of(given.config, given.config_map, facts)
     if given.metric:
         if facts is None and given.api == "custom" and given.name == "*":
-            raise WrongUsage("without a cluster nobody knows the objects: give --name NAME")
+            raise WrongInput("without a cluster nobody knows the objects: give --name NAME")
         is_external = given.api == "external"
         asked = [
             AskedEvidence(
@@ -164,7 +165,7 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "DoctorR
         ]
     plan = DoctorPlan(
         rules=rules,
-        prometheus=prometheus(given),
+        prometheus=given.prometheus.options(given.timeout),
         asked=asked,
         usage=usage,
         hpa=hpa,
@@ -199,38 +200,39 @@ def _resource(written: str, facts: object) -> str:
     group, resource = split(written)
     found = resolve(mapper, group, resource)
     if found is None:
-        raise WrongUsage(f"--resource {written}: there is no such resource")
+        raise WrongInput(f"--resource {written}: there is no such resource")
     return found.group_resource
 
 
-async def rules_of(given: Given, cluster: object) -> "tuple[RulesText, RulesTold | None]":
+async def rules_of(
+    config: str, config_map: str, cluster: object
+) -> "tuple[RulesText, RulesTold | None]":
     """Return the rules, and what a running adapter told beside them if they are its."""
     from podscale.cli.doctor.cluster import DoctorCluster
     from podscale.migrate.rules_source import RulesText, find, of_config_map
 
-    if given.config:
-        text = stdin() if given.config == "-" else read(given.config)
-        named = "stdin" if given.config == "-" else given.config
+    if config:
+        text, named = read(config, "surrogateescape"), called(config)
         if not text.strip():
-            raise WrongUsage(f"{named} is empty: give a rules file, a ConfigMap or Helm values")
+            raise WrongInput(f"{named} is empty: give a rules file, a ConfigMap or Helm values")
         found = find(text, named)
         if found.elsewhere:
-            raise WrongUsage(
+            raise WrongInput(
                 f"{named}: rules.existing: the rules are in the ConfigMap {found.elsewhere}: give "
                 f"--config-map NAMESPACE/{found.elsewhere}"
             )
         return found, None
     if not isinstance(cluster, DoctorCluster):
-        raise WrongUsage("without --config the rules come from a cluster, and none is configured")
-    if not given.config_map:
+        raise WrongInput("without --config the rules come from a cluster, and none is configured")
+    if not config_map:
         from podscale.cli.doctor.served import running_rules
 
         told = await running_rules(cluster)
         return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
-    namespace, _, name = given.config_map.partition("/")
+    namespace, _, name = config_map.partition("/")
     rules = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
     if rules is None:
-        raise WrongUsage(f"ConfigMap {given.config_map} holds no rules")
+        raise WrongInput(f"ConfigMap {config_map} holds no rules")
     return rules, None
 
 
@@ -243,7 +245,7 @@ def _record(given: Given, report: "DoctorReport") -> None:
     try:
         Path(given.record).write_bytes(encode(kept) + b"\n")
     except OSError as error:
-        raise WrongUsage(f"--record {given.record}: cannot be written: {error.strerror}") from None
+        raise WrongInput(f"--record {given.record}: cannot be written: {error.strerror}") from None
     note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
 
 
@@ -252,7 +254,7 @@ def _replayed(given: Given) -> "DoctorReport":
     from podscale.cli.doctor.run import DoctorReport
 
     try:
-        recording = decode(read(given.series).encode(errors="surrogateescape"))
+        recording = decode(read(given.series, "surrogateescape").encode(errors="surrogateescape"))
     except RecordingInvalid as error:
-        raise WrongUsage(f"--series {given.series}: {error}") from None
+        raise WrongInput(f"--series {given.series}: {error}") from None
     return DoctorReport(findings=[(recording.asked, replay(recording, given.series))])

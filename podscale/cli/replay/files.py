@@ -1,52 +1,20 @@
 """The files that a replay is given: specs, samples, prices."""
 
-import sys
-from pathlib import Path
 from typing import Any, TypeVar
 
-import click
 import msgspec
 
 from hpa.decide.api import wire
 from hpa.offline.evaluation import OfflineError, placing, plain_hpa, written_hpa
 from hpa.offline.manifest import WrittenError, place, plain
 from hpa.simulate.load import LoadHistory
-from podscale.cli.cluster import EXIT_USAGE
+from podscale.cli.inputs import WrongInput, read
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.replay.errors import ReplayError, TraceInvalid
 from podscale.replay.trace_file import read_trace
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class WrongInput(click.ClickException):
-    """A file or the call must be changed first."""
-
-    exit_code = EXIT_USAGE
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.ctx = click.get_current_context(silent=True)  # names the command before the message
-
-
-def read(file: str) -> str:
-    """Return the text of a file, ``-`` is stdin; raises ``WrongInput``."""
-    called = "stdin" if file == "-" else file
-    try:
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except UnicodeDecodeError as error:
-        raise WrongInput(f"{called}: not a text file in UTF-8: {error.reason}") from None
-    except OSError as error:
-        raise WrongInput(f"{called}: cannot be read: {error.strerror}") from None
-
-
-def write(file: str, text: str) -> None:
-    """Write a file; raises ``WrongInput``."""
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise WrongInput(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def plain_of_file(file: str) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import rules_of
-from podscale.cli.doctor.given import Given, WrongUsage, prometheus
+from podscale.cli.inputs import WrongInput
 from podscale.cli.output import Progress, progress, said
+from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import files
-from podscale.cli.replay.files import WrongInput
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
@@ -31,6 +31,8 @@ from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, req
 from podscale.replay.queries import load_queries
 from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
+
+_DEADLINE_S = 30.0  # of a query
 
 
 class RecordedHpa(Struct, frozen=True):
@@ -47,12 +49,9 @@ class PastOptions(Struct, frozen=True):
     since_s: float
     step_s: int
     most_samples: int
+    prometheus: PrometheusChoice
     config: str = ""
     config_map: str = ""
-    prometheus_url: str = ""
-    prometheus_header: tuple[str, ...] = ()
-    prometheus_token_file: str = ""
-    prometheus_ca_file: str = ""
 
 
 def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> RecordedHpa:
@@ -123,11 +122,9 @@ async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def errors_in_words() -> Iterator[None]:
-    """Raise as ``WrongInput`` or ``ReplayError`` what a cluster or Prometheus comes back with."""
+    """Raise as ``ReplayError`` what a cluster or Prometheus comes back with."""
     try:
         yield
-    except WrongUsage as error:
-        raise WrongInput(str(error)) from None
     except (ClusterFailed, KubeError, QueryError, OSError) as error:
         raise ReplayError(said(error)) from None
 
@@ -153,20 +150,14 @@ class RecordedCluster:
         return self
 
     async def _learn(self, options: PastOptions) -> None:
-        given = Given(
-            config=options.config, config_map=options.config_map, timeout=30.0,
-            prometheus_url=options.prometheus_url, prometheus_header=options.prometheus_header,
-            prometheus_token_file=options.prometheus_token_file,
-            prometheus_ca_file=options.prometheus_ca_file,
-        )  # fmt: skip
-        source = prometheus(given)
+        source = options.prometheus.options(_DEADLINE_S)
         if source is None:
             raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
         self._source = source
         api = await self._open.enter_async_context(self._choice.connect("replay"))
         self.cluster = DoctorCluster(api)
         await self.cluster.learn_resources()
-        text, _ = await rules_of(given, self.cluster)
+        text, _ = await rules_of(options.config, options.config_map, self.cluster)
         try:
             _, self._rules = read_rules(text.text, text.file, self.cluster.mapper)
         except ConfigInvalid as error:

@@ -15,9 +15,10 @@ from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.verdict import judge, oracle
 from hpa.simulate.workload import Plant
 from podscale.cli.cluster import ClusterChoice
+from podscale.cli.inputs import WrongInput, write
 from podscale.cli.output import Progress, progress
+from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import files
-from podscale.cli.replay.files import WrongInput
 from podscale.cli.replay.html import html_of
 from podscale.cli.replay.recorded import PastOptions, RecordedHpa, all_recorded, recorded
 from podscale.core.quantity import QuantityError
@@ -49,10 +50,7 @@ class ReplayOptions(Struct, frozen=True):
     since: str = "7d"
     step: str = "15s"
     max_samples: int = 50_000_000
-    prometheus_url: str = ""
-    prometheus_header: tuple[str, ...] = ()
-    prometheus_token_file: str = ""
-    prometheus_ca_file: str = ""
+    prometheus: PrometheusChoice = PrometheusChoice()
     config: str = ""
     config_map: str = ""
     trace: str = ""
@@ -178,11 +176,11 @@ def past_options(given: ReplayOptions) -> PastOptions:
     return PastOptions(
         since_s=seconds("--since", given.since),
         step_s=max(1, round(seconds("--step", given.step))),
-        most_samples=given.max_samples, config=given.config, config_map=given.config_map,
-        prometheus_url=given.prometheus_url, prometheus_header=given.prometheus_header,
-        prometheus_token_file=given.prometheus_token_file,
-        prometheus_ca_file=given.prometheus_ca_file,
-    )  # fmt: skip
+        most_samples=given.max_samples,
+        prometheus=given.prometheus,
+        config=given.config,
+        config_map=given.config_map,
+    )
 
 
 def _recorded_subject(
@@ -276,7 +274,7 @@ def _report(
     if given.html:
         named_hpa = f"{today.namespace}/{today.name}".lstrip("/")
         text = html_of(report, load, need, f"Replay of hpa/{named_hpa}")
-        files.write(given.html, text)
+        write(given.html, text)
     return report
 
 

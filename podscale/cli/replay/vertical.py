@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
+from podscale.cli.inputs import WrongInput
 from podscale.cli.output import emit, printable, table
 from podscale.cli.replay import files
 from podscale.cli.replay.command import ReplayForm
-from podscale.cli.replay.files import WrongInput
 from podscale.cli.replay.recorded import recorded_usage
 from podscale.cli.replay.run import ReplayOptions, past_options, seconds
 from podscale.core.times.duration import format_prometheus

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
+from podscale.cli.inputs import WrongInput, write
 from podscale.cli.output import printable
-from podscale.cli.replay.files import WrongInput, write
 from podscale.replay.fleet.patches import PatchForm, WorkloadPatch, file_name
 
 

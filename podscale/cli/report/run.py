@@ -1,14 +1,15 @@
 """From the call to the report: names, prices, Prometheus's history."""
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.doctor.given import Given, WrongUsage, prometheus
+from podscale.cli.inputs import WrongInput, write
 from podscale.cli.output import progress, said
-from podscale.cli.replay.files import WrongInput, converted, write
+from podscale.cli.prometheus import PrometheusChoice
+from podscale.cli.replay.files import converted
 from podscale.cli.replay.run import seconds, share
 from podscale.cli.report.files import write_patches
 from podscale.cli.report.html import html_of
@@ -29,7 +30,6 @@ from podscale.replay.price import PriceList
 if TYPE_CHECKING:
     from podscale.feed.options import PrometheusOptions
 
-T = TypeVar("T", bound=Struct)
 _DEADLINE_S = 30.0
 
 
@@ -38,10 +38,7 @@ class ReportOptions(Struct, frozen=True):
 
     since: str = "8d"
     step: str = "5m"
-    prometheus_url: str = ""
-    prometheus_header: tuple[str, ...] = ()
-    prometheus_token_file: str = ""
-    prometheus_ca_file: str = ""
+    prometheus: PrometheusChoice = PrometheusChoice()
     names: str = ""
     estimator: Estimator = "vpa"
     percentile: float = 0.9
@@ -66,7 +63,9 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
         raise WrongInput(f"--since {given.since}: six hours are the least that says anything")
     most_risk = share("--max-risk", given.max_risk)
     only = "" if cluster.all_namespaces else cluster.namespace
-    source = _source(given)
+    source = given.prometheus.options(_DEADLINE_S)
+    if source is None:
+        raise WrongInput("say where the history is: --prometheus-url URL")
     try:
         past, span = asyncio.run(_past(source, names, only, blocks, step_s, given.estimator))
     except (QueryError, OSError) as error:
@@ -87,21 +86,6 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     if given.html:
         write(given.html, html_of(report, only))
     return report
-
-
-def _source(given: ReportOptions) -> "PrometheusOptions":
-    try:
-        source = prometheus(Given(
-            timeout=_DEADLINE_S, prometheus_url=given.prometheus_url,
-            prometheus_header=given.prometheus_header,
-            prometheus_token_file=given.prometheus_token_file,
-            prometheus_ca_file=given.prometheus_ca_file,
-        ))  # fmt: skip
-    except WrongUsage as error:
-        raise WrongInput(str(error)) from None
-    if source is None:
-        raise WrongInput("say where the history is: --prometheus-url URL")
-    return source
 
 
 async def _past(

@@ -14,10 +14,11 @@ from adapter.doctor.recording import RecordedAnswer, Recording, RecordingInvalid
 from podscale.cli.doctor import cluster as doctor_cluster
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import command
-from podscale.cli.doctor.given import Given, WrongUsage, prometheus
 from podscale.cli.doctor.hpa_metrics import of_hpa
 from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.cli.doctor.served import answered
+from podscale.cli.inputs import WrongInput
+from podscale.cli.prometheus import PrometheusChoice
 from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiError
@@ -217,16 +218,12 @@ def test_a_proxy_that_is_not_asked_because_of_a_ca_refuses_nothing(tmp_path, mon
     monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy:1080")
     ca_file = tmp_path / "ca.crt"
     trustme.CA().cert_pem.write_to_path(str(ca_file))
-    given = Given(
-        prometheus_url="https://prometheus:9090", prometheus_header=(), prometheus_token_file="",
-        prometheus_ca_file=str(ca_file), timeout=5.0,
-    )  # fmt: skip
-    options = prometheus(given)
+    given = PrometheusChoice("https://prometheus:9090", ca_file=str(ca_file))
+    options = given.options(5.0)
     assert options is not None
     PrometheusClient(options)  # does not refuse it either
-    given.prometheus_ca_file = ""
-    with pytest.raises(WrongUsage, match="only http and https proxies"):
-        prometheus(given)
+    with pytest.raises(WrongInput, match="only http and https proxies"):
+        given._replace(ca_file="").options(5.0)
 
 
 def test_without_a_cluster_it_says_why(tmp_path, monkeypatch):
