@@ -1,5 +1,6 @@
 """Data on stdout in the form that was asked for; everything else goes to stderr."""
 
+import csv
 import os
 import re
 import sys
@@ -66,6 +67,13 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     for line in [[column.upper() for column in columns], *cells]:
         text = "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         click.echo(text.rstrip())
+
+
+def print_csv(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """Print ``rows`` under ``columns`` as CSV."""
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def count(number: int, noun: str) -> str:

@@ -1,11 +1,8 @@
 """A report on the terminal and as data."""
 
-import csv
-import sys
-
 import click
 
-from podscale.cli.output import count, emit, printable, table
+from podscale.cli.output import count, emit, print_csv, printable, table
 from podscale.cli.replay.command import ReplayForm
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.forecast import COLUMNS as GATE_COLUMNS
@@ -24,9 +21,7 @@ def print_report(report: ReplayReport, form: ReplayForm) -> None:
     lines = report.lines()
     if form == "csv":
         names = [each for each in (*COLUMNS, *FURTHER) if each in lines[0]]
-        rows = csv.DictWriter(sys.stdout, names, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(lines)
+        print_csv(names, lines)
         return
     if form != "table":
         emit(report.body(), form)
@@ -52,9 +47,7 @@ def print_all(found: AllReplays, form: ReplayForm) -> None:
     if form == "csv":
         names = [each for each in ("hpa", *COLUMNS, *FURTHER, "oraclePodHours", "failed")
                  if any(each in line for line in lines)]  # fmt: skip
-        rows = csv.DictWriter(sys.stdout, names, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(lines)
+        print_csv(names, lines)
         return
     cells = []
     for each in found.replays:

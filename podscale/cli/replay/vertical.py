@@ -1,8 +1,5 @@
 """``podscale replay vpa/NAME``: other settings of the recommender over the same history."""
 
-import csv
-import sys
-
 import click
 import msgspec
 import numpy as np
@@ -10,7 +7,7 @@ from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput
-from podscale.cli.output import emit, printable, table
+from podscale.cli.output import emit, print_csv, printable, table
 from podscale.cli.replay import files
 from podscale.cli.replay.command import ReplayForm
 from podscale.cli.replay.recorded import recorded_usage
@@ -81,9 +78,7 @@ def print_sizing(report: SizingReport, form: ReplayForm) -> None:
         emit(body, "json" if form == "json" else "yaml")
         return
     if form == "csv":
-        rows = csv.DictWriter(sys.stdout, SizingRow.__struct_encode_fields__, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(lines)
+        print_csv(SizingRow.__struct_encode_fields__, lines)
         return
     titles = ["settings", "container", "resource", "request", "slack", "overrun", "OOM kills",
               "changes/day"]  # fmt: skip

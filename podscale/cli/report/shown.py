@@ -1,12 +1,10 @@
 """A report on a cluster on the terminal and as data."""
 
-import csv
-import sys
 from collections.abc import Mapping
 
 import click
 
-from podscale.cli.output import count, emit, printable, table
+from podscale.cli.output import count, emit, print_csv, printable, table
 from podscale.cli.report.command import ReportForm
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.fleet.report import FleetReport
@@ -21,9 +19,7 @@ def print_report(report: FleetReport, form: ReportForm) -> None:
     """Print the rows on stdout, and beside a table the sums and what is not known."""
     if form == "csv":
         rows = report.rows()
-        writer = csv.DictWriter(sys.stdout, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        print_csv(list(rows[0]) if rows else [], rows)
         return
     if form in ("json", "yaml"):
         emit(report.body(), "json" if form == "json" else "yaml")
