@@ -35,7 +35,7 @@ from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
 from vpa.model.api.objects import TargetRef
-from vpa.scales import Scales
+from vpa.scale_cache import ScaleCache
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -85,7 +85,7 @@ class Workloads:
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
-        self.scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
+        self.scales = ScaleCache(api, kinds, timeout_s=timeout_s, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from hpa.cluster.anchors import VpaAnchors
-from hpa.cluster.sharing import SharedValues
+from hpa.cluster.interning import InternedValues
 from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import (
@@ -39,7 +39,7 @@ class HpaStores:
     def __init__(self, namespaces: Sequence[str], pods: PodStore) -> None:
         """``namespaces``: only these; none named is all. ``pods`` are fed by others."""
         self.scopes = tuple(namespaces) or ("",)
-        sharing = SharedValues()
+        sharing = InternedValues()
         self.autoscalers: Store[Autoscaler] = Store(self.scopes, keep=sharing.autoscaler)
         self.pods = pods
         self.deployments: Store[Workload] = Store(self.scopes, keep=sharing.workload)

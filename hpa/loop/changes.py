@@ -3,7 +3,7 @@
 from functools import partial
 
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.foreign import ForeignControllers
+from hpa.cluster.foreign_controllers import ForeignControllers
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.decide import Settings
 from hpa.decide.conditions import warning

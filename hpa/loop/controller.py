@@ -12,14 +12,14 @@ import structlog
 from msgspec import structs
 
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.claims import InTreeClaims
+from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
 from hpa.history.decision_log import DecisionLog
-from hpa.history.keeping import HistoryKeeper
 from hpa.history.memory import HistoryMemory
+from hpa.history.stored_histories import HistoryKeeper
 from hpa.loop.changes import AutoscalerChanges
 from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
@@ -58,7 +58,7 @@ class Controller:
         targets = ScaleTargets(ports.api, ports.kinds, stores)
         catalog = Catalog(stores.autoscalers, changes)
         changes.follow_rescales(catalog)
-        claims = InTreeClaims(stores.claims)
+        claims = InTreeHpas(stores.claims)
         self.state = ControllerState(
             ports,
             settings,

@@ -10,10 +10,10 @@ from itertools import count
 from msgspec.structs import replace
 
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.claims import InTreeClaims
+from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import questions
+from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import HeldTarget, Scale
@@ -40,7 +40,7 @@ class AutoscalerObserver:
         self,
         catalog: Catalog,
         rivals: OverlappingHpas,
-        claims: InTreeClaims,
+        claims: InTreeHpas,
         stores: HpaStores,
         settings: Settings,
     ) -> None:

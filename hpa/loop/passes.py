@@ -8,7 +8,7 @@ import structlog
 from msgspec import structs
 
 from hpa.decide import decide
-from hpa.loop.metric_answers import Asking, Given
+from hpa.loop.metrics_reader import Given, MetricsReader
 from hpa.loop.scale_reader import PAGE, ScaleReader
 from hpa.loop.state import ControllerState
 from hpa.loop.writes import DecisionWrites
@@ -34,7 +34,7 @@ class Passes:
         self._shadow = structs.replace(state.settings, mode="shadow")
         self._reader = ScaleReader(group, state)
         self._writes = DecisionWrites(group, state)
-        self._asking = Asking(
+        self._metrics = MetricsReader(
             ports.provider,
             ports.metrics,
             timeout_s=options.answer_timeout_s,
@@ -53,7 +53,7 @@ class Passes:
             if look.hpa.is_read_apart:
                 self._group.create_task(decide_late([look]))
         looks = [look for look in looks if not look.hpa.is_read_apart]
-        if self._asking.is_slow:
+        if self._metrics.is_slow:
             async with asyncio.TaskGroup() as apart:
                 for some in _by_metrics(looks):
                     apart.create_task(self._decide_all(some, started))
@@ -76,7 +76,7 @@ class Passes:
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
         begun = 0
         try:
-            given = await self._asking.about(looks)
+            given = await self._metrics.about(looks)
             while begun < len(looks):
                 if begun:
                     await asyncio.sleep(0)

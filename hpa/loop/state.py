@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.foreign import ForeignControllers
+from hpa.cluster.foreign_controllers import ForeignControllers
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter

@@ -15,7 +15,7 @@ from podscale.page.state.sources import PageSources
 from podscale.page.state.vpas import RecommendedVpas
 from podscale.process.part import Shared
 from podscale.serving.flags import Flag
-from vpa.decisions_api import SizingApi
+from vpa.decisions.api import SizingApi
 from vpa.recommender.part import RecommenderPart
 from vpa.updater.part import UpdaterPart
 

@@ -39,6 +39,7 @@ from podscale.page.part import PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources, SizedVpa
 from tests.unit.adapter.world import rules
+from vpa.decisions.decisions import KnownSizing, PodDecision
 from vpa.explain.recommendation import MeasuredBasis, TargetState
 from vpa.model.api.objects import Vpa
 from vpa.model.api.objects import decode as decode_object
@@ -50,7 +51,6 @@ from vpa.model.estimation.recommendation import (
     recommend,
 )
 from vpa.model.samples.membership import VpaKey
-from vpa.sizing import KnownSizing, PodDecision
 from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
 
 START = 1_795_000_000.0

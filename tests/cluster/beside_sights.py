@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import admitted, questions
 from hpa.cluster.scale_selector import converted
+from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable

@@ -15,7 +15,7 @@ from adapter.part import AdapterPart
 from hpa.loop.controller import Controller
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
-from podscale.cli.together import together
+from podscale.cli.process import composed_with_page
 from podscale.core.metrics import ExternalSample, ExternalSamples, NotFound, Sample
 from podscale.process import garbage
 from podscale.process.compose import Composed
@@ -86,7 +86,7 @@ class Ground:
             part: serving_flags.parse([*self.words(part), *more.get(part, ())], KINDS[part].table)
             for part in COMMANDS[command]
         }
-        async with together(given, Verbosity(0), port=0) as composed:
+        async with composed_with_page(given, Verbosity(0), port=0) as composed:
             yield composed
 
 
@@ -244,7 +244,7 @@ async def test_what_is_loaded_leaves_the_collectors_sight(
         part: serving_flags.parse(ground.words(part), KINDS[part].table)
         for part in COMMANDS[command]
     }
-    async with garbage.settling(together(given, Verbosity(0), port=0)):
+    async with garbage.settling(composed_with_page(given, Verbosity(0), port=0)):
         await until(lambda: frozen)
 
 

@@ -17,8 +17,8 @@ from tests.integration.test_vpa_recommender import (
     target,
 )
 from tests.integration.vpa_stage import Stage, deployment, stage
-from vpa import sizing
-from vpa.decisions_api import SizingApi
+from vpa.decisions import decisions as sizing
+from vpa.decisions.api import SizingApi
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.part import RecommenderPart
 

@@ -44,9 +44,9 @@ from vpa.admission.validation import (
 )
 from vpa.explain import admission_reasons
 from vpa.explain.admission import AdmittedPod
+from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import ObjectError, SizedPod, TargetRef, Vpa
 from vpa.model.samples.membership import VpaKey
-from vpa.pages import Pages
 from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
 from vpa.stores import VpaStores
 
@@ -214,7 +214,7 @@ class Webhook:
 
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.
-        pages = Pages()
+        turns = LoopTurns()
         selectors: dict[TargetRef | None, Selector | None] = {}
         for candidate in candidates:
             vpa = candidate.vpa
@@ -226,7 +226,7 @@ class Webhook:
                 selectors[target] = resolved.selector
             if candidate.selector != selectors[target]:
                 self._index.put(Candidate(vpa, selectors[target]))
-            await pages.step()
+            await turns.step()
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
         if vpa is None:

@@ -22,8 +22,8 @@ from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 from vpa import flags as common_flags
-from vpa import sizing
-from vpa.decisions_api import SizingApi
+from vpa.decisions import decisions as sizing
+from vpa.decisions.api import SizingApi
 from vpa.recommender import flags as flags_
 from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
@@ -32,11 +32,11 @@ from vpa.recommender.history.initial_state import FindPast
 from vpa.recommender.history.usage_history import UsageHistory
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
+from vpa.shared_stores import stores_of
 from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 from vpa.updater.loop.loop import Updater
 from vpa.updater.part import UpdaterPart
-from vpa.watches import stores_of
 
 # Says where the history of usage is, from the source of live usage and the namespaces.
 PastOf = Callable[[MetricsProvider, Sequence[str]], UsageHistory]

@@ -1,4 +1,4 @@
-"""The commands that run parts: each is a list of them, put together in one way.
+"""The commands that run parts: each is a list of them, put composed_with_page in one way.
 
 ``podscale.process.compose`` does that; here are the lists, their command lines, and the page.
 """
@@ -58,7 +58,7 @@ async def _run(
 ) -> int:
     from podscale.cli.page import PageChoice
     from podscale.cli.parts import problems, reader_of
-    from podscale.cli.together import together
+    from podscale.cli.process import composed_with_page
     from podscale.kube.leadership.own_pod import own_namespace
     from podscale.process import garbage
     from podscale.process import program as running
@@ -88,7 +88,7 @@ async def _run(
         parsed,
         wrong,
         lambda _parsed, verbosity: garbage.settling(
-            together(flags, verbosity, shows=shows, is_launcher=is_launcher)
+            composed_with_page(flags, verbosity, shows=shows, is_launcher=is_launcher)
         ),
     )
 

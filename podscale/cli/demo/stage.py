@@ -22,7 +22,7 @@ from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags
 from podscale.cli.demo.measurements import Measurements, measuring
 from podscale.cli.demo.rules import rules
-from podscale.cli.together import together
+from podscale.cli.process import composed_with_page
 from podscale.core.unfailing import unfailing_file
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
@@ -127,7 +127,7 @@ async def _on(
                 period_s = max(clock.real_s(_LOOK_S), _LEAST_LOOK_S)
                 shows = page.PageChoice(or_any=True, period_s=period_s)
                 urls: list[str] = []
-                async with together(
+                async with composed_with_page(
                     chosen, Verbosity(0), port=0, shows=shows, wall=clock, opened=urls.append
                 ) as running:
                     if running.server is None:

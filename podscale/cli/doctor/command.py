@@ -13,7 +13,7 @@ from podscale.cli.cluster import (
     cluster_options,
     kind_and_name,
 )
-from podscale.cli.doctor.given import Given, check, seconds
+from podscale.cli.doctor.options import DoctorOptions, check, seconds
 from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read
 from podscale.cli.output import Form, note, output_option, printable, progress, said
 from podscale.cli.prometheus import prometheus_options
@@ -87,11 +87,11 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     call was wrong.
     """
     from podscale.cli.doctor.cluster import ClusterFailed
-    from podscale.cli.doctor.report import print_report
+    from podscale.cli.doctor.shown import print_report
     from podscale.kube.client.errors import KubeError
 
     try:
-        report = asyncio.run(_examined(cluster, Given(**options)))
+        report = asyncio.run(_examined(cluster, DoctorOptions(**options)))
     except WrongInput as wrong:
         note(f"podscale doctor: {printable(said(wrong))}")
         ctx.exit(EXIT_USAGE)
@@ -105,7 +105,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
         ctx.exit(EXIT_FAILED)
 
 
-async def _examined(cluster: ClusterChoice, given: Given) -> "DoctorReport":
+async def _examined(cluster: ClusterChoice, given: DoctorOptions) -> "DoctorReport":
     if given.series:
         return _replayed(given)
     check(given)
@@ -128,7 +128,7 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "DoctorReport":
         return await _run(given, cluster, None)
 
 
-async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "DoctorReport":
+async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> "DoctorReport":
     from adapter.doctor.evidence import AskedEvidence
     from podscale.cli.doctor.cluster import READER, DoctorCluster
     from podscale.cli.doctor.hpa_metrics import of_hpa
@@ -236,7 +236,7 @@ async def rules_of(
     return rules, None
 
 
-def _record(given: Given, report: "DoctorReport") -> None:
+def _record(given: DoctorOptions, report: "DoctorReport") -> None:
     from adapter.doctor.recording import encode, masked
 
     if not given.record or report.recording is None:
@@ -249,7 +249,7 @@ def _record(given: Given, report: "DoctorReport") -> None:
     note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
 
 
-def _replayed(given: Given) -> "DoctorReport":
+def _replayed(given: DoctorOptions) -> "DoctorReport":
     from adapter.doctor.recording import RecordingInvalid, decode, replay
     from podscale.cli.doctor.run import DoctorReport
 

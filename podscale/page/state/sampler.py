@@ -22,10 +22,10 @@ from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sources import PageSources, SizedVpa
 from podscale.page.values import sizing
 from podscale.page.values.sizing import SizingMark
+from vpa.decisions.decisions import PodDecision
+from vpa.decisions.decisions import body as told
 from vpa.explain.update import explain_update
 from vpa.model.samples.membership import VpaKey
-from vpa.sizing import PodDecision
-from vpa.sizing import body as told
 
 MOST_PODS = 2000
 MOST_VPAS = 500  # a round, in turn: a quarter of a second

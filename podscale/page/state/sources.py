@@ -9,8 +9,8 @@ from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.columns.pods import PodStore
 from podscale.page.state.feed_health import FeedSource
+from vpa.decisions.decisions import KnownSizing
 from vpa.model.samples.membership import VpaKey
-from vpa.sizing import KnownSizing
 
 
 class SizedVpa(Struct, frozen=True):

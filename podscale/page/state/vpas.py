@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from podscale.page.state.sources import SizedVpa
-from vpa.decisions_api import SizingApi
+from vpa.decisions.api import SizingApi
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 

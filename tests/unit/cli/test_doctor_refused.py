@@ -3,8 +3,8 @@
 import pytest
 
 from adapter.apis.rules_api import RulesTold
-from podscale.cli.doctor.report import print_report
 from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.cli.doctor.shown import print_report
 from podscale.migrate.rules_source import RulesText
 
 IN_FORCE = "rules: []"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from hpa.cluster.foreign import QUIET_S
+from hpa.cluster.foreign_controllers import QUIET_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
 from hpa.loop.scale_reader import PAGE
@@ -167,7 +167,7 @@ async def test_many_metrics_of_one_are_never_asked_for_with_those_of_others(
         for name in (*names, "most"):
             assert traces.last((NS, name)) is not None, "at once, the first time too"
         assert traces.last((NS, "large0")) is None
-        assert not cluster.controller._passes._asking.is_slow  # type: ignore[union-attr]
+        assert not cluster.controller._passes._metrics.is_slow  # type: ignore[union-attr]
         await asyncio.sleep(100.0 * large)
         last = traces.last((NS, "large0"))
     assert most == 1, "one part of one of them at a time"

@@ -25,6 +25,7 @@ from vpa.admission.matching import (
     seniority,
     target_of,
 )
+from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import (
     ObjectError,
     SizedPod,
@@ -37,7 +38,6 @@ from vpa.model.api.objects import (
 from vpa.model.api.objects import decode as decode_object
 from vpa.model.api.quantities import ResourceList
 from vpa.model.samples.membership import VpaKey
-from vpa.pages import Pages
 from vpa.stored import pod_of
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import refusal
@@ -133,9 +133,9 @@ class PodObserver:
             return [], []
         live: list[PodObservation] = []
         unscheduled: list[PodObservation] = []
-        pages = Pages()
+        turns = LoopTurns()
         for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
-            await pages.step()
+            await turns.step()
             if (
                 _is_there(view)
                 and await self._top(view) == target_of(vpa)

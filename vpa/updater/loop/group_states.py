@@ -7,8 +7,8 @@ The watch's own events count the losses, so that every act may ask for them.
 from collections.abc import Sequence
 from typing import Self
 
+from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import SizedPod
-from vpa.pages import Pages
 from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
 from vpa.updater.decide.disruption_budget import (
     DisruptionBudget,
@@ -39,7 +39,7 @@ class GroupStates:
 
     async def begin(self, pods: Sequence[PodObservation]) -> None:
         """Take in the live pods that the turn begins with."""
-        pages = Pages()
+        turns = LoopTurns()
         for seen in pods:
             group, uid = self._budget.group(seen.pod), seen.pod.metadata.uid
             if not isinstance(group, PodGroup) or uid in self._begun:
@@ -47,7 +47,7 @@ class GroupStates:
             if seen.pod.status.phase != "Pending":
                 self._running[uid] = group.owner
                 self._changed(uid, not self._observer.is_lost(seen))
-            await pages.step()
+            await turns.step()
 
     def end(self, owner: Owner, why: str) -> None:
         """Leave a group alone for the rest of the turn."""

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from podscale.core.disruptions import DisruptionPace
 from vpa.admission.patches.boost import expired
+from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, update_mode
 from vpa.model.samples.membership import VpaKey
-from vpa.pages import Pages
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import BudgetedPods, alike_to
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
@@ -118,7 +118,7 @@ class VpaReconcile:
     async def _run(
         self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
     ) -> None:
-        settings, pages = self._hands.options.settings, Pages()
+        settings, turns = self._hands.options.settings, LoopTurns()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         self._look_back([*pods, *unscheduled])
         await self._standing.begin(pods)
@@ -127,14 +127,14 @@ class VpaReconcile:
             # promises that the boost ends.
             for seen in free:
                 await self._unboost(seen)
-                await pages.step()
+                await turns.step()
         if not self._updates:
             return
         await self._day.begin()
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
-            await pages.step()
+            await turns.step()
             if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
                 continue
             decision = self._decide(seen, asks_budgets=False)
@@ -143,7 +143,7 @@ class VpaReconcile:
         waiting.sort(key=lambda entry: entry[0], reverse=True)
         self._report.waiting([decision for _, _, decision in waiting])
         for _, seen, decision in waiting:
-            await pages.step()
+            await turns.step()
             if decision.action != "evict" or not self._is_refused(seen):
                 await self._act(seen)
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from vpa.decisions.history import SizingHistory
 from vpa.model.samples.membership import VpaKey
-from vpa.sizing_history import SizingHistory
 
 KEY = VpaKey("jobs", "worker")
 
 
 def told(turn: int, pods: int) -> dict[str, Any]:
-    """A SizingDecision as ``vpa.sizing`` makes them, with numbers that differ each time."""
+    """A SizingDecision as they are made, with numbers that differ each time."""
     chance = random.Random(turn)
     amount = chance.randrange(10**8, 10**9)
     names = [f"worker-ng47swltg8-{turn // 5 * pods + n:05d}" for n in range(pods)]

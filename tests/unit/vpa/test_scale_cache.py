@@ -9,7 +9,7 @@ import pytest
 
 from podscale.kube.client.errors import ServerFailed
 from podscale.kube.client.resource import Resource
-from vpa.scales import Scales
+from vpa.scale_cache import ScaleCache
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget", has_scale=True)
 GADGETS = Resource("example.com", "v1", "gadgets", "Gadget", has_scale=True)
@@ -55,7 +55,7 @@ class World:
         self.now = 1000.0
         self.endpoint = Endpoint()
         api: Any = self.endpoint
-        self.scales = Scales(api, Kinds(), timeout_s=TIMEOUT_S, clock=lambda: self.now)
+        self.scales = ScaleCache(api, Kinds(), timeout_s=TIMEOUT_S, clock=lambda: self.now)
 
     async def get(self, name: str, kind: str = "Widget", **more: Any) -> Any:
         return await self.scales.get("shop", VERSION, kind, name, **more)

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from podscale.core import quantity
-from vpa import sizing
+from vpa.decisions import decisions as sizing
+from vpa.decisions.decisions import KnownSizing, PodDecision
 from vpa.explain.admission_reasons import REASONS, AdmissionReasons, AdmittedValue, read
 from vpa.explain.plain import because, readable
 from vpa.explain.recommendation import TargetState
@@ -25,7 +26,6 @@ from vpa.model.estimation.recommendation import (
     ResourceUsage,
     recommend,
 )
-from vpa.sizing import KnownSizing, PodDecision
 from vpa.updater.decide.decision import UpdateDecision
 
 

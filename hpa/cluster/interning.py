@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Struct)
 M = TypeVar("M", bound=ObjectMeta)
 
 
-class SharedValues:
+class InternedValues:
     """What was seen so far."""
 
     def __init__(self) -> None:

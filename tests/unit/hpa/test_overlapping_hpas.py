@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from podscale.core.selectors.selector import from_labels, parse
-from tests.unit.hpa.rivals_of import rivals_of
+from tests.unit.hpa.overlapping import rivals_of
 
 
 def test_only_selectors_that_match_a_pod_are_rivals() -> None:

@@ -26,16 +26,16 @@ from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
 from podscale.serving.apis.list_selection import Key, ListSelection
 from podscale.serving.status import Status
-from vpa import sizing
 from vpa.admission.patches.resources import MOST_CONTAINERS
+from vpa.decisions import decisions as sizing
+from vpa.decisions.decisions import KIND, KnownSizing, PodDecision
+from vpa.decisions.history import SizingHistory
 from vpa.explain.admission_reasons import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
 from vpa.model.api.objects import Vpa
 from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
-from vpa.sizing import KIND, KnownSizing, PodDecision
-from vpa.sizing_history import SizingHistory
 from vpa.stored import pod_of
 from vpa.updater.loop.loop import Updater
 from vpa.updater.loop.pod_decisions import gist

@@ -10,7 +10,7 @@ from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 
 
-class InTreeClaims:
+class InTreeHpas:
     """The names of in-tree HPAs by target."""
 
     def __init__(self, store: Store[Claim]) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpa.cluster.sharing import SharedValues
+from hpa.cluster.interning import InternedValues
 from hpa.decide.api import wire
 from hpa.machine.objects import Autoscaler, TargetWorkload
 from podscale.kube.client.wire import OwnerReference, decode
@@ -60,7 +60,7 @@ def workload(kind: type[Workload], labels: dict[str, str], **meta: object) -> Wo
 
 def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
     came = autoscaler("web")
-    kept = SharedValues().autoscaler(came)
+    kept = InternedValues().autoscaler(came)
     assert kept.metadata.annotations == {"podscale.io/paused": "true"}
     assert kept == msgspec.structs.replace(
         came, metadata=msgspec.structs.replace(came.metadata, annotations=kept.metadata.annotations)
@@ -69,11 +69,11 @@ def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
 
 def test_a_bare_autoscaler_stays_bare() -> None:
     came = decode(b'{"metadata":{"name":"web","namespace":"shop"}}', Autoscaler)
-    assert SharedValues().autoscaler(came) == came
+    assert InternedValues().autoscaler(came) == came
 
 
 def test_what_two_say_alike_is_one_object() -> None:
-    sharing = SharedValues()
+    sharing = InternedValues()
     one, other = sharing.autoscaler(autoscaler("web")), sharing.autoscaler(autoscaler("api"))
     assert one.spec.metrics is not None
     assert other.spec.metrics is not None
@@ -86,7 +86,7 @@ def test_what_two_say_alike_is_one_object() -> None:
 
 
 def test_a_part_of_another_content_is_another_one() -> None:
-    sharing = SharedValues()
+    sharing = InternedValues()
     one = sharing.autoscaler(autoscaler("web"))
     memory = wire.WireMetric(
         "Resource", wire.WireSource("memory", target=wire.WireTarget("Utilization"))
@@ -103,7 +103,7 @@ def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
         TargetWorkload, {"app": "web", "more": "1"}, ownerReferences=[owner],
         managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
     )  # fmt: skip
-    kept = SharedValues().workload(came)
+    kept = InternedValues().workload(came)
     owners = (OwnerReference("Rollout", "web", "", controller=True),)
     bare = msgspec.structs.replace(
         came.metadata, annotations=None, labels=None, owner_references=owners
@@ -120,7 +120,7 @@ def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() 
         "uid": "d",
         "controller": True,
     }
-    sharing = SharedValues()
+    sharing = InternedValues()
     one, other = (
         sharing.workload(workload(Workload, {"hash": text}, ownerReferences=[owner]))
         for text in "ab"
@@ -133,8 +133,8 @@ def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() 
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpa.cluster.sharing._MOST", 50)
-    sharing = SharedValues()
+    monkeypatch.setattr("hpa.cluster.interning._MOST", 50)
+    sharing = InternedValues()
     for number in range(500):
         assert sharing._text(f"text {number}") == f"text {number}"
         assert sharing.autoscaler(autoscaler(f"web-{number}")).metadata.name == f"web-{number}"
@@ -148,4 +148,4 @@ def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
     text = msgspec.json.encode(made).replace(b'Seconds":7', b'Seconds":' + b"9" * 30)
     came = decode(text, Autoscaler)  # only a CRD lets it through
     assert str(came.spec).count("9" * 30) == 1
-    assert SharedValues().autoscaler(came).spec == came.spec
+    assert InternedValues().autoscaler(came).spec == came.spec

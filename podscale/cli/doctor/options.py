@@ -6,7 +6,7 @@ from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import PrometheusChoice
 
 
-class Given:
+class DoctorOptions:
     """The options as click hands them over."""
 
     what: str | None
@@ -34,7 +34,7 @@ class Given:
         self.__dict__.update(given)
 
 
-def check(given: Given) -> None:
+def check(given: DoctorOptions) -> None:
     """Raise ``WrongInput`` for options that nothing can be done with."""
     from adapter.doctor.lint_objects import OBJECT_LINTS
     from adapter.doctor.lints import RULE_LINTS

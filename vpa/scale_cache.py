@@ -1,4 +1,4 @@
-"""Scales of objects of any kind, remembered; one that hangs keeps nobody waiting.
+"""ScaleCache of objects of any kind, remembered; one that hangs keeps nobody waiting.
 
 What is known is answered at once and asked again beside that. Only what is not known is
 waited for; where a kind, or the object itself, has run into its deadline, no longer than
@@ -61,8 +61,8 @@ class _Places:
         self.slow = asyncio.Semaphore(_SLOW_AT_ONCE)
 
 
-class Scales:
-    """Scales by namespace, group, kind and name."""
+class ScaleCache:
+    """ScaleCache by namespace, group, kind and name."""
 
     def __init__(
         self,

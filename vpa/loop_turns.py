@@ -5,7 +5,7 @@ import asyncio
 _PAGE = 16  # a decision takes 0.1 to 0.3 ms, and the loop is kept for 5 ms at most
 
 
-class Pages:
+class LoopTurns:
     """Counts the steps of one walk."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.cluster.foreign import QUIET_S, ForeignControllers
+from hpa.cluster.foreign_controllers import QUIET_S, ForeignControllers
 from hpa.machine.objects import ManagedField
 from hpa.machine.record import ForeignWrites
 

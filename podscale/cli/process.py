@@ -22,7 +22,7 @@ from podscale.serving.monitoring.logs import Verbosity
 log = structlog.get_logger(__name__)
 
 
-def together(
+def composed_with_page(
     flags: Flagged,
     verbosity: Verbosity,
     *,

@@ -44,7 +44,7 @@ _NONE = float("inf")  # the time of no sample
 Given = tuple[MetricAnswer | None, ...]  # one for each of a look's ``asked``, in order
 
 
-class Asking:
+class MetricsReader:
     """One provider, and how it has behaved lately."""
 
     def __init__(
