@@ -6,7 +6,7 @@ for gets its own, until they may.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
@@ -15,7 +15,7 @@ from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.metadata import DescribedObjects, MetadataStore
-from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 
 _log = structlog.get_logger()
@@ -33,7 +33,7 @@ class _Watched:
         self.store = store
         self.task = task
         self.asked = asked
-        self.namespace = namespace  # "": all, or all that were named
+        self.namespace = namespace  # "": all
         self.is_refused = False  # the first list was forbidden
 
 
@@ -44,16 +44,11 @@ class OnDemandMetadata:
         self,
         api: Api,
         *,
-        namespaces: Sequence[str] = (),
         idle_s: float = 900.0,
-        rhythm: WatchTiming = DEFAULT_RHYTHM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``namespaces``: watch only these; none named is all."""
         self._api = api
-        self._namespaces = tuple(namespaces)
         self._idle_s = idle_s
-        self._rhythm = rhythm
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -80,14 +75,13 @@ class OnDemandMetadata:
         ``timeout_s``, ``ApiUnreachable``.
         """
         everywhere = self._ask(resource, "")
-        is_own = bool(namespace) and namespace in (self._namespaces or (namespace,))
         # Once refused it is not waited for: what follows a refusal may be a server that is gone.
-        if everywhere.store.is_synced or not (everywhere.is_refused and is_own):
+        if everywhere.store.is_synced or not (everywhere.is_refused and namespace):
             try:
                 return await _synced(everywhere, resource, timeout_s)
             except Forbidden:
                 everywhere.is_refused = True
-                if not is_own:
+                if not namespace:
                     raise
         return await self.within(resource, namespace, timeout_s=timeout_s)
 
@@ -117,13 +111,8 @@ class OnDemandMetadata:
             raise ApiUnreachable(
                 f"cannot describe {resource.group_resource}: watches are not running"
             )
-        scopes: tuple[str, ...] = (namespace,)
-        if not namespace and self._namespaces and resource.namespaced:
-            scopes = self._namespaces
-        store = MetadataStore(scopes)
-        source = WatchSource(
-            resource, PartialObjectMetadata, metadata_only=True, rhythm=self._rhythm
-        )
+        store = MetadataStore((namespace,))
+        source = WatchSource(resource, PartialObjectMetadata, metadata_only=True)
         reflector = Reflector(self._api, source, store, clock=self._clock)
         task = self._group.create_task(reflector.run(), name=f"describe {resource.path(namespace)}")
         return _Watched(store, task, self._clock(), namespace)

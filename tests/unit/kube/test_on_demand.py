@@ -80,17 +80,6 @@ async def test_a_list_that_hangs_is_unreachable_in_time():
             await ondemand.describe(PODS, timeout_s=3)
 
 
-async def test_only_the_named_namespaces_are_watched():
-    cluster, clock = stocked(), asyncio.get_running_loop().time
-    api = MemoryApi(cluster)
-    async with running(OnDemandMetadata(api, namespaces=("shop",), clock=clock)) as ondemand:
-        pods = await ondemand.describe(PODS)
-        assert pods.exists("shop", "web-1")
-        assert not pods.exists("bank", "web-3")
-        assert (await ondemand.describe(NODES)).exists("", "node-1")
-    assert pods_path("shop") in [path for _, path, _ in cluster.requests]
-
-
 def refusing(*allowed: str):
     """Only these collections may be listed."""
 
@@ -176,15 +165,6 @@ async def test_who_waits_for_a_namespace_that_had_to_make_room_is_told():
     assert str(found[0]) == "too many namespaces of pods are asked for"
     assert all(isinstance(each, ApiUnreachable) for each in found)
     assert str(found[1]) == "no list of pods within 10 s"
-
-
-async def test_a_namespace_beyond_the_named_ones_is_not_watched():
-    cluster, clock = stocked(), asyncio.get_running_loop().time
-    cluster.fault = refusing(pods_path("bank"))
-    api = MemoryApi(cluster)
-    async with running(OnDemandMetadata(api, namespaces=("shop",), clock=clock)) as ondemand:
-        with pytest.raises(Forbidden, match="shop/pods is forbidden"):
-            await ondemand.describe(PODS, namespace="bank")
 
 
 async def test_without_its_owner_nothing_is_started():
