@@ -20,13 +20,16 @@ from adapter.apis.resource_api import ResourceApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.apis.rules_api import RulesTold, WithRules, told
 from adapter.apis.sources import MetricSources
-from adapter.backends.backend import ExternalBackend
+from adapter.backends import backends_file
+from adapter.backends.backends_file import NamedBackends
+from adapter.backends.open_backends import OpenBackends
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry
 from adapter.discovery.relist import Relister
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
+from adapter.rules.followed_file import FollowedFile
 from adapter.rules.rules_file import rules_file
 from adapter.rules.ruleset import RuleSet
 from adapter.selfmetrics import AdapterMetrics
@@ -55,6 +58,7 @@ class AdapterGround(Struct, frozen=True):
     pods: PodStore
     client: PrometheusClient
     sources: OpenSources
+    backends: OpenBackends
     metrics: AdapterMetrics
 
 
@@ -98,13 +102,12 @@ class Adapter:
         ground: AdapterGround,
         *,
         others: Sequence[MetricsProvider] | None = None,
-        backends: Sequence[ExternalBackend] = (),
         told: Callable[[str, str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``others`` are providers of other packages (None: those installed), ``backends`` are
-        asked after them; ``told`` takes reason and message of what should become an event
-        (None: nothing does); ``clock`` is that of the feed and of Prometheus.
+        """``others`` are providers of other packages (None: those installed); ``told`` takes
+        reason and message of what should become an event (None: nothing does); ``clock`` is that
+        of the feed and of Prometheus.
         """
         self._clock = clock
         self._flags = flags
@@ -124,6 +127,11 @@ class Adapter:
         self._sources_file = sources_file(
             flags.text("sources"), self._take_sources, self._refuse_sources
         )
+        path = flags.text("external-backends")
+        self._backends_file = FollowedFile(
+            Path(path), backends_file.load, self._take_backends, self._refuse_backends,
+            what="external backends", when_empty="`backends: []` where none are to be asked",
+        ) if path else None  # fmt: skip
         self._feed = feed = FeedBySource(ground.sources)
         options = feed.options
         self._reuse = ResponseCache(options.max_age_s if options.is_coalescing else 0.0, clock)
@@ -132,8 +140,7 @@ class Adapter:
             custom=self._custom, external=self._external,
         )  # fmt: skip
         found = sources.load() if others is None else others
-        self._backends = backends
-        self.source = MetricSources(self.provider, [*found, *backends])
+        self.source = MetricSources(self.provider, found, ground.backends if path else None)
         freshness = ground.metrics.freshness
         custom = CustomApi(self.source, self._custom, self._reuse, freshness, clock)
         external = ExternalApi(self.source, self._external, self._reuse, freshness, clock)
@@ -151,9 +158,9 @@ class Adapter:
 
     @property
     def rules_problem(self) -> str:
-        """Why the rules or the sources file as it is now was refused; "": both are in force."""
-        of_sources = self._sources_file.problem if self._sources_file is not None else ""
-        return self._file.problem or of_sources
+        """Why one of the files as it is now was refused; "": all are in force."""
+        files = (self._file, self._sources_file, self._backends_file)
+        return next((each.problem for each in files if each is not None and each.problem), "")
 
     @property
     def relister(self) -> Relister:
@@ -172,6 +179,8 @@ class Adapter:
         """Read sources and rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
         if self._sources_file is not None:
             await self._sources.replace(await self._sources_file.first())
+        if self._backends_file is not None:
+            await self._ground.backends.replace(await self._backends_file.first())
         self._rules = await self._file.first()
         has_rules = bool(self._rules.custom or self._rules.external)
         self._relister = Relister(
@@ -190,8 +199,9 @@ class Adapter:
             group.create_task(self.relister.run(), name="relist")
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
-            for backend in self._backends:
-                group.create_task(backend.run(), name=f"external backend {backend.config.name}")
+            if self._backends_file is not None:
+                group.create_task(self._ground.backends.run(), name="external backends")
+                group.create_task(self._backends_file.follow(interval_s), name="backends file")
             if self._sources_file is not None:
                 group.create_task(self._sources_file.follow(interval_s), name="sources file")
                 group.create_task(self._sources.follow(interval_s), name="sources")
@@ -206,6 +216,8 @@ class Adapter:
         """Look at the files now."""
         if self._sources_file is not None:
             await self._sources_file.look()
+        if self._backends_file is not None:
+            await self._backends_file.look()
         await self._file.look()
 
     @property
@@ -222,6 +234,7 @@ class Adapter:
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self.rules_problem,
             service=self._flags.text("service"),
+            backends=self._ground.backends.told({name for _, name in self._external().sources}),
             prometheus_problem=self.outage,
             rules=[told(state) for state in self.relister.states.values()],
         )
@@ -254,6 +267,15 @@ class Adapter:
         self._file.retry()  # what was refused may name a source that has come
         await self.relister.relist()
 
+    async def _take_backends(self, named: NamedBackends) -> None:
+        await self._ground.backends.replace(named)
+        self._told("BackendsReloaded", "the backends file has changed and is in force")
+
+    def _refuse_backends(self, problem: str) -> None:
+        self._told(
+            "BackendsNotReloaded", f"the backends file does not read well, old ones stay: {problem}"
+        )
+
     def _refuse_sources(self, problem: str) -> None:
         self._told(
             "SourcesNotReloaded", f"the sources file does not read well, old ones stay: {problem}"
@@ -284,7 +306,8 @@ class Adapter:
 
     def _rules_read(self) -> HealthVerdict:
         if self.rules_problem:
-            what = "rules" if self._file.problem else "sources"
+            of_sources = self._sources_file is not None and self._sources_file.problem
+            what = "rules" if self._file.problem else "sources" if of_sources else "backends"
             return HealthVerdict(
                 True, f"the changed {what} file is refused, the old {what} are in force"
             )

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from adapter.backends.backends_file import BackendConfig, load
 from adapter.discovery.relist import RelistOptions
 from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from podscale.core.showable import shown_url
@@ -57,7 +56,8 @@ FEED: tuple[Flag, ...] = (
          help="on: one query for many requests where equality is proved; off: one per request."),
     Flag("sources", help="Sources file: further Prometheis by name; re-read when it changes."),
     Flag("external-backends",
-         help="Backends file: adapters that are asked for external metrics that no rule has."),
+         help="Backends file: adapters that are asked for external metrics that no rule has; "
+         "re-read when it changes."),
     Flag("feed-max-age", "duration", 5.0,
          "How long a snapshot of Prometheus answers; 0 merges only simultaneous requests."),
     Flag("sample-timestamps", default="on",
@@ -189,12 +189,6 @@ def headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         name, _, value = text.partition("=")
         found.setdefault(name.strip().title(), []).append(value)
     return tuple((name, ", ".join(values)) for name, values in found.items())
-
-
-def external_backends(flags: Flags) -> list[BackendConfig]:
-    """Return the backends; raises ``ConfigInvalid`` or ``OSError``. Blocking."""
-    path = flags.text("external-backends")
-    return load(Path(path)) if path else []
 
 
 def feed_options(flags: Flags) -> FeedOptions:

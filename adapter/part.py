@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from adapter import flags as flags_
 from adapter.adapter import Adapter, AdapterGround
 from adapter.announcing import announcing
-from adapter.backends.backend import opened
+from adapter.backends.open_backends import OpenBackends
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from adapter.sources.open_sources import OpenSource, OpenSources
@@ -93,10 +93,6 @@ def reader(
     @asynccontextmanager
     async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
         metrics = AdapterMetrics(shared.metrics.registry)
-        try:
-            configs = await asyncio.to_thread(flags_.external_backends, flags)
-        except ConfigInvalid as invalid:
-            raise FlagError(str(invalid)) from invalid
         reached, options = flags_.prometheus_options(flags), flags_.feed_options(flags)
         async with (
             ObservedClient(reached, metrics, shared.wall) as client,
@@ -104,18 +100,16 @@ def reader(
             OpenSources(
                 OpenSource(reached, client, feed, asyncio.Event()), options, metrics, shared.wall
             ) as sources,
-            opened(configs, shared.api) as backends,
+            OpenBackends(shared.api, metrics) as backends,
         ):
             metrics.watch_feeds(sources.stats)
             recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
             # A launcher has upstream's rights, and those do not include events.
             told = None if shared.is_launcher else announcing(recorder)
             ground = AdapterGround(
-                shared.api, shared.discovery, shared.pods, client, sources, metrics
+                shared.api, shared.discovery, shared.pods, client, sources, backends, metrics
             )
-            adapter = Adapter(
-                flags, ground, others=others, backends=backends, told=told, clock=shared.wall
-            )
+            adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:

@@ -84,6 +84,18 @@ class AdapterMetrics:
             ("rule", "stage"),
             registry=registry,
         )
+        self.passed = Counter(
+            "podscale_external_backend_requests",
+            "Requests for external metrics that another adapter was asked, by its name and result.",
+            ("backend", "result"),
+            registry=registry,
+        )
+        self.passed_names = Gauge(
+            "podscale_external_backend_metrics",
+            "External metrics that another adapter lists.",
+            ("backend",),
+            registry=registry,
+        )
         self.reloads = Counter(
             "podscale_adapter_config_reloads",
             "Changes of the rules file, by result.",

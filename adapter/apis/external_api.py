@@ -6,13 +6,14 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
 from prometheus_client import Histogram
 
 from adapter.apis import bodies, failures, schemas
 from adapter.apis import request_options as options
 from adapter.apis.response_cache import Key, ResponseCache
 from adapter.apis.sources import MetricSources
-from adapter.backends.backend import USER_AGENT
+from adapter.backends.backend import CATEGORY, USER_AGENT, PassedAnswer
 from adapter.discovery import object_names
 from adapter.discovery.object_names import EVERY
 from adapter.discovery.registry import MetricRegistry
@@ -20,7 +21,7 @@ from adapter.queries import readings
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSamples, NoData, Stale
 from podscale.feed.pace import LoopPace
-from podscale.kube.metrics_apis.bodies import LEFT_OUT
+from podscale.kube.metrics_apis.bodies import ANSWERED_BY, LEFT_OUT
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import StatusError
@@ -52,19 +53,27 @@ class ExternalApi:
         self._reuse = reuse
         self._age = freshness.labels(GROUP)
         self._others: tuple[tuple[str, str], ...] = ()  # of other providers, at the last revision
+        self._passed: frozenset[str] = frozenset()  # of them, those that backends list
         self._clock = clock
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
         self._others = tuple(sorted(self._sources.listed()))
+        self._passed = self._sources.passed_names()
         return (self._registry().revision, self._others)
 
     def resources(self, version: str) -> Sequence[ApiResource]:
         """Return one entry per metric, as upstream spells them."""
         names = {name for _, name in self._registry().sources}
         # In a thread; other packages' providers are not asked there.
-        names.update(name for resource, name in self._others if not resource)
-        return [ApiResource(name, "", True, "ExternalMetricValueList", ("get",)) for name in names]
+        others = {name for resource, name in self._others if not resource} - names
+        passed = self._passed & others
+        marks = ((names | others - passed, UNSET), (passed, (CATEGORY,)))
+        return [
+            ApiResource(name, "", True, "ExternalMetricValueList", ("get",), UNSET, categories)
+            for several, categories in marks
+            for name in several
+        ]
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the OpenAPI definitions."""
@@ -103,6 +112,8 @@ class ExternalApi:
         answer = await self._sources.external(
             namespace, metric, str(selector), by_rules_only=is_passed_on
         )
+        if isinstance(answer, PassedAnswer):  # unchanged, and never from memory
+            return ApiResponse(answer.body, headers=((ANSWERED_BY, answer.samples.answered_by),))
         if not isinstance(answer, ExternalSamples):
             if isinstance(answer, NoData | Stale):
                 # Known, asked, and nothing to show: upstream's empty list.

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
+from adapter.backends.open_backends import BackendTold
 from adapter.discovery.registry import RuleState
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse
@@ -41,6 +42,7 @@ class RulesTold(Struct, frozen=True, rename="camel"):
     problem: str = ""  # why the file as it is now was refused
     prometheus_problem: str = ""  # since when and why Prometheus does not answer
     service: str = ""  # --service
+    backends: Sequence[BackendTold] = ()  # in their order, then Services that are none
     rules: Sequence[RuleTold] = ()
     kind: str = "PodscaleRules"
 

@@ -1,4 +1,5 @@
-"""Where the APIs get their values: the rules file first, then other packages' providers.
+"""Where the APIs get their values: the rules file first, then other packages' providers, then the
+adapters behind us (``--external-backends``).
 
 A package that registers a ``MetricsProvider`` under the entry-point group
 ``podscale.metrics_providers`` is asked for what the rules do not know. The entry point is
@@ -10,10 +11,12 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
-from typing import Protocol, get_args, runtime_checkable
+from typing import get_args
 
 import structlog
 
+from adapter.backends.backend import PassedAnswer
+from adapter.backends.open_backends import OpenBackends
 from adapter.discovery import mapping
 from adapter.provider import FeedProvider
 from adapter.queries.inquiry import ask, at_once
@@ -42,22 +45,14 @@ GROUP = "podscale.metrics_providers"
 _AT_ONCE = 500  # samples that may be read in one turn of the loop
 
 
-@runtime_checkable
-class ClaimsQuestions(MetricsProvider, Protocol):
-    """A provider of which some questions are, whatever the rules have."""
-
-    def claims(self, question: Question) -> bool:
-        """Return whether this one is."""
-        ...
-
-
 class MetricSources:
-    """The rules file and the providers of other packages. A ``MetricsProvider``."""
+    """The rules file, the providers of other packages, other adapters. A ``MetricsProvider``."""
 
     def __init__(
         self,
         provider: FeedProvider,
         others: Sequence[MetricsProvider] = (),
+        backends: OpenBackends | None = None,
         *,
         patience_s: float = 10.0,
     ) -> None:
@@ -65,48 +60,32 @@ class MetricSources:
         self._patience_s = patience_s
         self.provider = provider
         self.others = tuple(others)
-        self._claimants = [each for each in others if isinstance(each, ClaimsQuestions)]
+        self._backends = backends
 
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one answer per question, in order: of the provider that claims it, by the rules,
-        else of the first other provider that knows more than that there is none."""
-        claimed = {
-            place: owner
-            for place, question in enumerate(questions)
-            if self._claimants and (owner := self._owner(question)) is not None
-        }
-        if not claimed:
+        """Return one answer per question, in order: of the external backend that claims it, by
+        the rules, else of the first other that knows more than that there is none."""
+        backends = self._backends
+        claimed = {p for p, each in enumerate(questions) if backends and backends.claims(each)}
+        if backends is None or not claimed:
             return await self._unclaimed(questions)
-        rest = [question for place, question in enumerate(questions) if place not in claimed]
-        by_owner: dict[ClaimsQuestions, list[int]] = {}
-        for place, owner in claimed.items():
-            by_owner.setdefault(owner, []).append(place)
+        rest = [each for place, each in enumerate(questions) if place not in claimed]
         async with asyncio.TaskGroup() as group:
             unclaimed = group.create_task(self._unclaimed(rest))
-            owned = {
-                owner: group.create_task(self._asked(owner, [questions[place] for place in own]))
-                for owner, own in by_owner.items()
-            }
-        places = (place for place in range(len(questions)) if place not in claimed)
-        answers = dict(zip(places, unclaimed.result(), strict=True))
-        for owner, own in by_owner.items():
-            for place, answer in zip(own, owned[owner].result(), strict=True):
-                answers[place] = answer if isinstance(answer, _ANSWERS) else _NO_ANSWER
-        return [answers[place] for place in range(len(questions))]
-
-    def _owner(self, question: Question) -> "ClaimsQuestions | None":
-        return next((each for each in self._claimants if each.claims(question)), None)
+            owned = group.create_task(backends.answer([questions[p] for p in sorted(claimed)]))
+        of_rest, of_claimed = iter(unclaimed.result()), iter(owned.result())
+        return [
+            next(of_claimed if place in claimed else of_rest) for place in range(len(questions))
+        ]
 
     async def _unclaimed(self, questions: Sequence[Question]) -> list[Answer]:
         answers = await self.provider.answer(questions)
-        if not self.others:
-            return answers
         unknown = [
             place
             for place, (question, answer) in enumerate(zip(questions, answers, strict=True))
             if (named := _metric_of(question)) and self._is_unknown(answer, *named)
         ]
-        for provider in self.others if unknown else ():
+        for provider in self._others() if unknown else ():
             # Only what is still unknown: one that hangs keeps nobody waiting whom others know.
             found = await self._asked(provider, [questions[place] for place in unknown])
             asked, unknown = unknown, []
@@ -192,17 +171,15 @@ class MetricSources:
 
     async def external(
         self, namespace: str, metric: str, metric_selector: str, *, by_rules_only: bool = False
-    ) -> ExternalSamples | Failure:
-        """Return the values of an external metric. ``by_rules_only``: other providers are not
-        asked."""
+    ) -> ExternalSamples | PassedAnswer | Failure:
+        """Return the values of an external metric. ``by_rules_only``: nobody else is asked."""
         question = ExternalMetric(namespace, metric, metric_selector)
-        if not by_rules_only and (owner := self._owner(question)) is not None:
-            (answer,) = await self._asked(owner, [question])
-            if isinstance(answer, ExternalSamples | Failure):
-                return answer
+        backends = None if by_rules_only else self._backends
+        if backends is not None and backends.claims(question):
+            return await backends.passed(question)
         inquiry = self.provider.external(namespace, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if by_rules_only or not self.others or not self._is_unknown(answer, "", metric):
+        if by_rules_only or not self._is_unknown(answer, "", metric):
             return answer
         for provider in self.others:
             answers = await self._asked(provider, [question])
@@ -210,16 +187,30 @@ class MetricSources:
                 answers[0], NotFound
             ):
                 return answers[0]
-        return answer
+        if backends is None:
+            return answer
+        passed = await backends.passed(question)
+        return answer if isinstance(passed, NotFound) else passed
 
     def listed(self) -> Iterable[tuple[str, str]]:
         """Yield what the other providers say they have."""
-        for provider in self.others:
+        for provider in self._others():
             lister: Callable[[], Iterable[tuple[str, str]]] | None = getattr(
                 provider, "listed", None
             )
             if lister is not None:
                 yield from lister()
+
+    def passed_names(self) -> frozenset[str]:
+        """Return the external metrics that adapters behind us list."""
+        return (
+            frozenset(name for _, name in self._backends.listed())
+            if self._backends
+            else frozenset()
+        )
+
+    def _others(self) -> Sequence[MetricsProvider]:
+        return self.others if self._backends is None else (*self.others, self._backends)
 
     def _is_unknown(self, answer: object, resource: str, metric: str) -> bool:
         # Nobody's fault but our list's: that must not hide what another provider has.
@@ -286,7 +277,6 @@ class MetricSources:
 
 
 _ANSWERS = get_args(Answer)
-_NO_ANSWER = Unavailable("ProviderFailed", "a provider returned what is no answer")
 
 
 def _metric_of(question: Question) -> tuple[str, str] | None:

@@ -7,8 +7,14 @@ backends:
   serviceAccount: podscale/podscale-external-reader
   metrics: ["s0-*"]
   selectorLabel: scaledobject.keda.sh/name
+services: true  # and those that Services of our namespace name, after these
+
+A Service with the label ``podscale.io/external-backend`` has an entry in an annotation of the
+same name, without name and url, and with the CA itself (``caBundle``).
 """
 
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,12 +22,15 @@ import yaml
 from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules.strict_yaml import YamlReader
+from adapter.rules.strict_yaml import Fields, YamlReader
 
-_KEYS = (
-    "name", "url", "caFile", "serverName", "serviceAccount", "metrics", "selectorLabel", "timeout",
-)  # fmt: skip
+LABEL = "podscale.io/external-backend"  # of Services, and of the annotation with their entry
+
+_OF_BOTH = ("serverName", "serviceAccount", "metrics", "selectorLabel", "timeout")
+_KEYS = ("name", "url", "caFile", *_OF_BOTH)
+_OF_SERVICES = ("caBundle", *_OF_BOTH)
 _TIMEOUT_S = 5.0
+_HTTPS = 443
 
 
 class BackendConfig(Struct, frozen=True):
@@ -29,52 +38,118 @@ class BackendConfig(Struct, frozen=True):
 
     name: str
     url: str
-    ca_file: Path
+    ca_file: Path | None  # None: ``ca_bundle`` is the CA
     service_account: tuple[str, str]  # namespace and name: who we are there
     server_name: str = ""  # to verify instead of the URL's host
     metrics: tuple[str, ...] = ()  # patterns of a shell, besides what it lists
     selector_label: str = ""  # of its own requests: they go there before our rules are asked
     timeout_s: float = _TIMEOUT_S
+    ca_bundle: str = ""  # PEM
 
 
-def read_backends(text: str, file: str) -> list[BackendConfig]:
+class NamedBackends(Struct, frozen=True):
+    """The file."""
+
+    backends: tuple[BackendConfig, ...] = ()
+    with_services: bool = False
+
+
+class _Port(Struct, frozen=True):
+    port: int = _HTTPS
+
+
+class _ServiceSpec(Struct, frozen=True, rename="camel"):
+    external_name: str = ""
+    ports: list[_Port] | None = None
+
+
+class _ServiceMeta(Struct, frozen=True):
+    name: str
+    namespace: str = ""
+    annotations: Mapping[str, str] | None = None
+
+
+class LabelledService(Struct, frozen=True):
+    """A Service with the label."""
+
+    metadata: _ServiceMeta
+    spec: _ServiceSpec = _ServiceSpec()
+
+    def __str__(self) -> str:
+        """Return what to call it."""
+        return f"Service {self.metadata.namespace}/{self.metadata.name}"
+
+
+def read_backends(text: str, file: str) -> NamedBackends:
     """Return the backends that ``text`` names; raises ``ConfigInvalid`` with every problem."""
     reader = YamlReader()
     root = reader.document(text)
-    fields = reader.fields([] if root is None else [root], "", ("backends",))
+    fields = reader.fields([] if root is None else [root], "", ("backends", "services"))
     found: dict[str, BackendConfig] = {}
     for node, path in reader.items(fields, "backends"):
-        each = _backend(reader, node, path)
+        entry = reader.fields([node], path, _KEYS)
+        each = _of_file(reader, entry)
         if each.name in found:
-            what = f"{each.name!r} is the name of a backend before it"
-            reader.refuse(reader.fields([node], path, _KEYS), "name", what)
+            reader.refuse(entry, "name", f"{each.name!r} is the name of a backend before it")
         found.setdefault(each.name, each)
+    with_services = reader.flag(fields, "services", default=False)
     if reader.problems:
         raise ConfigInvalid(reader.problems, file)
-    return list(found.values())
+    return NamedBackends(tuple(found.values()), with_services)
 
 
-def load(path: Path) -> list[BackendConfig]:
-    """Return a file's backends; raises ``ConfigInvalid`` or ``OSError``. Blocking."""
-    return read_backends(path.read_text(encoding="utf-8", errors="surrogateescape"), str(path))
+def load(path: Path) -> tuple[str, NamedBackends]:
+    """Return a file's text and its backends; raises ``ConfigInvalid`` or ``OSError``. Blocking."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return text, read_backends(text, str(path))
 
 
-def _backend(reader: YamlReader, node: yaml.Node, path: str) -> BackendConfig:
-    fields = reader.fields([node], path, _KEYS)
+def of_service(service: LabelledService) -> BackendConfig:
+    """Return the backend that a Service is; raises ``ConfigInvalid``."""
+    name, namespace = service.metadata.name, service.metadata.namespace
+    reader = YamlReader()
+    root = reader.document((service.metadata.annotations or {}).get(LABEL, ""))
+    if root is None:
+        what = f"the annotation {LABEL} is missing: it holds caBundle, serviceAccount, metrics …"
+        raise ConfigInvalid(reader.problems or [Problem("", what)], str(service))
+    fields = reader.fields([root], "", _OF_SERVICES)
+    host = service.spec.external_name or f"{name}.{namespace}.svc"
+    port = service.spec.ports[0].port if service.spec.ports else _HTTPS
+    found = _backend(reader, fields, name, f"https://{host}:{port}", None, _ca(reader, fields))
+    if reader.problems:
+        raise ConfigInvalid(reader.problems, str(service))
+    return found
 
-    def required(key: str, is_good: bool, what: str) -> None:
-        if not is_good:
-            reader.refuse(fields, key, what)
 
+def _of_file(reader: YamlReader, fields: Fields) -> BackendConfig:
     name, url = reader.text(fields, "name"), reader.text(fields, "url")
-    required("name", bool(name), "a backend needs a name")
-    required("url", _is_https(url), "an https URL of an adapter is expected")
+    if not name:
+        reader.refuse(fields, "name", "a backend needs a name")
+    if not _is_https(url):
+        reader.refuse(fields, "url", "an https URL of an adapter is expected")
     ca_file = reader.text(fields, "caFile")
-    required("caFile", bool(ca_file), "the CA of the backend's certificate is required")
+    if not ca_file:
+        reader.refuse(fields, "caFile", "the CA of the backend's certificate is required")
+    return _backend(reader, fields, name, url.rstrip("/"), Path(ca_file), "")
+
+
+def _ca(reader: YamlReader, fields: Fields) -> str:
+    text = reader.text(fields, "caBundle")
+    try:
+        ssl.create_default_context(cadata=text or "none")
+    except (ssl.SSLError, ValueError):
+        what = "the CA of the backend's certificate is required, as PEM"
+        reader.refuse(fields, "caBundle", what)
+    return text
+
+
+def _backend(
+    reader: YamlReader, fields: Fields, name: str, url: str, ca_file: Path | None, ca: str
+) -> BackendConfig:
     namespace, slash, account = reader.text(fields, "serviceAccount").partition("/")
-    is_account = bool(namespace and slash and account) and "/" not in account
-    what = "NAMESPACE/NAME of a ServiceAccount that may only read external.metrics.k8s.io"
-    required("serviceAccount", is_account, what)
+    if not (namespace and slash and account) or "/" in account:
+        what = "NAMESPACE/NAME of a ServiceAccount that may only read external.metrics.k8s.io"
+        reader.refuse(fields, "serviceAccount", what)
     patterns = []
     for item, at in reader.items(fields, "metrics"):
         if isinstance(item, yaml.ScalarNode) and item.value:
@@ -86,19 +161,21 @@ def _backend(reader: YamlReader, node: yaml.Node, path: str) -> BackendConfig:
             )
     return BackendConfig(
         name,
-        url.rstrip("/"),
-        Path(ca_file),
+        url,
+        ca_file,
         (namespace, account),
         reader.text(fields, "serverName"),
         tuple(patterns),
         reader.text(fields, "selectorLabel"),
         reader.seconds(fields, "timeout", _TIMEOUT_S),
+        ca,
     )
 
 
 def _is_https(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
-    except ValueError:
+        is_one = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
         return False
+    return is_one and "@" not in parts.netloc

@@ -101,6 +101,7 @@ class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     series: Sequence[ExternalSample]
     asked_s: float
     left_out: int = 0  # series that are no numbers: the sum of ``series`` is then not the metric
+    answered_by: str = ""  # the external backend whose answer it is; "": nobody's behind an adapter
 
 
 class ContainerColumns(Struct, frozen=True, tag=True):

@@ -5,6 +5,7 @@ and be gone. Our own rules and it share one ``external.metrics.k8s.io``.
 """
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from podscale.core.metrics import ExternalMetric, ExternalSamples, Unavailable
 from tests.conformance import adapter_world as world
 from tests.conformance.adapter_cases import rows
 from tests.conformance.adapter_wire import wire
-from tests.integration.test_adapter import PLAIN, eventually
+from tests.integration.test_adapter import PLAIN, eventually, sample
 from tests.integration.test_sources import Source, serving
 
 ROOT = "/apis/external.metrics.k8s.io/v1beta1"
@@ -34,9 +35,21 @@ class Cluster(world.ScriptedCluster):
     def __init__(self, *given) -> None:
         super().__init__(*given)
         self.made: list[object] = []
+        self.has_account = True
+        self.services: list[dict] = []
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/v1/namespaces/podscale/services" and request.query:
+            assert request.query["labelSelector"] == "podscale.io/external-backend"
+            return web.json_response({"items": self.services})
+        return await super()._handle(request)
 
     def _review(self, path: str, body: dict) -> web.Response:
         if path == "/api/v1/namespaces/podscale/serviceaccounts/reader/token":
+            if not self.has_account:
+                status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
+                          "message": 'serviceaccounts "reader" not found'}  # fmt: skip
+                return web.json_response(status, status=404)
             self.made.append(body["spec"])
             return web.json_response({**body, "status": {"token": TOKEN}}, status=201)
         return super()._review(path, body)
@@ -47,18 +60,19 @@ class Backend(Source):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__("0", (), {"Authorization": f"Bearer {TOKEN}"})
-        self.listed = names
+        self.resources = [{"name": name, "namespaced": True} for name in names]
+        self.list_answer: dict[str, object] | bytes | None = None
         self.asked: list[str] = []
         self.answers: dict[str, object] = {}
 
-    def answer(self, path: str, form: dict[str, str]) -> dict[str, object]:
+    def answer(self, path: str, form: dict[str, str]) -> dict[str, object] | bytes:
         if path == ROOT:
-            return {"resources": [{"name": name, "namespaced": True} for name in self.listed]}
+            return self.list_answer or {"kind": "APIResourceList", "resources": self.resources}
         name = path.rpartition("/")[2]
         self.asked.append(f"{path}?{form}")
         item = {"metricName": name, "metricLabels": {"of": "keda"},
                 "timestamp": "2026-01-31T10:00:00Z", "value": "4500m"}  # fmt: skip
-        found = self.answers.get(name, {"items": [item]})
+        found = self.answers.get(name, {"kind": "ExternalMetricValueList", "items": [item]})
         assert isinstance(found, dict)
         return found
 
@@ -73,12 +87,13 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
 
 
 @contextmanager
-def adapter(tmp_path: Path, backend: Backend, **more: object):
+def adapter(tmp_path: Path, backend: Backend, *others: Backend):
     entry = {"name": "keda", "url": backend.url, "caFile": str(tmp_path / "backend-ca.crt"),
              "serviceAccount": "podscale/reader", "metrics": ["s0-*"], "timeout": "1s",
              "selectorLabel": LABEL}  # fmt: skip
+    beside = [{**entry, "name": f"other{n}", "url": each.url} for n, each in enumerate(others)]
     file = tmp_path / "backends.yaml"
-    file.write_text(yaml.safe_dump({"backends": [{**entry, **more}]}))
+    file.write_text(yaml.safe_dump({"backends": [entry, *beside], "services": True}))
     rule = {"seriesQuery": "own_queue", "resources": {"namespaced": False},
             "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>})"}  # fmt: skip
     prometheus = world.ScriptedPrometheus(
@@ -87,9 +102,11 @@ def adapter(tmp_path: Path, backend: Backend, **more: object):
     with wire(
         tmp_path, {"externalRules": [rule]},
         lambda authorities: Cluster(world.part_c_resources(), rows("C1"), authorities),
-        prometheus, *PLAIN, "--authorization-cluster-first=false", f"--external-backends={file}",
+        prometheus, *PLAIN, "--authorization-cluster-first=false", "--config-poll-interval=50ms",
+        f"--external-backends={file}",
     ) as running:  # fmt: skip
-        eventually(lambda: names(running) == {"own_queue", "keda_lag"})
+        running.file = file
+        eventually(lambda: {"own_queue", "keda_lag"} <= names(running))
         try:
             yield running
         finally:
@@ -188,3 +205,181 @@ def test_an_autoscaler_in_the_process_is_answered_too(tmp_path, backend) -> None
         assert isinstance(own, ExternalSamples)
         assert isinstance(other, Unavailable)
         assert isinstance(claimed, Unavailable)
+
+
+def look(running, name: str = ""):
+    """Let the backends be looked at now: all of their Services, or the list of one."""
+    backends = running.served.adapter._ground.backends
+    work = backends._open[name].look() if name else backends.look()
+    asyncio.run_coroutine_threadsafe(work, running._loop).result(10)
+    return {each["name"]: each for each in running.ask(TOLD, ADMIN).body["backends"]}
+
+
+def metrics(number: int) -> dict[str, object]:
+    return {"kind": "APIResourceList", "resources": [{"name": f"m{n}"} for n in range(number)]}
+
+
+TOLD = f"{ROOT}/podscale-rules"
+ADMIN = {"groups": ["system:masters"]}
+
+
+def test_its_answer_is_unchanged_and_says_whose_it_is(tmp_path, backend) -> None:
+    value = {"metricName": "keda_lag", "metricLabels": None, "timestamp": "2026-01-31T10:00:00.5Z",
+             "value": "0.0045", "windowSeconds": 30, "beside": [1]}  # fmt: skip
+    whole = {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
+             "metadata": {"remainingItemCount": 3}, "items": [value]}  # fmt: skip
+    backend.answers["keda_lag"] = whole
+    with adapter(tmp_path, backend) as running:
+        found = get(running, "keda_lag")
+        assert found.body == whole
+        assert found.headers["X-Podscale-External-Backend"] == "keda"
+        assert "X-Podscale-External-Backend" not in get(running, "own_queue").headers
+        backend.answers["keda_lag"] = {**whole, "items": []}
+        assert get(running, "keda_lag").body["items"] == [], "and is never from memory"
+        asked = 'podscale_external_backend_requests_total{backend="keda",result="answered"}'
+        assert sample(running, asked) == 2
+        listed = running.ask(ROOT).body["resources"]
+        marked = {each["name"]: each.get("categories") for each in listed}
+        assert marked == {"own_queue": None, "keda_lag": ["external-backend"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        ({"items": []}, 200, "no list of values"),
+        ({"kind": "ExternalMetricValueList", "items": [{"metricName": "other"}]}, 200, "no list"),
+        ({"kind": "ExternalMetricValueList", "items": []}, 302, "no list of values"),
+        ({"kind": "Status", "reason": "NotFound", "message": "gone"}, 404, "404 gone"),
+        ({"kind": "Status", "reason": "Forbidden", "message": "no get"}, 403, "403 no get"),
+        (
+            {"kind": "Status", "reason": "InternalError", "message": "scaler: EOF"},
+            500,
+            "500 scaler: EOF",
+        ),
+    ],
+)
+def test_what_it_should_not_answer_is_its_failure(tmp_path, backend, answer, status, words) -> None:
+    backend.answers["keda_lag"], backend.statuses["keda_lag"] = answer, status
+    with adapter(tmp_path, backend) as running:
+        asked = len(backend.seen)
+        failed = get(running, "keda_lag")
+        assert failed.status == 503
+        message = failed.body["message"].replace("its answer is ", "")
+        assert f"the external backend keda failed: {words}" in message
+        assert failed.body["details"]["causes"][0]["reason"] == "ExternalBackend"
+        assert len(backend.seen) == asked + 1, "no redirect is followed"
+
+
+def test_only_of_a_pattern_that_matches_its_404_is_one(tmp_path, backend) -> None:
+    other = Backend(["other_lag"])
+    absent = {"kind": "Status", "reason": "NotFound", "message": "none"}
+    backend.answers["s0-x"], backend.statuses["s0-x"] = absent, 404
+    authority = trustme.CA()
+    with serving(other, authority):
+        pem = (tmp_path / "backend-ca.crt").read_bytes() + authority.cert_pem.bytes()
+        (tmp_path / "backend-ca.crt").write_bytes(pem)
+        with adapter(tmp_path, backend, other) as running:
+            eventually(lambda: "other_lag" in names(running))
+            assert get(running, "s0-x").headers["X-Podscale-External-Backend"] == "other0"
+            other.answers["s0-x"], other.statuses["s0-x"] = absent, 404
+            assert get(running, "s0-x").status == 404
+            backend.statuses["s0-x"] = 500
+            other.asked.clear()
+            assert get(running, "s0-x").status == 503
+            assert other.asked == [], "a failure is the first one's, and no reason to go on"
+            other.thawed.clear()
+            assert get(running, "s0-y").status == 200, "the first does not wait for the second"
+
+
+def test_a_list_that_is_too_long_lies_or_comes_from_us_is_bounded(tmp_path, backend) -> None:
+    with adapter(tmp_path, backend) as running:
+        kept = names(running)
+        backend.list_answer = json.dumps(metrics(1_000_000)).encode()
+        assert "more than 2097152 bytes" in look(running, "keda")["keda"]["problem"]
+        backend.list_answer = {"resources": []}
+        assert "APIResourceList is expected" in look(running, "keda")["keda"]["problem"]
+        assert names(running) == kept
+        backend.list_answer = metrics(20_000)
+        assert "it lists 20000 metrics, 10000" in look(running, "keda")["keda"]["problem"]
+        assert len(names(running)) == 10_001
+        backend.list_answer = running.ask(ROOT).body  # as if it were ourselves
+        assert look(running, "keda")["keda"]["metrics"] == 1
+        assert look(running, "keda")["keda"]["shadowed"] == ["own_queue, by our rules"]
+        assert names(running) == {"own_queue"}
+
+
+def test_credentials_that_vanish_keep_what_there_was(tmp_path, backend) -> None:
+    with adapter(tmp_path, backend) as running:
+        pem = (tmp_path / "backend-ca.crt").read_bytes()
+        (tmp_path / "backend-ca.crt").unlink()
+        assert "No such file" in look(running, "keda")["keda"]["problem"]
+        assert get(running, "keda_lag").status == 200
+        (tmp_path / "backend-ca.crt").write_bytes(trustme.CA().cert_pem.bytes())
+        assert "CERTIFICATE_VERIFY_FAILED" in look(running, "keda")["keda"]["problem"]
+        assert get(running, "keda_lag").status == 503, "a CA that has changed counts at once"
+        (tmp_path / "backend-ca.crt").write_bytes(pem)
+        assert look(running, "keda")["keda"]["problem"] == ""
+        running.cluster.has_account = False
+        credentials = running.served.adapter._ground.backends._open["keda"]._credentials
+        credentials._made_s -= 3000
+        assert "no token of the ServiceAccount" in look(running, "keda")["keda"]["problem"]
+        assert get(running, "keda_lag").status == 200, "the old token is good for an hour"
+        credentials._made_s -= 3000
+        failed = get(running, "keda_lag")
+        assert failed.status == 503, "the cluster's 404 is none of the metric"
+        assert "no credentials for it" in failed.body["message"]
+
+
+def test_an_unlisted_backend_may_have_what_nobody_knows(tmp_path, backend) -> None:
+    with adapter(tmp_path, backend) as running:
+        running.served.adapter._ground.backends._open["keda"].is_listed = False
+        unknown = get(running, "unheard_of")
+        assert unknown.status == 503
+        assert "keda has not been listed yet, it may have unheard_of" in unknown.body["message"]
+        assert get(running, "own_queue").status == 200
+
+
+def test_services_come_after_the_file_and_go_again(tmp_path, backend) -> None:
+    other = Backend(["of_service", "keda_lag"])
+    authority = trustme.CA()
+    with serving(other, authority), adapter(tmp_path, backend) as running:
+        entry = {
+            "caBundle": authority.cert_pem.bytes().decode(),
+            "serviceAccount": "podscale/reader",
+        }
+        spec = {"externalName": "localhost", "ports": [{"port": int(other.url.rpartition(":")[2])}]}
+        running.cluster.services = [
+            {"metadata": {"name": name, "namespace": "podscale", "annotations": annotations},
+             "spec": spec}
+            for name, annotations in (
+                ("billing", {"podscale.io/external-backend": yaml.safe_dump(entry)}),
+                ("keda", {"podscale.io/external-backend": yaml.safe_dump(entry)}),
+                ("bare", None),
+            )
+        ]  # fmt: skip
+        look(running)
+        eventually(lambda: "of_service" in names(running))
+        told = look(running)
+        assert list(told)[:2] == ["keda", "billing"]
+        assert told["billing"]["shadowed"] == ["keda_lag, by the external backend keda"]
+        assert "the file has a backend of its name" in told["Service podscale/keda"]["problem"]
+        assert "annotation" in told["Service podscale/bare"]["problem"]
+        assert get(running, "of_service").headers["X-Podscale-External-Backend"] == "billing"
+        assert get(running, "keda_lag").headers["X-Podscale-External-Backend"] == "keda"
+        running.cluster.services = []
+        look(running)
+        assert get(running, "of_service").status == 404
+
+
+def test_the_file_is_read_again_and_a_bad_one_changes_nothing(tmp_path, backend) -> None:
+    with adapter(tmp_path, backend) as running:
+        text = running.file.read_text()
+        running.file.write_text("backends: [{name: keda}]")
+        eventually(
+            lambda: "the changed backends file is refused" in running.ask("/readyz?verbose").body
+        )
+        assert get(running, "keda_lag").status == 200
+        running.file.write_text(text.replace("name: keda", "name: renamed"))
+        eventually(
+            lambda: get(running, "keda_lag").headers.get("X-Podscale-External-Backend") == "renamed"
+        )

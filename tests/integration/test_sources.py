@@ -34,10 +34,11 @@ class Source:
         self.allows_post = True
         self.seen: list[dict[str, str]] = []
         self.queries: list[str] = []
+        self.statuses: dict[str, int] = {}  # by the end of a path; 302 leads to where it came from
         self.thawed = threading.Event()
         self.thawed.set()
 
-    def answer(self, path: str, form: dict[str, str]) -> dict[str, object]:
+    def answer(self, path: str, form: dict[str, str]) -> dict[str, object] | bytes:
         """Return the body of one request."""
         labels = [{"__name__": name, "namespace": "default"} for name in self.names]
         if path.endswith("/series"):
@@ -67,11 +68,15 @@ def serving(source: Source, authority: trustme.CA | None = None) -> Iterator[Sou
             if any(self.headers.get(name) != value for name, value in source.demands.items()):
                 self._send(401, b"who are you?")
             else:
-                body = json.dumps(source.answer(urlsplit(self.path).path, form))
-                self._send(200, body.encode())
+                path = urlsplit(self.path).path
+                found = source.answer(path, form)
+                body = found if isinstance(found, bytes) else json.dumps(found).encode()
+                self._send(source.statuses.get(path.rpartition("/")[2], 200), body)
 
         def _send(self, status: int, body: bytes) -> None:
             self.send_response(status)
+            if status == 302:
+                self.send_header("Location", f"{source.url}{self.path}&again=1")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

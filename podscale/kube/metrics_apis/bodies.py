@@ -8,6 +8,9 @@ from podscale.kube.client.wire import ObjectMeta, Quantity, Time
 # numbers were left out (RFC 7234; aggregators hand it through): the list is not the metric.
 LEFT_OUT = '299 podscale "NotANumber: '
 
+# The header of our adapter's answer that names the adapter behind it.
+ANSWERED_BY = "X-Podscale-External-Backend"
+
 
 class ContainerMetrics(Struct, frozen=True, gc=False):
     """Usage of one container."""

@@ -43,6 +43,7 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.metrics_apis.bodies import (
+    ANSWERED_BY,
     LEFT_OUT,
     CustomValue,
     ExternalValue,
@@ -80,6 +81,7 @@ class _Items(Struct, frozen=True):
 
     items: Sequence[_Item]
     asked_s: float
+    answered_by: str = ""
 
 
 class ApiProvider:
@@ -130,7 +132,7 @@ class ApiProvider:
             return Unavailable("BadAnswer", text)
         if (warning := answer.headers.get("warning", "")).startswith(LEFT_OUT):
             return NoData("NotANumber", warning.removeprefix(LEFT_OUT).rstrip('"'))
-        return _Items(items, asked_s)
+        return _Items(items, asked_s, answer.headers.get(ANSWERED_BY.lower(), ""))
 
     def _root(self, family: _Family) -> str:
         """The path of the group in its preferred version that we can read."""
@@ -201,7 +203,8 @@ def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
             case ExternalMetric():
                 if not items:
                     return _nothing("external")
-                return _external(_only(ExternalValue, items), asked_s)
+                by = parts[0].answered_by
+                return external_samples(_only(ExternalValue, items), asked_s, by)
     except (quantity.QuantityError, duration.DurationError) as error:
         said = error.reason if isinstance(error, quantity.QuantityError) else error
         family = _calls(question)[0].family
@@ -309,10 +312,12 @@ def _object(values: Sequence[CustomValue], asked_s: float) -> Answer:
     return ObjectSample(_sample(values[0]), asked_s)
 
 
-def _external(values: Iterable[ExternalValue], asked_s: float) -> ExternalSamples:
-    return ExternalSamples(
-        [ExternalSample(value.metric_labels or {}, _sample(value)) for value in values], asked_s
-    )
+def external_samples(
+    values: Iterable[ExternalValue], asked_s: float, answered_by: str
+) -> ExternalSamples:
+    """Return items of external.metrics.k8s.io as samples; raises ``QuantityError``."""
+    series = [ExternalSample(value.metric_labels or {}, _sample(value)) for value in values]
+    return ExternalSamples(series, asked_s, answered_by=answered_by)
 
 
 def _sample(value: CustomValue | ExternalValue) -> Sample:

@@ -1,0 +1,230 @@
+"""The adapters behind us, in their order, each with a connection of its own.
+
+First those of the file, then those that Services of our namespace name, where the file says so.
+What the file and the Services name comes and goes with them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from adapter.backends.backend import REASON, ExternalBackend, PassedAnswer
+from adapter.backends.backends_file import (
+    LABEL,
+    BackendConfig,
+    LabelledService,
+    NamedBackends,
+    of_service,
+)
+from adapter.errors import ConfigInvalid
+from adapter.selfmetrics import AdapterMetrics
+from podscale.core.metrics import Answer, ExternalMetric, NoData, NotFound, Question, Unavailable
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.resource import SERVICES
+from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.leadership.own_pod import own_namespace
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 30.0
+_SLACK_S = 1.0  # beyond the deadlines of all
+_MOST_SHOWN = 10  # shadowed names
+
+
+class BackendTold(Struct, frozen=True, rename="camel"):
+    """One backend, for the doctor."""
+
+    name: str
+    url: str
+    metrics: int  # that it lists
+    problem: str = ""
+    shadowed: Sequence[str] = ()  # "lag, by our rules": the first of those that others answer
+
+
+class OpenBackends:
+    """All of them. An async context manager; a ``MetricsProvider`` of external metrics."""
+
+    def __init__(
+        self, cluster: Api, metrics: AdapterMetrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._clock = clock
+        self._named = NamedBackends()
+        self._open: dict[str, ExternalBackend] = {}  # in their order
+        self._works: dict[str, asyncio.Task[None]] = {}
+        self._refused: dict[str, str] = {}  # Services that are none, and why
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close them all."""
+        for work in self._works.values():
+            work.cancel()
+        self._open, self._works = {}, {}
+        await self._tasks.__aexit__(kind, error, trace)
+
+    async def replace(self, named: NamedBackends) -> None:
+        """Work with those of a file from now on, and with the Services that there are."""
+        self._named = named
+        await self.look()
+
+    async def run(self) -> None:
+        """Look for Services again and again, for ever."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Open what is new and leave what is gone; without an answer Services stay as they were."""
+        configs = {each.name: each for each in self._named.backends}
+        if self._named.with_services:
+            try:
+                services = await self._services()
+            except (KubeError, msgspec.MsgspecError) as error:
+                if self._refused.get("Services") != (problem := f"not listed: {error}"):
+                    log.warning("Services of external backends not listed", error=str(error))
+                self._refused["Services"] = problem
+                kept = (each.config for each in self._open.values() if each.config.ca_file is None)
+                configs |= {each.name: each for each in kept if each.name not in configs}
+            else:
+                configs |= self._of_services(services, configs.keys())
+        else:
+            self._refused = {}
+        for name in [n for n, each in self._open.items() if configs.get(n) != each.config]:
+            self._leave(name)
+        opened = {
+            name: self._open.get(name) or self._opened(each) for name, each in configs.items()
+        }
+        self._open = opened
+
+    @property
+    def patience_s(self) -> float:
+        """How long an answer may take: each may be asked after the other."""
+        return _SLACK_S + sum(each.config.timeout_s for each in self._open.values())
+
+    def listed(self) -> Iterable[tuple[str, str]]:
+        """Return the metrics that they list; ("", name)."""
+        return [("", name) for each in self._open.values() for name in each.names]
+
+    def claims(self, question: Question) -> bool:
+        """Return whether a question is one's own by its selector: before our rules are asked."""
+        return isinstance(question, ExternalMetric) and any(
+            each.claims(question) for each in self._open.values()
+        )
+
+    async def passed(self, question: ExternalMetric) -> PassedAnswer | NotFound | Unavailable:
+        """Return the answer of the first whose question it is; ``NotFound`` where nobody's."""
+        claiming = [each for each in self._open.values() if each.claims(question)]
+        own = [each for each in self._open.values() if each.matches(question.metric)]
+        found: PassedAnswer | NotFound | Unavailable = _NOBODYS
+        for backend in claiming[:1] or own:
+            found = await backend.passed(question)
+            result = "answered" if isinstance(found, PassedAnswer) else "not_found"
+            if isinstance(found, Unavailable):
+                result = "timeout" if found.is_timeout else "failed"
+            self._metrics.passed.labels(backend.config.name, result).inc()
+            if not isinstance(found, NotFound):
+                return found
+        unknown = next((each for each in self._open.values() if not each.is_listed), None)
+        if unknown is None:
+            return found
+        what = f"the external backend {unknown.config.name} has not been listed yet"
+        return Unavailable(REASON, f"{what}, it may have {question.metric}: {unknown.problem}")
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Return one answer per question; ``NotFound`` for what is not their own."""
+        distinct = dict.fromkeys(questions)
+        found = dict(zip(distinct, await asyncio.gather(*map(self._answer, distinct)), strict=True))
+        return [found[question] for question in questions]
+
+    def told(self, by_rules: Set[str]) -> list[BackendTold]:
+        """Return what the doctor is told; ``by_rules`` are the external metrics of our rules."""
+        taken = dict.fromkeys(by_rules, "our rules")
+        found = []
+        for each in self._open.values():
+            name = each.config.name
+            shadowed = sorted(each.names & taken.keys())
+            shown = [f"{metric}, by {taken[metric]}" for metric in shadowed[:_MOST_SHOWN]]
+            if len(shadowed) > _MOST_SHOWN:
+                shown.append(f"{len(shadowed) - _MOST_SHOWN} more")
+            found.append(BackendTold(name, each.config.url, len(each.names), each.problem, shown))
+            taken |= dict.fromkeys(each.names - taken.keys(), f"the external backend {name}")
+        return found + [BackendTold(name, "", 0, text) for name, text in self._refused.items()]
+
+    async def _answer(self, question: Question) -> Answer:
+        if not isinstance(question, ExternalMetric):
+            return _NOBODYS
+        found = await self.passed(question)
+        if not isinstance(found, PassedAnswer):
+            return found
+        if not found.samples.series:
+            return NoData("NoMetricsReturned", f"{found.samples.answered_by} has no sample of it")
+        return found.samples
+
+    async def _services(self) -> list[LabelledService]:
+        namespace = await asyncio.to_thread(own_namespace, "podscale")
+        answer = await self._cluster.request(
+            "GET", SERVICES.path(namespace), query={"labelSelector": LABEL}
+        )
+        return decode(answer.body, ListOf[LabelledService]).items or []
+
+    def _of_services(
+        self, services: Sequence[LabelledService], before: Set[str]
+    ) -> dict[str, BackendConfig]:
+        found: dict[str, BackendConfig] = {}
+        refused: dict[str, str] = {}
+        for service in sorted(services, key=lambda each: each.metadata.name):
+            try:
+                config = of_service(service)
+            except ConfigInvalid as invalid:
+                refused[str(service)] = str(invalid)
+                continue
+            if config.name in before:
+                refused[str(service)] = "the file has a backend of its name, which is the one asked"
+            else:
+                found[config.name] = config
+        for service_name in refused.keys() - self._refused.keys():
+            log.warning("external backend refused", error=refused[service_name])
+        self._refused = refused
+        return found
+
+    def _opened(self, config: BackendConfig) -> ExternalBackend:
+        backend = ExternalBackend(config, self._cluster, self._clock)
+        self._works[config.name] = self._tasks.create_task(
+            self._hold(backend), name=f"external backend {config.name}"
+        )
+        return backend
+
+    def _leave(self, name: str) -> None:
+        # What is being asked of it is answered first.
+        backend, work = self._open.pop(name), self._works.pop(name)
+        self._metrics.passed_names.remove_by_labels({"backend": name})
+        asyncio.get_running_loop().call_later(backend.config.timeout_s, work.cancel)
+
+    async def _hold(self, backend: ExternalBackend) -> None:
+        name = backend.config.name
+        async with backend.connection:
+            while True:
+                await backend.look()
+                if self._open.get(name) is backend:
+                    self._metrics.passed_names.labels(name).set(len(backend.names))
+                await asyncio.sleep(_LOOK_S)
+
+
+_NOBODYS = NotFound(REASON, "no external backend has it")
