@@ -211,6 +211,8 @@ class Adapter:
         health.add_readiness("pods-synced", self._pods_synced)
         health.add_readiness("first-relist", self._relist_tried)
         health.add_readiness("rules-file", self._rules_read)
+        if self._backends_file is not None:
+            health.add_readiness("external-backends", self._backends_tried)
 
     async def reload(self) -> None:
         """Look at the files now."""
@@ -303,6 +305,10 @@ class Adapter:
         if self._relister is not None and self._relister.is_tried:
             return HealthVerdict()
         return HealthVerdict(False, "the first relist is under way")
+
+    def _backends_tried(self) -> HealthVerdict:
+        is_tried = self._ground.backends.is_tried
+        return HealthVerdict(is_tried, "" if is_tried else "they are being listed")
 
     def _rules_read(self) -> HealthVerdict:
         if self.rules_problem:

@@ -171,6 +171,7 @@ class ExternalBackend:
         self.config = config
         self.names: frozenset[str] = frozenset()
         self.is_listed = False
+        self.is_tried = False
         self.problem = ""  # of the last look
         self._credentials = ReaderCredentials(config, cluster, clock)
         self.connection = Connection(
@@ -242,7 +243,7 @@ class ExternalBackend:
             problem = problem or str(error)
         if problem and problem != self.problem:
             log.warning("external backend not listed", backend=self.config.name, error=problem)
-        self.problem = problem
+        self.problem, self.is_tried = problem, True
 
     def _samples(
         self, answer: Response, question: ExternalMetric, asked_s: float

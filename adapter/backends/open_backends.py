@@ -118,6 +118,11 @@ class OpenBackends:
         """How long an answer may take: each may be asked after the other."""
         return _SLACK_S + sum(each.config.timeout_s for each in self._open.values())
 
+    @property
+    def is_tried(self) -> bool:
+        """Whether each has been listed, or has failed to be."""
+        return all(each.is_tried for each in self._open.values())
+
     def listed(self) -> Iterable[tuple[str, str]]:
         """Return the metrics that they list; ("", name)."""
         return [("", name) for each in self._open.values() for name in each.names]

@@ -1,26 +1,30 @@
 """The APIServices that route to us: who is behind them, and our CA in them.
 
 Only ``podscale`` itself writes here (``--service``), never the launchers. An APIService
-that points to another server is left alone unless ``--adopt`` says to take it over.
+that points to another server is left alone unless ``--adopt`` says to take it over, which the
+Lease holder does once it is ready (``podscale.serving.certificates.adoption``).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.leadership.own_pod import identity
 from podscale.process.part import Flagged, PartKind, Shared, Work
+from podscale.serving.certificates.adoption import ADOPTED_FROM, Adoption, is_given_back
 from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.service import ServiceName, keeper_behind, service_of
+from podscale.serving.monitoring.health import Health
 
 log = structlog.get_logger(__name__)
 
@@ -37,28 +41,33 @@ class _Spec(Struct, frozen=True):
     service: ServiceName | None = None
 
 
+class _Meta(Struct, frozen=True):
+    annotations: Mapping[str, str] | None = None
+
+
 class _ApiService(Struct, frozen=True):
+    metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
 
 
-async def settle(api: Api, behind: ServiceBackend) -> None:
-    """Adopt the APIServices that route elsewhere, if that is wanted, or warn of them."""
+async def warn_of_others(api: Api, behind: ServiceBackend) -> None:
+    """Warn of the APIServices that route elsewhere and are not going to be adopted."""
     for name in behind.names:
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
         try:
             body = (await api.request("GET", path)).body
-            service = msgspec.json.decode(body, type=_ApiService).spec.service
-            if service == behind.service:
+            found = msgspec.json.decode(body, type=_ApiService)
+            if found.spec.service == behind.service:
                 continue
-            if behind.adopt:
-                body = _patch(behind.service)
-                await api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-                log.info("APIService adopted", name=name, was=str(service))
+            if not behind.adopt:
+                why = "it points elsewhere, --adopt takes it over"
+            elif is_given_back(found.metadata.annotations):
+                why = (
+                    f"it was given back; without the annotation {ADOPTED_FROM} it is adopted again"
+                )
             else:
-                log.warning(
-                    "APIService left alone: it points elsewhere, --adopt takes it over",
-                    name=name, service=str(service),
-                )  # fmt: skip
+                continue
+            log.warning(f"APIService left alone: {why}", name=name, service=str(found.spec.service))
         except ObjectNotFound:
             continue
         except KubeError as error:
@@ -66,11 +75,12 @@ async def settle(api: Api, behind: ServiceBackend) -> None:
 
 
 async def certificates(
-    flags: Flagged, kinds: Mapping[str, PartKind], shared: Shared
+    flags: Flagged, kinds: Mapping[str, PartKind], shared: Shared, health: Health
 ) -> tuple[CertificateKeeper | None, list[Work]]:
     """Return what keeps one certificate for every API served here, and what runs for it.
 
-    Secret and Lease lie in the first Service's namespace. A launcher has upstream's rights, and
+    Secret and Lease lie in the first Service's namespace; what is to be adopted waits for
+    ``health`` to be ready. A launcher has upstream's rights, and
     those do not include it.
     """
     behind: dict[str, ServiceBackend] = {}
@@ -83,8 +93,12 @@ async def certificates(
         return None, []
     published: dict[str, ServiceName] = {}
     for each in behind.values():
-        await settle(shared.api, each)
+        await warn_of_others(shared.api, each)
         published |= dict.fromkeys(each.names, each.service)
+    adoption = Adoption(
+        frozenset(name for each in behind.values() if each.adopt for name in each.names),
+        lambda: health.report("readyz").status == HTTPStatus.OK,
+    )
     first = next(iter(behind))
     works: list[Work] = []
     if len(shared.names) == 1 and kinds[first].has_lease:
@@ -102,7 +116,7 @@ async def certificates(
     keeper = keeper_behind(
         shared.api,
         *(each.service for each in behind.values()),
-        publish=publisher(shared.api, published),
+        publish=publisher(shared.api, published, adoption),
         may_write=may_write,
         times=times_for(flags[first].seconds("serving-ca-lifetime")),
     )
@@ -112,13 +126,3 @@ async def certificates(
 def _lease_name(service: ServiceName, *, is_alone: bool) -> str:
     # With others, a part may lead by a Lease of the Service's name.
     return service.name if is_alone else f"{service.name}-certificates"
-
-
-def _patch(service: ServiceName) -> bytes:
-    # The old server's CA goes with the old server; ours follows as soon as it is known.
-    spec = {
-        "service": {"namespace": service.namespace, "name": service.name, "port": 443},
-        "caBundle": None,
-        "insecureSkipTLSVerify": True,
-    }
-    return msgspec.json.encode({"spec": spec})

@@ -118,7 +118,7 @@ async def composed(
             works += part.works()
         for part in shared.parts.values():
             groups += part.groups
-        keeper, publishing = await apiservices.certificates(inside, chosen, shared)
+        keeper, publishing = await apiservices.certificates(inside, chosen, shared, health)
         works += publishing
         group = await enter(asyncio.TaskGroup())
         tasks = [group.create_task(work(), name=name) for name, work in works]
