@@ -37,6 +37,7 @@ NOT_COALESCED = "NotCoalesced"
 QUERY_INVALID = "QueryInvalid"
 TOO_MANY_LABELS = "TooManyLabels"
 RAW_VALUE = "RawValue"
+EXTERNAL_BACKEND = "ExternalBackend"
 
 RULE_LINTS: Mapping[str, str] = {
     RATE_WINDOW: "a rate window under four scrape intervals",
@@ -51,6 +52,7 @@ RULE_LINTS: Mapping[str, str] = {
     NOT_COALESCED: "requests of the rule cannot share a query",
     TOO_MANY_LABELS: "a metric has more label names than are looked at",
     RAW_VALUE: "what clients ask for is written into the query as it is",
+    EXTERNAL_BACKEND: "an adapter behind this one is left out, not listed, or shadowed",
 }
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one

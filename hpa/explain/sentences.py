@@ -194,7 +194,7 @@ def _share(ratio: float | None) -> str:
 
 def _when(told: ReadTrace, answer: MetricAnswer | None) -> str:
     samples = []
-    series = ""
+    series = by = ""
     match answer:
         case PodSamples():
             samples = list(answer.pods.values())
@@ -203,12 +203,14 @@ def _when(told: ReadTrace, answer: MetricAnswer | None) -> str:
         case ExternalSamples():
             samples = [each.sample for each in answer.series]
             series = f" as the sum of {len(samples)} series" if len(samples) > 1 else ""
+            if answer.answered_by:
+                by = f", answered by the external backend {answer.answered_by}"
     times = [each.time_s for each in samples if each.time_s is not None]
     # Times before the epoch stand for "not set".
     if not times or min(times) < 0:
-        return series
+        return series + by
     # Prometheus's clock may be ahead of ours.
-    return f"{series}, measured {age(max(told.trace.now - min(times), 0.0))} ago"
+    return f"{series}, measured {age(max(told.trace.now - min(times), 0.0))} ago{by}"
 
 
 def _groups(groups: PodGroups) -> Iterator[str]:

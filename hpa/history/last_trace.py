@@ -67,10 +67,11 @@ class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
     window_s: float | None
     asked_s: float
     left_out: int
+    answered_by: str
 
     def answer(self, _pods: tuple[str, ...]) -> ExternalSamples:
-        sample = Sample(self.value_milli, self.time_s, self.window_s)
-        return ExternalSamples([ExternalSample(self.labels, sample)], self.asked_s, self.left_out)
+        series = ExternalSample(self.labels, Sample(self.value_milli, self.time_s, self.window_s))
+        return ExternalSamples([series], self.asked_s, self.left_out, self.answered_by)
 
 
 class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
@@ -156,5 +157,6 @@ def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
     if type(answer) is ExternalSamples and len(answer.series) == 1:
         one = answer.series[0]
         value, time_s, window_s = structs.astuple(one.sample)
-        return _Series(one.labels, value, time_s, window_s, answer.asked_s, answer.left_out)
+        rest = answer.asked_s, answer.left_out, answer.answered_by
+        return _Series(one.labels, value, time_s, window_s, *rest)
     return _Whole(_plain_answer(answer))

@@ -11,7 +11,7 @@ from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
 from adapter.doctor.objects import Hpa
 from podscale.kube.client.access_review import reviewed
-from podscale.kube.client.api import Api
+from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
 from podscale.kube.client.wire import format_time
@@ -80,9 +80,29 @@ class _ServiceStatus(Struct, frozen=True):
     conditions: Sequence[_Condition] = ()
 
 
+class _ManagedFields(Struct, frozen=True, rename="camel"):
+    manager: str = ""
+    fields_v1: Mapping[str, Mapping[str, object]] = msgspec.field(
+        default_factory=dict, name="fieldsV1"
+    )
+
+
+class _ServiceMeta(Struct, frozen=True, rename="camel"):
+    managed_fields: Sequence[_ManagedFields] = ()
+
+
 class _ApiService(Struct, frozen=True):
+    metadata: _ServiceMeta = _ServiceMeta()
     spec: _ServiceSpec = _ServiceSpec()
     status: _ServiceStatus = _ServiceStatus()
+
+    def bundle_writer(self) -> str:
+        """Return who wrote caBundle last, as the API server calls him; "": not known."""
+        return next(
+            (each.manager for each in self.metadata.managed_fields
+             if "f:caBundle" in each.fields_v1.get("f:spec", ())),
+            "",
+        )  # fmt: skip
 
 
 class _ScaleStatus(Struct, frozen=True):
@@ -229,9 +249,9 @@ class DoctorCluster:
             behind = found.spec.service
             services[name] = f"{behind.namespace}/{behind.name}" if behind else "the API server"
             self.notes += [
-                f"APIService {name} is not available: {condition.message}"
-                for condition in found.status.conditions
-                if condition.type == "Available" and condition.status == "False"
+                f"APIService {name} is not available: {each.message}{_untrusted(found, each)}"
+                for each in found.status.conditions
+                if each.type == "Available" and each.status == "False"
             ]
         return services
 
@@ -286,10 +306,10 @@ class DoctorCluster:
             return None
         return Access(user, verdict.allowed, verdict.reason)
 
-    async def read(self, path: str) -> bytes:
-        """Return the body below ``path``; raises ``KubeError``."""
+    async def read(self, path: str) -> Response:
+        """Return the answer at ``path``; raises ``KubeError``."""
         self.requests += 1
-        return (await self._api.request("GET", path, timeout_s=15.0)).body
+        return await self._api.request("GET", path, timeout_s=15.0)
 
     async def _get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
         self.requests += 1
@@ -298,3 +318,14 @@ class DoctorCluster:
             return msgspec.json.decode(answer.body, type=kind)
         except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterFailed(f"{path}: {error}") from error
+
+
+def _untrusted(found: _ApiService, condition: _Condition) -> str:
+    """Return who put another CA where the adapter keeps its own; "": nobody did."""
+    writer = found.bundle_writer()
+    if "x509" not in condition.message or not writer or writer.startswith("podscale"):
+        return ""
+    return (
+        f". Its caBundle was overwritten by {writer!r}: let only the server behind it write there "
+        "(KEDA's operator leaves it alone with --enable-apiservice-patching=false)"
+    )

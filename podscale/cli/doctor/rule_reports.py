@@ -1,14 +1,16 @@
 """What each rule finds: of Prometheus, or as a running adapter tells it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from adapter.apis.rules_api import RuleTold
+from adapter.backends.open_backends import BackendTold
 from adapter.discovery.listing import ListingBuilder
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
+from adapter.doctor.lints import EXTERNAL_BACKEND, LintFinding
 from adapter.rules.ruleset import ResourceRules, Rule
 from adapter.stages import Stage
 from podscale.cli.output import count
@@ -79,6 +81,18 @@ async def found_by_usage(rules: ResourceRules, examiner: Examiner) -> list[RuleR
 def told_by(told: RuleTold) -> RuleReport:
     """Return what the running adapter says of a rule."""
     return RuleReport(told.rule, told.metrics, (), _told_problem(told))
+
+
+def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
+    """Yield what keeps the adapters behind the running one from answering."""
+    for each in backends:
+        subject = f"external backend {each.name}" if each.url else each.name
+        if each.problem:
+            yield LintFinding(EXTERNAL_BACKEND, subject, each.problem)
+        if each.shadowed:
+            listed = "; ".join(each.shadowed)
+            text = f"lists what others answer before it ({listed}): rename it on one side"
+            yield LintFinding(EXTERNAL_BACKEND, subject, text)
 
 
 def _told_problem(told: RuleTold) -> str:

@@ -31,6 +31,7 @@ from podscale.cli.doctor.rule_reports import (
     RuleReport,
     found_by,
     found_by_usage,
+    of_backends,
     told_by,
 )
 from podscale.cli.doctor.served import answered, measured
@@ -117,6 +118,9 @@ async def examine(
         for asked in plan.usage:
             report.findings.append((asked, found := await measured(cluster, asked)))
             report.lints += [each for each in found.beside if each.lint not in plan.disabled]
+    if plan.told is not None and all(each.api == "external" for each in plan.asked):
+        found_of = of_backends(plan.told.backends)
+        report.lints += [each for each in found_of if each.lint not in plan.disabled]
     report.lints += objects
     if plan.told is not None and plan.told.prometheus_problem and plan.prometheus is None:
         report.rules.insert(

@@ -19,6 +19,7 @@ from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.output import count
+from podscale.kube.client.api import Response
 from podscale.kube.client.errors import (
     ApiError,
     ApiUnreachable,
@@ -26,6 +27,7 @@ from podscale.kube.client.errors import (
     KubeError,
     ObjectNotFound,
 )
+from podscale.kube.metrics_apis.bodies import ANSWERED_BY
 
 _PLACES = (
     "custom.metrics.k8s.io/v1beta1",
@@ -87,17 +89,18 @@ async def running_rules(cluster: DoctorCluster) -> RulesTold:
     problems: dict[str, KubeError] = {}
     for place in _PLACES:
         try:
-            return msgspec.json.decode(
-                await cluster.read(f"/apis/{place}/{RESOURCE}"), type=RulesTold
-            )
+            found = await cluster.read(f"/apis/{place}/{RESOURCE}")
+            return msgspec.json.decode(found.body, type=RulesTold)
         except KubeError as error:
             problems[place] = error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
-    return _nobody(problems)
+    for api in API_GROUPS:
+        await cluster.api_services(api)
+    return _nobody(problems, cluster.notes)
 
 
-def _nobody(problems: Mapping[str, KubeError]) -> RulesTold:
+def _nobody(problems: Mapping[str, KubeError], notes: Sequence[str]) -> RulesTold:
     for error in problems.values():
         if isinstance(error, Forbidden):
             raise ClusterFailed(
@@ -106,7 +109,8 @@ def _nobody(problems: Mapping[str, KubeError]) -> RulesTold:
             ) from error
         if not isinstance(error, ObjectNotFound):
             raise ClusterFailed(
-                f"the adapter does not answer through the API server: {error}. See kubectl get "
+                f"the adapter does not answer through the API server: {error}. "
+                f"{''.join(f'{each}. ' for each in notes)}See kubectl get "
                 "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
             ) from error
     raise ClusterFailed(
@@ -118,7 +122,8 @@ def _nobody(problems: Mapping[str, KubeError]) -> RulesTold:
 async def answered(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     """Return what the adapter says of ``asked``: Healthy, or the stage its answer names."""
     try:
-        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_Items)
+        answer = await cluster.read(path_of(asked))
+        found = msgspec.json.decode(answer.body, type=_Items)
     except ApiUnreachable as error:
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
     except KubeError as error:
@@ -132,12 +137,12 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     if not found.items:
         return _found(
             Stage.OBJECT_MISMATCH,
-            f"The adapter answers with no item: no {asked.resource or 'series'} with a sample "
-            f"match {asked.selector or asked.metric_selector or 'the request'}.",
+            f"The adapter answers{_by(answer)} with no item: no {asked.resource or 'series'} with "
+            f"a sample match {asked.selector or asked.metric_selector or 'the request'}.",
         )
     served = _found(
         Stage.HEALTHY,
-        f"{asked.metric} is served: {count(len(found.items), 'item')}.",
+        f"{asked.metric} is served{_by(answer)}: {count(len(found.items), 'item')}.",
     )
     shown = {item.described_object.name for item in found.items}
     objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
@@ -151,6 +156,11 @@ def _beside(served: Diagnosis, asked: AskedEvidence, silent: Sequence[str]) -> D
     return msgspec.structs.replace(served, change="Nothing stops it.", beside=(told,))
 
 
+def _by(answer: Response) -> str:
+    backend = answer.headers.get(ANSWERED_BY.lower(), "")
+    return f" by the external backend {backend}" if backend else ""
+
+
 async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
     try:
         return await cluster.object_names(asked)
@@ -162,7 +172,7 @@ async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
 async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     """Return what metrics.k8s.io says of the pods that an HPA takes the usage of."""
     try:
-        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_UsageList)
+        found = msgspec.json.decode((await cluster.read(path_of(asked))).body, type=_UsageList)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Diagnosis(
             Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE

@@ -73,8 +73,8 @@ def recorded_usage(
 
     async def read() -> tuple[dict[str, Any], PodUsageHistory, dict[str, dict[str, int]]]:
         async with RecordedCluster(cluster, options) as found:
-            body = await found.cluster.read(VPAS.path(cluster.namespace, name))
-            plain: dict[str, Any] = msgspec.json.decode(body)
+            answer = await found.cluster.read(VPAS.path(cluster.namespace, name))
+            plain: dict[str, Any] = msgspec.json.decode(answer.body)
             return plain, *await found.usage(plain, progress())
 
     with errors_in_words():

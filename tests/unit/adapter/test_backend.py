@@ -1,8 +1,8 @@
 """External backends: one that hangs, and the token that it is shown."""
 
 import asyncio
-from pathlib import Path
 
+import trustme
 from prometheus_client import CollectorRegistry
 
 from adapter.apis.sources import MetricSources
@@ -28,8 +28,9 @@ class Silent:
 
 
 async def test_all_who_wait_are_told_in_its_own_time_and_name() -> None:
-    keda = BackendConfig("keda", "https://keda", Path("ca.crt"), ("podscale", "reader"),
-                         metrics=("s0-*",), timeout_s=0.3)  # fmt: skip
+    ca = trustme.CA().cert_pem.bytes().decode()
+    keda = BackendConfig("keda", "https://keda", None, ("podscale", "reader"),
+                         metrics=("s0-*",), timeout_s=0.3, ca_bundle=ca)  # fmt: skip
     async with OpenBackends(Silent(), AdapterMetrics(CollectorRegistry())) as backends:
         await backends.replace(NamedBackends((keda,)))
         await asyncio.sleep(0)

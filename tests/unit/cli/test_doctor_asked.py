@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import trustme
 from click.testing import CliRunner
+from msgspec import structs
 
+from adapter.apis.rules_api import RulesTold
+from adapter.backends.open_backends import BackendTold
 from adapter.doctor.evidence import AskedEvidence, Point, Result, ResultOf, Surroundings
 from adapter.doctor.recording import RecordedAnswer, Recording, RecordingInvalid, decode, encode
 from podscale.cli.doctor import cluster as doctor_cluster
@@ -16,7 +19,7 @@ from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import command
 from podscale.cli.doctor.hpa_metrics import of_hpa
 from podscale.cli.doctor.run import DoctorPlan, examine
-from podscale.cli.doctor.served import answered
+from podscale.cli.doctor.served import answered, running_rules
 from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.feed.http.client import PrometheusClient
@@ -24,6 +27,7 @@ from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiError
 from podscale.kube.client.resource import DEPLOYMENTS, VPAS
 from podscale.kube.discovery.restmapper import Mapper
+from podscale.migrate.rules_source import RulesText
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"
 LISTS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
@@ -37,6 +41,7 @@ class Told:
 
     def __init__(self, bodies: Mapping[str, object]) -> None:
         self.bodies = bodies
+        self.headers: dict[str, str] = {}
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         token = (more.get("query") or {}).get("continue", "")
@@ -45,7 +50,7 @@ class Told:
             raise ApiError.of(found, "Forbidden", f"{path}: refused")
         if found is None:
             raise ApiError.of(404, "NotFound", f"{path}: the server could not find it")
-        return Response(200, {}, json.dumps(found).encode())
+        return Response(200, self.headers, json.dumps(found).encode())
 
 
 def cluster(bodies: Mapping[str, object]) -> DoctorCluster:
@@ -109,6 +114,64 @@ async def test_an_answer_in_another_form_is_a_finding(answer, stage):
     asked = AskedEvidence("external", "queue", "shop")
     path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue"
     assert (await answered(cluster({path: answer}), asked)).stage == stage
+
+
+async def test_whose_answer_it_is_is_told():
+    asked = AskedEvidence("external", "lag", "shop")
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/lag"
+    api = Told({path: {"items": [{"value": "1"}]}})
+    api.headers["x-podscale-external-backend"] = "keda"
+    seen = (await answered(DoctorCluster(api), asked)).seen
+    assert seen == "lag is served by the external backend keda: 1 item."
+
+
+async def test_what_is_wrong_with_backends_is_told_with_the_rules():
+    told = RulesTold(
+        config="rules: []", file="r.yaml", prometheus_url="", relist_interval_s=1,
+        max_sample_age_s=1,
+        backends=[
+            BackendTold("keda", "https://keda", 2, shadowed=["lag, by our rules"]),
+            BackendTold("billing", "https://b", 0, "no answer within 5 s"),
+            BackendTold("Service podscale/keda", "", 0, "the file has a backend of its name"),
+        ],
+    )  # fmt: skip
+    rules = RulesText("rules: []", "r.yaml", "running adapter")
+    plan = DoctorPlan(rules=rules, told=told)
+    found = await examine(plan, cluster({}), _quiet)
+    assert [(each.lint, each.subject) for each in found.lints] == [
+        ("ExternalBackend", "external backend keda"),
+        ("ExternalBackend", "external backend billing"),
+        ("ExternalBackend", "Service podscale/keda"),
+    ]
+    assert "lag, by our rules" in found.lints[0].reason
+    assert not found.is_healthy
+    quiet = structs.replace(plan, disabled=frozenset({"ExternalBackend"}))
+    assert (await examine(quiet, cluster({}), _quiet)).is_healthy
+
+
+@pytest.mark.parametrize(("writer", "is_told"), [("keda", True), ("podscale-adapter", False)])
+async def test_a_ca_bundle_that_somebody_overwrote_is_told_with_who_did(writer, is_told):
+    name = "v1beta1.external.metrics.k8s.io"
+    written = {"f:spec": {".": {}, "f:caBundle": {}, "f:service": {}}}
+    condition = {
+        "type": "Available", "status": "False",
+        "message": "tls: failed to verify: x509: certificate signed by unknown authority",
+    }  # fmt: skip
+    service = {
+        "metadata": {"managedFields": [
+            {"manager": "kube-apiserver", "fieldsV1": {"f:status": {"f:conditions": {}}}},
+            {"manager": writer, "fieldsV1": written},
+        ]},
+        "spec": {"service": {"namespace": "podscale", "name": "podscale-adapter"}},
+        "status": {"conditions": [condition]},
+    }  # fmt: skip
+    rules = "/apis/external.metrics.k8s.io/v1beta1/podscale-rules"
+    made = cluster({f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": service, rules: 503})
+    with pytest.raises(ClusterFailed) as failed:
+        await running_rules(made)
+    assert "x509" in str(failed.value)
+    assert ("overwritten by 'keda'" in str(failed.value)) == is_told
+    assert ("--enable-apiservice-patching=false" in str(failed.value)) == is_told
 
 
 def hpa(name: str, **spec: Any) -> dict[str, object]:

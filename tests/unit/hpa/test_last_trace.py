@@ -37,6 +37,15 @@ SEEN = {
 }
 
 
+def test_whose_answer_it_was_is_kept() -> None:
+    one = ExternalSample({}, Sample(9000, NOW))
+    answer = ExternalSamples([one], NOW, answered_by="keda")
+    trace = decide(
+        seen(web(queue(1000)), 2, listed(pod(), pod()), [answer]), Past(), Settings(), NOW
+    )
+    assert LastTrace.of(trace.trace).trace().observation.answers == (answer,)
+
+
 @pytest.mark.parametrize("field", structs.fields(Observation), ids=lambda field: field.name)
 def test_whatever_was_observed_is_kept(field: structs.FieldInfo) -> None:
     """A decision is explained from what it rested on, and from nothing less."""

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from msgspec import structs
 
 from hpa.decide.pods import DecidedPodTemplate, Pods, group
 from hpa.decide.settings import Settings
@@ -27,6 +28,7 @@ from podscale.core.metrics import (
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import GO_ZERO_TIME_S, parse_time
 from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.metrics_apis.bodies import ANSWERED_BY
 from podscale.kube.metrics_apis.provider import ApiProvider
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 
@@ -146,6 +148,21 @@ async def test_times_are_plain_floats_that_a_trace_can_hold(cluster, provider):
     queue = await one(provider, ExternalMetric("shop", "queue"))
     assert type(pods.pods["web-1"].time_s) is float
     assert type(queue.series[0].sample.time_s) is float
+
+
+class BehindABackend(MemoryApi):
+    """As our adapter answers for another one."""
+
+    async def request(self, *given, **named):
+        answer = await super().request(*given, **named)
+        return structs.replace(answer, headers={ANSWERED_BY.lower(): "keda"})
+
+
+async def test_whose_answer_it_was_is_kept(cluster):
+    cluster.answers[f"{EXTERNAL}/namespaces/shop/queue"] = {"items": [{"value": "3"}]}
+    api = BehindABackend(cluster)
+    found = await one(ApiProvider(api, ApiDiscovery(api)), ExternalMetric("shop", "queue"))
+    assert found.answered_by == "keda"
 
 
 async def test_one_container_is_taken_by_name(cluster, provider):

@@ -7,49 +7,42 @@ import pytest
 from msgspec import structs
 
 from adapter import flags as adapter_flags
-from adapter.part import API_SERVICES, KIND, NEEDED
+from adapter.part import KIND, NEEDED
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound
+from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.process.apiservices import ServiceBackend, certificates, settle
+from podscale.process.apiservices import ServiceBackend, certificates, warn_of_others
 from podscale.process.part import Shared
 from podscale.process.rights import warn_of_missing
 from podscale.serving import flags as serving_flags
+from podscale.serving.certificates.adoption import ADOPTED_FROM, Adoption
+from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.service import ServiceName
 from podscale.serving.certificates.tls import ServingTls
+from podscale.serving.monitoring.health import Health
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import ScriptedApi
 
 
 class Cluster:
-    """APIServices by name, each with the Service behind it; remembers patches."""
+    """Answers what a process may do."""
 
     user_agent = "test"
 
-    def __init__(self, services, error=None):
-        self.services = services
+    def __init__(self, error=None):
         self.error = error
-        self.patched = {}
 
     async def request(self, method, path, **arguments):
         if self.error:
             raise self.error
-        name = path.rpartition("/")[2]
-        if name == "selfsubjectaccessreviews":
-            attributes = json.loads(arguments["body"])["spec"]["resourceAttributes"]
-            allowed = attributes["verb"] != "watch"
-            return Response(201, {}, json.dumps({"status": {"allowed": allowed}}).encode())
-        if name not in self.services:
-            raise ObjectNotFound(404, "NotFound", name)
-        if method == "PATCH":
-            self.patched[name] = json.loads(arguments["body"])["spec"]
-        namespace, _, service = self.services[name].partition("/")
-        body = {"spec": {"service": {"namespace": namespace, "name": service, "port": 443}}}
-        return Response(200, {}, json.dumps(body).encode())
+        assert path.endswith("/selfsubjectaccessreviews")
+        attributes = json.loads(arguments["body"])["spec"]["resourceAttributes"]
+        allowed = attributes["verb"] != "watch"
+        return Response(201, {}, json.dumps({"status": {"allowed": allowed}}).encode())
 
 
-CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
 OURS = ServiceName("podscale", "adapter")
 
 
@@ -61,18 +54,100 @@ def behind(service, api, *more, **changed):
         scopes=("",), metrics=SelfMetrics(), wall=lambda: 0.0, is_launcher=False, parts={},
         readers=[],
     )  # fmt: skip
-    return {"adapter": flags}, {"adapter": KIND}, structs.replace(shared, **changed)
+    return {"adapter": flags}, {"adapter": KIND}, structs.replace(shared, **changed), Health()
 
 
-@pytest.mark.parametrize(("adopt", "patched"), [(False, []), (True, [EXTERNAL])])
-async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, patched):
-    cluster = Cluster({CUSTOM: "podscale/adapter", EXTERNAL: "keda/keda"})
-    await settle(cluster, ServiceBackend(OURS, API_SERVICES, adopt))
-    assert list(cluster.patched) == patched
-    if adopt:
-        assert cluster.patched[EXTERNAL]["service"] == {
-            "namespace": "podscale", "name": "adapter", "port": 443,
-        }  # fmt: skip
+class Registered:
+    """APIServices, the Service in front of us and the pod behind it."""
+
+    user_agent = "test"
+
+    def __init__(self) -> None:
+        self.spec = {"service": {"namespace": "keda", "name": "keda", "port": 443},
+                     "caBundle": "S0VEQQ==", "group": "external.metrics.k8s.io"}  # fmt: skip
+        self.annotations: dict[str, str] = {}
+        self.version = 1
+        self.pod_is_ready = True
+        self.patches: list[dict] = []
+
+    async def request(self, method, path, *, query=None, body=None, **_):
+        if path.endswith("/services"):
+            assert query == {"fieldSelector": "metadata.name=adapter"}
+            found = {"selector": {"app": "podscale"}, "ports": [{"port": 6443}]}
+            return self._answer({"items": [{"spec": found}]})
+        if path.endswith("/pods"):
+            assert query == {"labelSelector": "app=podscale"}
+            status = "True" if self.pod_is_ready else "False"
+            ready = {"type": "Ready", "status": status, "lastProbeTime": None}
+            return self._answer({"items": [{"status": {"conditions": [ready]}}]})
+        if method == "PATCH":
+            patch = json.loads(body)
+            self.patches.append(patch)
+            self.apply(patch)
+        metadata = {"annotations": self.annotations, "resourceVersion": str(self.version)}
+        return self._answer({"metadata": metadata, "spec": self.spec})
+
+    def apply(self, patch):
+        metadata = patch.get("metadata", {})
+        if "resourceVersion" in metadata and metadata["resourceVersion"] != str(self.version):
+            raise WriteConflict(409, "Conflict", "changed")
+        self.version += 1
+        self.annotations |= metadata.get("annotations", {})
+        for key, value in patch["spec"].items():
+            self.spec.pop(key, None)
+            if value is not None:
+                self.spec[key] = value
+
+    @staticmethod
+    def _answer(found):
+        return Response(200, {}, json.dumps(found).encode())
+
+
+OURS_SPEC = {"namespace": "podscale", "name": "adapter", "port": 6443}
+
+
+@pytest.mark.parametrize("hindrance", ["not asked", "not ready", "no pod is ready"])
+async def test_somebody_elses_apiservice_is_left_alone_until_all_is_ready(hindrance):
+    api = Registered()
+    api.pod_is_ready = hindrance != "no pod is ready"
+    names = frozenset() if hindrance == "not asked" else frozenset({EXTERNAL})
+    adoption = Adoption(names, lambda: hindrance != "not ready")
+    assert await publisher(api, {EXTERNAL: OURS}, adoption)(b"ours")
+    assert api.patches == []
+
+
+async def test_an_adoption_is_one_write_and_one_patch_gives_it_back_for_good():
+    api = Registered()
+    before = dict(api.spec)
+    publish = publisher(api, {EXTERNAL: OURS}, Adoption(frozenset({EXTERNAL}), lambda: True))
+    await publish(b"ours")
+    await publish(b"ours")
+    assert len(api.patches) == 1, "service and CA together"
+    assert (api.spec["service"], api.spec["caBundle"]) == (OURS_SPEC, "b3Vycw==")
+    api.apply(json.loads(api.annotations[ADOPTED_FROM]))
+    assert api.spec == before
+    await publish(b"ours")
+    assert api.spec == before, "given back, it is not fought for"
+    del api.annotations[ADOPTED_FROM]
+    await publish(b"ours")
+    assert api.spec["service"] == OURS_SPEC
+
+
+@pytest.mark.parametrize(
+    ("annotations", "adopt", "said"),
+    [
+        ({}, False, "--adopt takes it over"),
+        ({}, True, ""),
+        ({ADOPTED_FROM: "{}"}, True, "it was given back"),
+    ],
+)
+async def test_who_has_the_apiservice_is_told_at_the_start(annotations, adopt, said, capsys):
+    api = Registered()
+    api.annotations = annotations
+    await warn_of_others(api, ServiceBackend(OURS, [EXTERNAL], adopt))
+    told = capsys.readouterr().out
+    assert (said in told) if said else not told
+    assert api.patches == []
 
 
 async def test_an_apiservice_that_is_registered_after_the_start_gets_our_ca():
@@ -117,6 +192,6 @@ async def test_beside_other_parts_the_ca_has_a_lease_of_its_own(names, lease):
 
 
 async def test_each_missing_right_is_told_once():
-    assert [r.verb for r in await warn_of_missing(Cluster({}), NEEDED)] == ["watch"]
-    assert await warn_of_missing(Cluster({}, ApiUnreachable("down")), NEEDED) == []
+    assert [r.verb for r in await warn_of_missing(Cluster(), NEEDED)] == ["watch"]
+    assert await warn_of_missing(Cluster(ApiUnreachable("down")), NEEDED) == []
     assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)

@@ -93,6 +93,12 @@ def test_a_metric_that_no_pod_shares_is_told_as_a_whole() -> None:
     assert "External metric queue is 37.5 a pod (target 30)" in awake
 
 
+def test_whose_answer_it_was_is_told() -> None:
+    found = structs.replace(series(75_000), answered_by="keda")
+    told = words(seen(web(queue(1000)), 2, listed(pod(), pod()), [found]))
+    assert ", answered by the external backend keda" in told
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("Value", "is 90 (target 60)"), ("AverageValue", "is 45 a pod (target 30)")],
