@@ -157,6 +157,11 @@ class Adapter:
         return self._rules
 
     @property
+    def has_backends(self) -> bool:
+        """Whether there may be adapters behind this one."""
+        return self._backends_file is not None
+
+    @property
     def rules_problem(self) -> str:
         """Why one of the files as it is now was refused; "": all are in force."""
         files = (self._file, self._sources_file, self._backends_file)
@@ -211,7 +216,7 @@ class Adapter:
         health.add_readiness("pods-synced", self._pods_synced)
         health.add_readiness("first-relist", self._relist_tried)
         health.add_readiness("rules-file", self._rules_read)
-        if self._backends_file is not None:
+        if self.has_backends:
             health.add_readiness("external-backends", self._backends_tried)
 
     async def reload(self) -> None:

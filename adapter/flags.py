@@ -71,7 +71,8 @@ FEED: tuple[Flag, ...] = (
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in APIServices."),
     Flag("serving-ca-lifetime", "duration", 365 * 86400.0,
          "Life of the CA that --service keeps; a successor is made after two thirds of it."),
-    Flag("adopt", "bool", False, "Take over APIServices that point to another server."),
+    Flag("adopt", "bool", False,
+         "Take over APIServices that point to another server, of APIs that there are rules for."),
     Flag("config-poll-interval", "duration", 2.0, "How often the rules file is looked at."),
 )  # fmt: skip
 

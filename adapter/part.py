@@ -23,12 +23,8 @@ from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.monitoring.health import Health
 
-API_SERVICES = (
-    "v1beta1.custom.metrics.k8s.io",
-    "v1beta2.custom.metrics.k8s.io",
-    "v1beta1.external.metrics.k8s.io",
-    "v1beta1.metrics.k8s.io",
-)
+_CUSTOM = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
+_EXTERNAL, _RESOURCE = ("v1beta1.external.metrics.k8s.io",), ("v1beta1.metrics.k8s.io",)
 NEEDED: Sequence[Right] = (
     Right(
         "list",
@@ -120,6 +116,19 @@ def reader(
     return open_reader
 
 
+def _adopts(part: Part) -> Sequence[str]:
+    """Return the APIs for which there is something: others are not taken from who serves them."""
+    if not isinstance(part, AdapterPart):
+        return ()
+    rules, adapter = part.adapter.rules, part.adapter
+    has_external = rules.external or adapter.has_backends
+    return (
+        *(_CUSTOM if rules.custom else ()),
+        *(_EXTERNAL if has_external else ()),
+        *(_RESOURCE if rules.resource is not None else ()),
+    )
+
+
 @asynccontextmanager
 async def _open(_flags: Flags, shared: Shared) -> AsyncIterator[Part]:
     # The process has opened its reader of Prometheus first: here it serves as well.
@@ -133,7 +142,8 @@ KIND = PartKind(
     targets=flags_.targets,
     open=_open,
     reads_prometheus=lambda _flags: True,
-    api_services=API_SERVICES,
+    api_services=(*_CUSTOM, *_EXTERNAL, *_RESOURCE),
+    adopts=_adopts,
     has_lease=False,
     rights=NEEDED,
 )

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 PREFIX = "podscale.io/"
+ADOPTED_FROM = f"{PREFIX}adopted-from"  # of an APIService: the patch that gives it back
 PAUSED = PREFIX + "paused"
 SYNC_PERIOD = PREFIX + "sync-period"
 FALLBACK = PREFIX + "fallback"

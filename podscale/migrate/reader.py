@@ -11,6 +11,7 @@ from adapter.rules.ruleset import read_rules
 from podscale.migrate import controller_manager, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
 from podscale.migrate.keda import connection, scaled_object
+from podscale.migrate.keda.side_by_side import side_by_side
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
 IMAGE = "podscale:latest"
@@ -32,8 +33,8 @@ _BESIDE_KEDA = (
         "external.metrics.k8s.io",
         "one server answers this API for a cluster. podscale hpa reads Prometheus itself "
         "(--metrics-source=feed), so KEDA may keep the APIService while ScaledObjects remain; "
-        "the in-tree controller would need the APIService moved (podscale adapter --adopt) and "
-        "ignores podscale.io annotations",
+        "the in-tree controller needs podscale there, with KEDA behind it (podscale migrate keda "
+        "--side-by-side), and ignores podscale.io annotations",
     ),
 )
 
@@ -41,6 +42,11 @@ _BESIDE_KEDA = (
 def migrate(text: str, file: str = "input", image: str = IMAGE) -> MigrationOutcome:
     """Return what everything in ``text`` becomes; raises ``documents.Unreadable``."""
     return migrate_all([(text, file)], image)
+
+
+def beside_keda(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:
+    """Return what lets KEDA go on behind us, of its APIService; raises as ``migrate``."""
+    return together(side_by_side(each) for text, file in texts for each in objects(text, file))
 
 
 def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> MigrationOutcome:

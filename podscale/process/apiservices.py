@@ -13,13 +13,14 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.leadership.own_pod import identity
 from podscale.process.part import Flagged, PartKind, Shared, Work
-from podscale.serving.certificates.adoption import ADOPTED_FROM, Adoption, is_given_back
+from podscale.serving.certificates.adoption import is_given_back
 from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.keeper import CertificateKeeper
@@ -95,10 +96,16 @@ async def certificates(
     for each in behind.values():
         await warn_of_others(shared.api, each)
         published |= dict.fromkeys(each.names, each.service)
-    adoption = Adoption(
-        frozenset(name for each in behind.values() if each.adopt for name in each.names),
-        lambda: health.report("readyz").status == HTTPStatus.OK,
-    )
+
+    def may_adopt(name: str) -> bool:
+        if health.report("readyz").status != HTTPStatus.OK:
+            return False
+        for part, each in behind.items():
+            if each.adopt and name in each.names:
+                adopts = kinds[part].adopts
+                return adopts is None or name in adopts(shared.parts[part])
+        return False
+
     first = next(iter(behind))
     works: list[Work] = []
     if len(shared.names) == 1 and kinds[first].has_lease:
@@ -116,7 +123,7 @@ async def certificates(
     keeper = keeper_behind(
         shared.api,
         *(each.service for each in behind.values()),
-        publish=publisher(shared.api, published, adoption),
+        publish=publisher(shared.api, published, may_adopt),
         may_write=may_write,
         times=times_for(flags[first].seconds("serving-ca-lifetime")),
     )

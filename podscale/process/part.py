@@ -104,6 +104,8 @@ class PartKind(Struct, frozen=True):
     needs_annotations: bool = False  # of pods
     reads_prometheus: Callable[[Flags], bool] = lambda _flags: False
     api_services: Sequence[str] = ()  # that may route to it
+    # Those of them that --adopt takes over now; None: all.
+    adopts: Callable[[Part], Sequence[str]] | None = None
     routes: Callable[[Part], Sequence[Route]] = lambda _part: ()  # what it serves outside of them
     has_lease: bool = True  # it acts under one
     rights: Sequence[Right] = ()  # whose absence is told at the start

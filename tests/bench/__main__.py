@@ -6,7 +6,13 @@ import sys
 from tests.bench.figures import goals
 
 BENCHES = {
-    "adapter": ("bench_requests", "bench_prometheus", "bench_relist", "bench_store"),
+    "adapter": (
+        "bench_requests",
+        "bench_fan_in",
+        "bench_prometheus",
+        "bench_relist",
+        "bench_store",
+    ),
     "hpa": ("bench_decide", "bench_hpa", "bench_hpa_plane"),
     "nodes": ("bench_nodes",),
     "replay": ("bench_replay",),

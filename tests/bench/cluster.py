@@ -12,9 +12,16 @@ from pathlib import Path
 
 from tests.kit.apiserver.server import FaultySandbox
 
+BACKEND_ACCOUNT = "ns-0/external-reader"  # who the adapter is to a backend
+
 
 def seed(server: FaultySandbox, namespaces: int, apps: int, pods: int) -> None:
     """Store running, ready pods ``app-A-P`` labelled ``app=app-A`` in ``ns-N``."""
+    account, _, name = BACKEND_ACCOUNT.partition("/")
+    server.objects.put(
+        {"apiVersion": "v1", "kind": "ServiceAccount",
+         "metadata": {"namespace": account, "name": name}}
+    )  # fmt: skip
     for n in range(namespaces):
         namespace = f"ns-{n}"
         server.objects.put(

@@ -5,13 +5,19 @@ authentication and authorization by the cluster; kube-controller-manager scales 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import yaml
 
+from podscale.migrate.keda.side_by_side import ADOPT_AGAIN, GIVE_BACK
 from tests.cluster.golang import FLAGS, Go, built_once
 from tests.cluster.metrics_stack import NAMESPACE, SERVICE, MetricsStack
 from tests.cluster.pki import Authority
@@ -20,13 +26,17 @@ from tests.cluster.workloads import deployment, horizontal_pod_autoscaler
 from tests.integration.exporter import Exporter, Target, gauge
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
+from tests.tools.required import require
 
 pytestmark = pytest.mark.timeout(900)  # its program is built first, once
 
 OURS = Path(__file__).parent / "go" / "external"
 READER = "podscale-external-reader"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+EXTERNAL_SERVICE = "v1beta1.external.metrics.k8s.io"
 KEDA = "scaledobject.keda.sh/name"
+KEDA_NAMESPACE, KEDA_SERVICE = "keda", "keda-operator-metrics-apiserver"
+LOAD = 4  # clients that ask without a pause
 API = "rbac.authorization.k8s.io/v1"
 
 
@@ -80,7 +90,8 @@ class Backend:
         self.values = directory / "values.json"
         self.set(lag="30")
         authority = Authority(directory, "backend-ca")
-        pair = authority.issue("localhost", hosts=["localhost", LOOPBACK], file_stem="backend")
+        hosts = ["localhost", LOOPBACK, f"{KEDA_SERVICE}.{KEDA_NAMESPACE}.svc"]
+        pair = authority.issue("localhost", hosts=hosts, file_stem="backend")
         self.ca_file = authority.cert_file
         self.program = Program(
             "external-adapter",
@@ -199,3 +210,107 @@ def test_both_scale_through_one_apiservice_and_its_death_is_its_own(
             90,
             tuple(stack.replicas),
         )
+
+
+class Load:
+    """Requests for the backend's metric through the API server, all the time."""
+
+    def __init__(self, plane: Plane, path: str) -> None:
+        self._plane, self._path = plane, path
+        self.answered = 0
+        self.failed: list[str] = []
+        self._ended = threading.Event()
+        self._clients = [threading.Thread(target=self._ask) for _ in range(LOAD)]
+
+    def __enter__(self) -> Self:
+        for each in self._clients:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, once or twice."""
+        self._ended.set()
+        for each in self._clients:
+            each.join()
+
+    def _ask(self) -> None:
+        while not self._ended.is_set():
+            answer = self._plane.admin.request("GET", self._path)
+            if answer.status == 200 and answer.body["items"][0]["value"] == "30":
+                self.answered += 1
+            else:
+                self.failed.append(f"{answer.status} {answer.raw[:300]!r}")
+
+
+def command(plane: Plane, text: str) -> str:
+    """Run a printed command as a person would."""
+    path = f"{Path(require('kubectl')).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(plane.admin_kubeconfig)},
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_adopting_and_giving_back_fail_no_request(
+    plane: Plane, tmp_path: Path, backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for namespace in (NAMESPACE, KEDA_NAMESPACE):
+        plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    plane.expose(KEDA_NAMESPACE, KEDA_SERVICE, backend.port)
+    plane.register_api(
+        "external.metrics.k8s.io", "v1beta1", namespace=KEDA_NAMESPACE, service=KEDA_SERVICE,
+        port=backend.port, ca_pem=backend.ca_file.read_bytes(),
+    )  # fmt: skip
+    plane.wait_available("external.metrics.k8s.io", "v1beta1", 60.0)
+    printed = command(
+        plane,
+        f"kubectl get apiservice {EXTERNAL_SERVICE} -o yaml | "
+        f"{sys.executable} -m podscale migrate keda --side-by-side - --only manifests",
+    )
+    objects = list(yaml.safe_load_all(printed))
+    # The plane has no cluster DNS: the backend's Service leads to where it is.
+    objects[-1]["spec"] |= {"externalName": "localhost", "ports": [{"port": backend.port}]}
+    plane.apply(*objects)
+    file = tmp_path / "backends.yaml"
+    file.write_text("services: true\n")
+
+    def holder() -> str:
+        found = json.loads(plane.kubectl("get", "apiservice", EXTERNAL_SERVICE, "-o", "json"))
+        return str(found["spec"]["service"]["namespace"])
+
+    def not_external(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        is_external = manifest["metadata"]["name"] == EXTERNAL_SERVICE
+        return None if is_external and manifest["kind"] == "APIService" else manifest
+
+    with (
+        plane.namespace("adopted") as namespace,
+        Load(plane, f"{EXTERNAL}/namespaces/{namespace}/lag") as load,
+        Exporter(tmp_path) as exporter,
+        PrometheusServer(tmp_path, scrape_configs=[exporter.scrape_config()]) as prometheus,
+        MetricsStack(
+            plane, prometheus, exporter, tmp_path, edit=not_external,
+            arguments=[f"--external-backends={file}", "--adopt"],
+        ) as stack,
+    ):  # fmt: skip
+
+        def turns(to: str, then: Callable[[], object] = lambda: None) -> None:
+            then()
+            wait_until(f"it is {to}'s", lambda: holder() == to, 90, tuple(stack.replicas))
+            time.sleep(5.0)  # under load, with whoever has it
+
+        exporter.set(("queue", Target({"queue": "orders"}, (gauge("queue_messages", 30.0),))))
+        turns("podscale")
+        stack.wait_for_metric(f"{EXTERNAL}/namespaces/{namespace}/queue_messages")
+        turns("keda", lambda: command(plane, GIVE_BACK))
+        ours = plane.admin.request("GET", f"{EXTERNAL}/namespaces/{namespace}/queue_messages")
+        assert ours.status == 404
+        turns("podscale", lambda: command(plane, ADOPT_AGAIN))
+        turns("keda", lambda: command(plane, GIVE_BACK))
+        load.__exit__()  # before the APIServices go with the stack
+    with capsys.disabled():
+        print(
+            f"\nadopted and given back twice: {load.answered} answered, {len(load.failed)} failed"
+        )
+    assert not load.failed, load.failed[:3]
+    assert load.answered > 100

@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 
 
 @click.command("migrate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="[keda] FILE...")
 @click.option(
     "--image",
     default="podscale:latest",
@@ -47,6 +47,12 @@ _DAY_S = 86_400.0
     metavar="URL",
     help="Show what old and new would have asked for at moments of the last day.",
 )
+@click.option(
+    "--side-by-side",
+    "is_beside",
+    is_flag=True,
+    help="KEDA goes on behind the adapter; FILE is its APIService.",
+)
 @click.option("--moments", default=24, show_default=True, type=click.IntRange(1, 288))
 @click.pass_context
 def command(
@@ -56,6 +62,7 @@ def command(
     form: str,
     only: str | None,
     prometheus_url: str,
+    is_beside: bool,
     moments: int,
 ) -> None:
     """Show what moving to podscale would change, and the way back.
@@ -67,6 +74,8 @@ def command(
     \b
     kubectl get scaledobjects,triggerauthentications -A -o yaml | podscale migrate -
     podscale migrate values.yaml
+    kubectl get apiservice v1beta1.external.metrics.k8s.io -o yaml |
+      podscale migrate keda --side-by-side -
 
     Exit codes: 0 done, 1 a flag was left out, nothing in the input is known here or Prometheus
     did not answer, 2 the call or the input must be changed first.
@@ -76,16 +85,25 @@ def command(
     from adapter import flags
     from podscale.feed.http.proxies import proxy_for
     from podscale.migrate.documents import Unreadable
-    from podscale.migrate.reader import manifests_yaml, migrate_all, render, rules_yaml
+    from podscale.migrate.keda.side_by_side import READ_IT
+    from podscale.migrate.reader import (
+        beside_keda,
+        manifests_yaml,
+        migrate_all,
+        render,
+        rules_yaml,
+    )
 
+    if is_beside and (files[0] != "keda" or len(files) == 1):
+        raise click.UsageError(f"--side-by-side is of KEDA's APIService: {READ_IT}", ctx)
     if prometheus_url:
         try:
             proxy_for(flags.prometheus_url(prometheus_url), os.environ)
         except ValueError as error:  # FlagError is one
             raise click.UsageError(str(error), ctx) from None
     try:
-        texts = [_read(file) for file in files]
-        outcome = migrate_all(texts, image)
+        texts = [_read(file) for file in files[is_beside:]]
+        outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
     except (Unreadable, WrongInput) as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)

@@ -5,27 +5,21 @@ What routed there before stands in an annotation, as the patch that restores it.
 annotation stands, an APIService that points elsewhere has been given back, and is left alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import API_SERVICES, PODS, SERVICES
 from podscale.serving.certificates.service import ServiceName
 
-ADOPTED_FROM = "podscale.io/adopted-from"
-
+_HTTPS = 443
 _RESTORED = ("service", "caBundle", "insecureSkipTLSVerify")
-
-
-class Adoption(Struct, frozen=True):
-    """Which APIServices may be taken over, and whether this process answers."""
-
-    names: frozenset[str]
-    is_ready: Callable[[], bool]
 
 
 class _Meta(Struct, frozen=True, rename="camel"):
@@ -106,7 +100,10 @@ async def adopt(api: Api, name: str, service: ServiceName, ca_bundle: str) -> No
 async def _answering_port(api: Api, service: ServiceName) -> int | None:
     """Return the Service's port; None: it is not there, or no pod behind it is ready."""
     query = {"fieldSelector": f"metadata.name={service.name}"}
-    answer = await api.request("GET", SERVICES.path(service.namespace), query=query)
+    try:
+        answer = await api.request("GET", SERVICES.path(service.namespace), query=query)
+    except Forbidden:
+        return _HTTPS  # as our manifests have it; whether a pod is ready is not known
     services = msgspec.json.decode(answer.body, type=_Services).items or []
     if not services:
         return None
@@ -118,4 +115,4 @@ async def _answering_port(api: Api, service: ServiceName) -> int | None:
         ready = _Condition("Ready", "True")
         if not any(ready in (pod.status.conditions or ()) for pod in pods):
             return None
-    return spec.ports[0].port if spec.ports else 443
+    return spec.ports[0].port if spec.ports else _HTTPS

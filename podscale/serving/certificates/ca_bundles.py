@@ -4,7 +4,7 @@ Looked at each time, as the keeper does every half minute: an APIService may be 
 after we have started, or be handed to another server while we still run.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 import structlog
@@ -12,22 +12,24 @@ from msgspec import Struct
 
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
-from podscale.serving.certificates.adoption import Adoption, adopt
+from podscale.serving.certificates.adoption import adopt
 from podscale.serving.certificates.keeper import Publish
 from podscale.serving.certificates.service import ServiceName
 
 
-def publisher(api: Api, services: Mapping[str, ServiceName], adoption: Adoption) -> Publish:
+def publisher(
+    api: Api, services: Mapping[str, ServiceName], may_adopt: Callable[[str], bool]
+) -> Publish:
     """Return a ``Publish`` for APIServices by name, with the Service that they have to route to.
 
-    What does not exist is left alone, and what routes elsewhere but for ``adoption``; everything
-    else that fails is "not published".
+    What does not exist is left alone, and what routes elsewhere unless it ``may_adopt`` that now;
+    everything else that fails is "not published".
     """
 
     async def publish(bundle: bytes) -> bool:
         done = True
         for name, service in services.items():
-            done &= await _tolerant(_publish_service(api, name, service, bundle, adoption), name)
+            done &= await _tolerant(_publish_service(api, name, service, bundle, may_adopt), name)
         return done
 
     return publish
@@ -55,13 +57,13 @@ class _Service(Struct, frozen=True):
 
 
 async def _publish_service(
-    api: Api, name: str, service: ServiceName, bundle: bytes, adoption: Adoption
+    api: Api, name: str, service: ServiceName, bundle: bytes, may_adopt: Callable[[str], bool]
 ) -> None:
     path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
     text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)  # base64
     found = msgspec.json.decode((await api.request("GET", path)).body, type=_Service)
     if found.spec.service != service:
-        if name in adoption.names and adoption.is_ready():
+        if may_adopt(name):
             await adopt(api, name, service, text)
         return  # how another server is trusted is its own affair
     if found.spec.caBundle == text and not found.spec.insecureSkipTLSVerify:

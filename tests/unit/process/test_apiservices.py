@@ -8,6 +8,7 @@ from msgspec import structs
 
 from adapter import flags as adapter_flags
 from adapter.part import KIND, NEEDED
+from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.columns.pods import PodStore
@@ -16,7 +17,6 @@ from podscale.process.apiservices import ServiceBackend, certificates, warn_of_o
 from podscale.process.part import Shared
 from podscale.process.rights import warn_of_missing
 from podscale.serving import flags as serving_flags
-from podscale.serving.certificates.adoption import ADOPTED_FROM, Adoption
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.service import ServiceName
 from podscale.serving.certificates.tls import ServingTls
@@ -106,20 +106,19 @@ class Registered:
 OURS_SPEC = {"namespace": "podscale", "name": "adapter", "port": 6443}
 
 
-@pytest.mark.parametrize("hindrance", ["not asked", "not ready", "no pod is ready"])
+@pytest.mark.parametrize("hindrance", ["it may not yet", "no pod is ready"])
 async def test_somebody_elses_apiservice_is_left_alone_until_all_is_ready(hindrance):
     api = Registered()
     api.pod_is_ready = hindrance != "no pod is ready"
-    names = frozenset() if hindrance == "not asked" else frozenset({EXTERNAL})
-    adoption = Adoption(names, lambda: hindrance != "not ready")
-    assert await publisher(api, {EXTERNAL: OURS}, adoption)(b"ours")
+    publish = publisher(api, {EXTERNAL: OURS}, lambda _name: hindrance != "it may not yet")
+    assert await publish(b"ours")
     assert api.patches == []
 
 
 async def test_an_adoption_is_one_write_and_one_patch_gives_it_back_for_good():
     api = Registered()
     before = dict(api.spec)
-    publish = publisher(api, {EXTERNAL: OURS}, Adoption(frozenset({EXTERNAL}), lambda: True))
+    publish = publisher(api, {EXTERNAL: OURS}, lambda name: name == EXTERNAL)
     await publish(b"ours")
     await publish(b"ours")
     assert len(api.patches) == 1, "service and CA together"

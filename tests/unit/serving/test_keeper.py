@@ -10,7 +10,6 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 
 from podscale.kube.client.errors import ApiUnreachable
-from podscale.serving.certificates.adoption import Adoption
 from podscale.serving.certificates.authority import AuthorityTimes, from_secret
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.issuing import KeyPair
@@ -23,7 +22,6 @@ PATH = "/api/v1/namespaces/monitoring/secrets/podscale-ca"
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 SERVICE = f"{APISERVICES}/v1beta1.custom.metrics.k8s.io"
 OURS = ServiceName("monitoring", "adapter")
-NOBODYS = Adoption(frozenset(), lambda: False)
 TIMES = AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=400.0)
 
 
@@ -43,7 +41,9 @@ def keeper(
         namespace="monitoring",
         secret="podscale-ca",
         names=("adapter.monitoring.svc",),
-        publish=publisher(api, {"v1beta1.custom.metrics.k8s.io": OURS, "absent": OURS}, NOBODYS),
+        publish=publisher(
+            api, {"v1beta1.custom.metrics.k8s.io": OURS, "absent": OURS}, lambda _: False
+        ),
         may_write=may_write,
         times=TIMES,
         wall=clock,
