@@ -61,7 +61,9 @@ class OpenBackends:
         self._open: dict[str, ExternalBackend] = {}  # in their order
         self._works: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, str] = {}  # Services that are none, and why
+        self._looking = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
+        self.is_tried = False  # whether each has been listed, or failed to be, since the start
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -92,36 +94,19 @@ class OpenBackends:
 
     async def look(self) -> None:
         """Open what is new and leave what is gone; without an answer Services stay as they were."""
-        configs = {each.name: each for each in self._named.backends}
-        if self._named.with_services:
-            try:
-                services = await self._services()
-            except (KubeError, msgspec.MsgspecError) as error:
-                if self._refused.get("Services") != (problem := f"not listed: {error}"):
-                    log.warning("Services of external backends not listed", error=str(error))
-                self._refused["Services"] = problem
-                kept = (each.config for each in self._open.values() if each.config.ca_file is None)
-                configs |= {each.name: each for each in kept if each.name not in configs}
-            else:
-                configs |= self._of_services(services, configs.keys())
-        else:
-            self._refused = {}
-        for name in [n for n, each in self._open.items() if configs.get(n) != each.config]:
-            self._leave(name)
-        opened = {
-            name: self._open.get(name) or self._opened(each) for name, each in configs.items()
-        }
-        self._open = opened
+        async with self._looking:
+            configs = await self._wanted()
+            for name in [n for n, each in self._open.items() if configs.get(n) != each.config]:
+                self._leave(name)
+            self._open = {
+                name: self._open.get(name) or self._opened(each) for name, each in configs.items()
+            }
+            self._note_tried()
 
     @property
     def patience_s(self) -> float:
         """How long an answer may take: each may be asked after the other."""
         return _SLACK_S + sum(each.config.timeout_s for each in self._open.values())
-
-    @property
-    def is_tried(self) -> bool:
-        """Whether each has been listed, or has failed to be."""
-        return all(each.is_tried for each in self._open.values())
 
     def listed(self) -> Iterable[tuple[str, str]]:
         """Return the metrics that they list; ("", name)."""
@@ -182,6 +167,24 @@ class OpenBackends:
             return NoData("NoMetricsReturned", f"{found.samples.answered_by} has no sample of it")
         return found.samples
 
+    async def _wanted(self) -> dict[str, BackendConfig]:
+        configs = {each.name: each for each in self._named.backends}
+        if not self._named.with_services:
+            self._refused = {}
+            return configs
+        try:
+            return configs | self._of_services(await self._services(), configs.keys())
+        except (KubeError, msgspec.MsgspecError) as error:
+            if self._refused.get("Services") != (problem := f"not listed: {error}"):
+                log.warning("Services of external backends not listed", error=str(error))
+            self._refused["Services"] = problem
+        kept = (each.config for each in self._open.values() if each.config.ca_file is None)
+        return configs | {each.name: each for each in kept if each.name not in configs}
+
+    def _note_tried(self) -> None:
+        # For good: one that comes later takes nobody out of service.
+        self.is_tried = self.is_tried or all(each.is_tried for each in self._open.values())
+
     async def _services(self) -> list[LabelledService]:
         namespace = await asyncio.to_thread(own_namespace, "podscale")
         answer = await self._cluster.request(
@@ -227,6 +230,7 @@ class OpenBackends:
         async with backend.connection:
             while True:
                 await backend.look()
+                self._note_tried()
                 if self._open.get(name) is backend:
                     self._metrics.passed_names.labels(name).set(len(backend.names))
                 await asyncio.sleep(_LOOK_S)

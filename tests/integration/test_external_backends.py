@@ -357,7 +357,10 @@ def test_services_come_after_the_file_and_go_again(tmp_path, backend) -> None:
                 ("bare", None),
             )
         ]  # fmt: skip
+        other.thawed.clear()
         look(running)
+        assert running.ask("/readyz").status == 200, "one that comes later is not waited for"
+        other.thawed.set()
         eventually(lambda: "of_service" in names(running))
         told = look(running)
         assert list(told)[:2] == ["keda", "billing"]
