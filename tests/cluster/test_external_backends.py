@@ -36,7 +36,7 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 EXTERNAL_SERVICE = "v1beta1.external.metrics.k8s.io"
 KEDA = "scaledobject.keda.sh/name"
 KEDA_NAMESPACE, KEDA_SERVICE = "keda", "keda-operator-metrics-apiserver"
-LOAD = 4  # clients that ask without a pause
+LOAD, PAUSE_S = 4, 0.02  # clients, and how long each rests
 API = "rbac.authorization.k8s.io/v1"
 
 
@@ -240,6 +240,7 @@ class Load:
                 self.answered += 1
             else:
                 self.failed.append(f"{answer.status} {answer.raw[:300]!r}")
+            time.sleep(PAUSE_S)
 
 
 def command(plane: Plane, text: str) -> str:
