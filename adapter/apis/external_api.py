@@ -53,22 +53,21 @@ class ExternalApi:
         self._reuse = reuse
         self._age = freshness.labels(GROUP)
         self._others: tuple[tuple[str, str], ...] = ()  # of other providers, at the last revision
-        self._passed: frozenset[str] = frozenset()  # of them, those that backends list
+        self._passed: frozenset[str] = frozenset()  # of backends, then
         self._clock = clock
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
         self._others = tuple(sorted(self._sources.listed()))
-        self._passed = self._sources.passed_names()
-        return (self._registry().revision, self._others)
+        self._passed = self._sources.passed_names
+        return (self._registry().revision, self._others, self._passed)
 
     def resources(self, version: str) -> Sequence[ApiResource]:
-        """Return one entry per metric, as upstream spells them."""
-        names = {name for _, name in self._registry().sources}
+        """Return one entry per metric, as upstream spells them; those of backends are marked."""
         # In a thread; other packages' providers are not asked there.
-        others = {name for resource, name in self._others if not resource} - names
-        passed = self._passed & others
-        marks = ((names | others - passed, UNSET), (passed, (CATEGORY,)))
+        names = {name for _, name in self._registry().sources}
+        names.update(name for resource, name in self._others if not resource)
+        marks = ((names, UNSET), (self._passed - names, (CATEGORY,)))
         return [
             ApiResource(name, "", True, "ExternalMetricValueList", ("get",), UNSET, categories)
             for several, categories in marks

@@ -193,21 +193,18 @@ class MetricSources:
         return answer if isinstance(passed, NotFound) else passed
 
     def listed(self) -> Iterable[tuple[str, str]]:
-        """Yield what the other providers say they have."""
-        for provider in self._others():
+        """Yield what the other providers say they have, backends apart."""
+        for provider in self.others:
             lister: Callable[[], Iterable[tuple[str, str]]] | None = getattr(
                 provider, "listed", None
             )
             if lister is not None:
                 yield from lister()
 
+    @property
     def passed_names(self) -> frozenset[str]:
-        """Return the external metrics that adapters behind us list."""
-        return (
-            frozenset(name for _, name in self._backends.listed())
-            if self._backends
-            else frozenset()
-        )
+        """The external metrics that adapters behind us list; the same object until they change."""
+        return frozenset() if self._backends is None else self._backends.names
 
     def _others(self) -> Sequence[MetricsProvider]:
         return self.others if self._backends is None else (*self.others, self._backends)

@@ -6,7 +6,7 @@ What the file and the Services name comes and goes with them.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from types import TracebackType
 from typing import Self
 
@@ -63,6 +63,7 @@ class OpenBackends:
         self._refused: dict[str, str] = {}  # Services that are none, and why
         self._looking = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
+        self.names: frozenset[str] = frozenset()  # that they list; as long as it is so, one object
         self.is_tried = False  # whether each has been listed, or failed to be, since the start
 
     async def __aenter__(self) -> Self:
@@ -101,16 +102,12 @@ class OpenBackends:
             self._open = {
                 name: self._open.get(name) or self._opened(each) for name, each in configs.items()
             }
-            self._note_tried()
+            self._note()
 
     @property
     def patience_s(self) -> float:
         """How long an answer may take: each may be asked after the other."""
         return _SLACK_S + sum(each.config.timeout_s for each in self._open.values())
-
-    def listed(self) -> Iterable[tuple[str, str]]:
-        """Return the metrics that they list; ("", name)."""
-        return [("", name) for each in self._open.values() for name in each.names]
 
     def claims(self, question: Question) -> bool:
         """Return whether a question is one's own by its selector: before our rules are asked."""
@@ -181,7 +178,11 @@ class OpenBackends:
         kept = (each.config for each in self._open.values() if each.config.ca_file is None)
         return configs | {each.name: each for each in kept if each.name not in configs}
 
-    def _note_tried(self) -> None:
+    def _note(self) -> None:
+        """Take in what the last look at one of them has changed."""
+        names: frozenset[str] = frozenset().union(*(each.names for each in self._open.values()))
+        if names != self.names:
+            self.names = names
         # For good: one that comes later takes nobody out of service.
         self.is_tried = self.is_tried or all(each.is_tried for each in self._open.values())
 
@@ -226,14 +227,17 @@ class OpenBackends:
         asyncio.get_running_loop().call_later(backend.config.timeout_s, work.cancel)
 
     async def _hold(self, backend: ExternalBackend) -> None:
-        name = backend.config.name
         async with backend.connection:
             while True:
-                await backend.look()
-                self._note_tried()
-                if self._open.get(name) is backend:
-                    self._metrics.passed_names.labels(name).set(len(backend.names))
+                await self._read(backend)
                 await asyncio.sleep(_LOOK_S)
+
+    async def _read(self, backend: ExternalBackend) -> None:
+        await backend.look()
+        self._note()
+        name = backend.config.name
+        if self._open.get(name) is backend:
+            self._metrics.passed_names.labels(name).set(len(backend.names))
 
 
 _NOBODYS = NotFound(REASON, "no external backend has it")

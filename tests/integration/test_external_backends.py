@@ -211,7 +211,7 @@ def test_an_autoscaler_in_the_process_is_answered_too(tmp_path, backend) -> None
 def look(running, name: str = ""):
     """Let the backends be looked at now: all of their Services, or the list of one."""
     backends = running.served.adapter._ground.backends
-    work = backends._open[name].look() if name else backends.look()
+    work = backends._read(backends._open[name]) if name else backends.look()
     asyncio.run_coroutine_threadsafe(work, running._loop).result(10)
     return {each["name"]: each for each in running.ask(TOLD, ADMIN).body["backends"]}
 
