@@ -1,7 +1,9 @@
 """External backends: one that hangs, and the token that it is shown."""
 
 import asyncio
+from pathlib import Path
 
+import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
