@@ -68,6 +68,11 @@ class FeedProvider:
         self._custom = custom
         self._external = external
 
+    @property
+    def listed(self) -> tuple[MetricRegistry, MetricRegistry]:
+        """What metrics there are: custom ones, and external ones."""
+        return self._custom(), self._external()
+
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
         standing, others = self._sorted(questions)

@@ -19,6 +19,7 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
+from hpa.loop.forecasts import ForecastGate
 from hpa.loop.state import ControllerPorts
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
@@ -38,6 +39,9 @@ from podscale.serving.monitoring.health import Health, HealthVerdict
 
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
 
+# Says what judges forecasts, from the source of metrics and what kinds there are.
+GateOf = Callable[[MetricsProvider, ApiDiscovery], ForecastGate | None]
+
 
 class HpaPart(LeadingPart):
     """One HPA part."""
@@ -50,10 +54,12 @@ class HpaPart(LeadingPart):
         provider: MetricsProvider,
         stores: HpaStores,
         *,
+        gate: ForecastGate | None = None,
         rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``wall`` is the time decisions are made at (the demo's may run faster)."""
+        """``gate`` judges forecasts; None: there are none. ``wall`` is the time decisions are made
+        at (the demo's may run faster)."""
         self._api = api
         self._chosen = chosen
         self._rhythm = rhythm
@@ -77,6 +83,7 @@ class HpaPart(LeadingPart):
                 metrics=self.metrics,
                 traces=DecisionLog(first_reason),
                 shards=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
+                gate=gate,
             ),
             chosen.settings,
             chosen.options,
@@ -126,28 +133,34 @@ def _history_of(lease: LeaseChoice) -> str:
     return lease.name.removeprefix("podscale-") or "hpa"
 
 
-@asynccontextmanager
-async def _open(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
-    chosen = flags_.choice(flags, own_namespace=await asyncio.to_thread(own_namespace, "podscale"))
-    part = HpaPart(
-        shared.api,
-        chosen,
-        shared.discovery,
-        shared.source(is_feed=chosen.is_feed),
-        HpaStores(chosen.namespaces, shared.pods),
-        wall=shared.wall,
+def kind(gate_of: Callable[[Flags], GateOf | None] = lambda _flags: None) -> PartKind:
+    """Return the part; ``gate_of`` says what judges forecasts where metrics come from the feed."""
+
+    @asynccontextmanager
+    async def open_part(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
+        namespace = await asyncio.to_thread(own_namespace, "podscale")
+        chosen = flags_.choice(flags, own_namespace=namespace)
+        provider = shared.source(is_feed=chosen.is_feed)
+        gate = gate_of(flags) if chosen.is_feed else None
+        part = HpaPart(
+            shared.api,
+            chosen,
+            shared.discovery,
+            provider,
+            HpaStores(chosen.namespaces, shared.pods),
+            gate=None if gate is None else gate(provider, shared.discovery),
+            wall=shared.wall,
+        )
+        shared.metrics.registry.register(part.metrics)
+        yield part
+
+    return PartKind(
+        name="hpa",
+        table=flags_.TABLE,
+        problems=flags_.problems,
+        targets=lambda flags: Targets.one(flags_.target(flags)),
+        open=open_part,
+        namespaces=lambda flags: flags.listing("namespaces"),
+        reads_prometheus=lambda flags: flags.text("metrics-source") == "feed",
+        api_services=(f"{DECISIONS.version}.{DECISIONS.group}",),
     )
-    shared.metrics.registry.register(part.metrics)
-    yield part
-
-
-KIND = PartKind(
-    name="hpa",
-    table=flags_.TABLE,
-    problems=flags_.problems,
-    targets=lambda flags: Targets.one(flags_.target(flags)),
-    open=_open,
-    namespaces=lambda flags: flags.listing("namespaces"),
-    reads_prometheus=lambda flags: flags.text("metrics-source") == "feed",
-    api_services=(f"{DECISIONS.version}.{DECISIONS.group}",),
-)

@@ -5,7 +5,7 @@ for a label lookup each.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from prometheus_client.core import (
@@ -72,6 +72,7 @@ class HpaCounts(Struct):
     autoscalers: int = 0
     foreign: int = 0
     is_leader: int = 0
+    gate_s: float = 0.0  # CPU of the processes that judge forecasts
 
 
 class HpaReadings(Struct):
@@ -96,6 +97,7 @@ class HpaMetrics(Collector):
         self.data_age = PassTally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
+        self.forecasts: Mapping[str, int] = {}  # autoscalers with one, by candidate
         self.counts = HpaCounts()
         self.read = HpaReadings()
 
@@ -134,6 +136,8 @@ class HpaMetrics(Collector):
              {(): self.counts.saved}),
             (OWN + "events_dropped", "Writes of Events lost.", (),
              {(): self.read.events_dropped()}),
+            (OWN + "forecast_gate_cpu_seconds", "CPU of the processes that judge forecasts.", (),
+             {(): self.counts.gate_s}),
         ):  # fmt: skip
             counter = CounterMetricFamily(name, text, labels=labels)
             for values, times in counted.items():
@@ -165,6 +169,12 @@ class HpaMetrics(Collector):
             (OWN + "leader", "1 while this process acts.", self.counts.is_leader),
         ):  # fmt: skip
             yield GaugeMetricFamily(name, text, value=value)
+        forecasts = GaugeMetricFamily(
+            OWN + "forecasts", "Autoscalers with a forecast in force.", labels=("candidate",)
+        )
+        for candidate, count in self.forecasts.items():
+            forecasts.add_metric((candidate,), count)
+        yield forecasts
         sizes = GaugeMetricFamily(
             PREFIX + "desired_replicas", "The size decided last.", labels=("namespace", "hpa_name")
         )

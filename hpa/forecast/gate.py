@@ -22,7 +22,7 @@ FEWEST_DAYS = 3  # of history before anything is taken
 _SMALL = 1e-4  # of the demand: less is not told apart
 _AT_MOST = 0.8  # of what the loop alone leaves unserved
 _HALF = 0.8  # in each half of the days as well
-_LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
+LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
 # Parts of the target at which the loop alone is replayed.
 _TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
 
@@ -54,6 +54,15 @@ class DaySums(Struct, frozen=True, eq=False):
         """Return the days before ``day``, as many as a gate looks at."""
         days = slice(max(0, day - MOST_DAYS), day)
         return DaySums(self.names, self.sizes[days], self.lacking[days], self.needed[days])
+
+    def followed_by(self, newer: "DaySums") -> "DaySums":
+        """Return these days and newer ones, of the same candidates."""
+        return DaySums(
+            self.names,
+            np.vstack((self.sizes, newer.sizes)),
+            np.vstack((self.lacking, newer.lacking)),
+            np.concatenate((self.needed, newer.needed)),
+        )
 
 
 class GateRow(Struct, frozen=True):
@@ -89,13 +98,13 @@ def slots_ahead(delay_s: float) -> int:
     return int(np.ceil((delay_s + 75.0) / 60.0))
 
 
-def past_forecasts(pods: Floats, ahead: int) -> PastForecasts:
-    """Return the forecasts of all days of ``pods`` after the first, each learnt before it."""
+def past_forecasts(pods: Floats, ahead: int, first_day: int = 1) -> PastForecasts:
+    """Return the forecasts of all days of ``pods`` from ``first_day`` on, each learnt before it."""
     rows = known_rows(pods, ahead)
     peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
     peak[~np.isfinite(peak)] = np.nan
     found: dict[str, Floats] = {}
-    for start in range(DAY, len(pods), DAY):
+    for start in range(first_day * DAY, len(pods), DAY):
         day = slice(start, start + DAY)
         for each in learnt(rows, peak, start, ahead):
             made = found.setdefault(each.name, np.full(len(pods), np.nan))
@@ -119,10 +128,11 @@ def learnt(rows: Floats, peak: Floats, until: int, ahead: int) -> list[Weights]:
 
 def day_sums(
     rules: LoopRules, subjects: Sequence[GateSubject], forecasts: Sequence[PastForecasts],
-    days: int,
+    days: int, slots: int = DAY,
 ) -> list[DaySums]:  # fmt: skip
-    """Return the sums of the last ``days`` days of each, all of them replayed side by side."""
-    steps = days * DAY
+    """Return the sums of the last ``days`` days of each, all of them replayed side by side; a day
+    has ``slots`` minutes."""
+    steps = days * slots
     demand, ahead, need, least, most = [], [], [], [], []
     for subject, each in zip(subjects, forecasts, strict=True):
         pods = np.concatenate((subject.demand.pods[:1], subject.demand.pods))[-steps - 1 :]
@@ -144,7 +154,7 @@ def day_sums(
         known = ~np.isnan(wanted)
         lacking = np.maximum(wanted[:, None] - runs.ready[:, lanes], 0.0)
         sizes, lack, asked = (
-            np.where(known[:, None], part, 0.0).reshape(days, DAY, -1).sum(axis=1)
+            np.where(known[:, None], part, 0.0).reshape(days, slots, -1).sum(axis=1)
             for part in (runs.sizes[:, lanes], lacking, wanted[:, None])
         )
         found.append(DaySums(each.names, sizes, lack, asked[:, 0]))
@@ -158,7 +168,7 @@ def verdict(sums: DaySums) -> GateVerdict:
     sizes = sums.sizes.sum(axis=0)
     half = days // 2
     worst = np.zeros(count)
-    parts = [(slice(days - 1, days), _LAST)]
+    parts = [(slice(days - 1, days), LAST)]
     if half:
         parts += [(slice(0, half), _HALF), (slice(half, days), _HALF)]
     for part, limit in parts:
@@ -176,6 +186,12 @@ def verdict(sums: DaySums) -> GateVerdict:
         for place, name in enumerate(sums.names)
     ]  # fmt: skip
     return GateVerdict(NONE if best < 0 else sums.names[best], days, tuple(rows))
+
+
+def ratio_to_alone(sums: DaySums) -> Floats:
+    """Return what each candidate leaves unserved over all days, in times of what the loop alone
+    does with as many pods."""
+    return _ratio(*_shares(sums, slice(0, len(sums.needed))))
 
 
 def _shares(sums: DaySums, days: slice) -> tuple[Floats, Floats]:

@@ -4,49 +4,89 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from hpa.decide.observation import ExpectedDemand
-from hpa.forecast.demand import DAY, SLOT_S, DemandHistory, Seasons, features, lags, peaks
-from hpa.forecast.gate import GateRow, known_rows, learnt
-from hpa.forecast.models import Weights
+from hpa.forecast.demand import (
+    DAY,
+    SLOT_S,
+    DemandHistory,
+    Seasons,
+    features,
+    lags,
+    next_lags,
+    peaks,
+)
+from hpa.forecast.gate import known_rows, learnt
+from hpa.forecast.models import NONE, Weights
 from hpa.simulate.load import Floats
 
-_EVERY = 5  # minutes between two rows of the seasons that are kept
 _AHEAD_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
+_LEAST = 1e-9  # pods
+_LONGEST_GAP = 1440  # minutes: after more of them the lags tell of nothing else
+
+
+class ForecastVerdict(Struct, frozen=True, omit_defaults=True):
+    """What the gate said of one HPA, as it is stored; ``saved`` and ``more`` are shares of 1."""
+
+    candidate: str  # NONE: there is no forecast
+    at: float  # unix seconds: the end of the last day that it looked at
+    saved: float = 0.0
+    more: float = 0.0
+    days: int = 0
+
+    @property
+    def is_taken(self) -> bool:
+        return self.candidate != NONE
 
 
 class ForecastPlan(Struct, frozen=True, eq=False):
     """One candidate that earned its place, with all that it needs for the days to come."""
 
+    verdict: ForecastVerdict
     weights: Weights
     start_s: float  # of ``curves``
-    curves: Floats  # of the seasons, a row every five minutes
-    lags: Floats  # as of ``at_s``
+    curves: NDArray[np.float16]  # the seasons, a row a minute, in parts of ``highest``
+    lags: tuple[float, ...]  # as of ``at_s``
     at_s: float
     highest: float
     within_s: float
-    row: GateRow
-    days: int
+    share: float  # of pods at the target: as many serve the same at their capacity
 
     @classmethod
     def of(
-        cls, demand: DemandHistory, name: str, row: GateRow, days: int, delay_s: float, ahead: int
+        cls,
+        demand: DemandHistory,
+        verdict: ForecastVerdict,
+        share: float,
+        within_s: float,
+        ahead: int,
     ) -> "ForecastPlan | None":
-        """Return the plan for what comes after ``demand``; None: ``name`` cannot be learnt."""
+        """Return the plan for what comes after ``demand``; None: it cannot be learnt."""
         pods = demand.pods
         rows = known_rows(pods, ahead)
         peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
         peak[~np.isfinite(peak)] = np.nan
         found = {each.name: each for each in learnt(rows, peak, len(pods), ahead)}
-        if name not in found:
+        if verdict.candidate not in found:
             return None
         first = len(pods) - len(pods) % DAY
-        curves = Seasons.of(pods, ahead, _AHEAD_DAYS).curves[first::_EVERY]
+        highest = max(float(np.nanmax(pods)), _LEAST)
+        curves = (Seasons.of(pods, ahead, _AHEAD_DAYS).curves[first:] / highest).astype(np.float16)
         return cls(
-            found[name], demand.start_s + first * SLOT_S, curves.astype(np.float32),
-            lags(pods)[-1], demand.start_s + (len(pods) - 1) * SLOT_S, float(np.nanmax(pods)),
-            delay_s, row, days,
+            verdict, found[verdict.candidate], demand.start_s + first * SLOT_S, curves,
+            tuple(lags(pods)[-1].tolist()), demand.start_s + len(pods) * SLOT_S, highest, within_s,
+            share,
         )  # fmt: skip
+
+
+class LivedDay(Struct, frozen=True, eq=False):
+    """The last minutes under a forecast, a value a minute; NaN: not known, or nothing was said."""
+
+    pods: Floats  # demand
+    said: Floats
+    share: float
+    within_s: float
 
 
 class LiveForecast:
@@ -54,38 +94,53 @@ class LiveForecast:
 
     def __init__(self, plan: ForecastPlan) -> None:
         self.plan = plan
-        self._lags = plan.lags
-        self._slot = math.floor(plan.at_s / SLOT_S)
-        self._pods = math.nan  # of the slot that is not over
-        self._asked: float | None = None  # as of that slot
+        self._lags = list(plan.lags)
+        self._slot = math.floor(plan.at_s / SLOT_S)  # the minute under way
+        self._pods = math.nan  # that were asked for in it
+        self._said: float | None = None  # for it
+        self._seen_s = plan.at_s  # when demand was seen last
+        self._began = self._slot
+        # Of the last day: what was asked for, and what was said.
+        self._lived: NDArray[np.float32] = np.full((DAY, 2), np.nan, np.float32)
 
-    def expected(self, pods: float, now: float) -> ExpectedDemand | None:
-        """Return the expectation at ``now``, where ``pods`` are asked for (NaN: not known)."""
+    def expected(self, now: float) -> ExpectedDemand | None:
+        """Return the expectation at ``now``; None: the plan is too old, or the clock was set."""
         slot = math.floor(now / SLOT_S)
-        if slot != self._slot:
-            self._advance(slot)
-            self._asked = None
-        if math.isnan(pods) or slot != self._slot:
-            return None
-        self._pods = pods
+        self._advance(slot)
         plan = self.plan
-        row = int((now - plan.start_s) // (_EVERY * SLOT_S))
-        if not 0 <= row < len(plan.curves):
-            return None  # the plan is too old
-        if self._asked is None:
-            curves = plan.curves[row : row + 1].astype(np.float64)
-            self._asked = float(plan.weights.forecast(features(self._lags[None, :], curves))[0])
-        before = float(plan.curves[row, 3])
+        row = slot - round(plan.start_s / SLOT_S)
+        if slot != self._slot or not 0 <= row < len(plan.curves):
+            return None
+        curves = plan.curves[row].astype(np.float64) * plan.highest
+        if self._said is None:
+            self._said = self._forecast(curves)
+        before, verdict = float(curves[3]), plan.verdict
         return ExpectedDemand(
-            self._asked, now, plan.highest, plan.weights.name, plan.within_s,
-            None if math.isnan(before) else before, plan.row.saved, plan.row.more, plan.days,
+            self._said, self._seen_s, plan.highest, verdict.candidate, plan.within_s,
+            None if math.isnan(before) else before, verdict.saved, verdict.more, verdict.days,
         )  # fmt: skip
 
+    def note(self, pods: float, now: float) -> None:
+        """Take in the demand of a pass; NaN: it is not known."""
+        if not math.isnan(pods) and math.floor(now / SLOT_S) == self._slot:
+            self._pods, self._seen_s = pods, now
+
+    def lived(self) -> LivedDay:
+        """Return the last day, as far as it was lived under this plan."""
+        count = min(self._slot - self._began, DAY)
+        rows = self._lived[np.arange(self._slot - count, self._slot) % DAY].astype(np.float64)
+        return LivedDay(rows[:, 0], rows[:, 1], self.plan.share, self.plan.within_s)
+
+    def _forecast(self, curves: Floats) -> float:
+        row = features(np.array([self._lags]), curves[None, :])
+        return float(self.plan.weights.forecast(row)[0])
+
     def _advance(self, slot: int) -> None:
-        # The demand seen last holds until now: over a long gap the lags come to nothing else.
-        if math.isnan(self._pods):
-            self._pods = float(self._lags[0])
-        steps = min(slot - self._slot, DAY)
-        if steps > 0:
-            self._lags = lags(np.full(steps, self._pods), self._lags)[-1]
-            self._slot = slot
+        if slot - self._slot > _LONGEST_GAP:
+            self._slot = slot - _LONGEST_GAP
+        while self._slot < slot:
+            said = math.nan if self._said is None else self._said
+            self._lived[self._slot % DAY] = self._pods, said
+            last = self._lags[0] if math.isnan(self._pods) else self._pods
+            self._lags = next_lags(self._lags, last)
+            self._slot, self._pods, self._said = self._slot + 1, math.nan, None

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from hpa.decide.api.spec import HPA
 from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
+from hpa.forecast.plan import ForecastVerdict
 from hpa.machine.record import HistoryMark
 
 LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s
@@ -31,12 +32,13 @@ class HistoryRecord(Struct, frozen=True, omit_defaults=True):
     at: float = 0.0  # of the last pass
     found: tuple[tuple[float, float], ...] = ()  # rescales only found: at, and earliest
     uid: str = ""  # of the object: one of the same name later has no history
+    forecast: ForecastVerdict | None = None
 
 
 _at = attrgetter("at")
 
 
-def mark(past: Past, size: int | None) -> HistoryMark:
+def mark(past: Past, size: int | None, forecast: ForecastVerdict | None = None) -> HistoryMark:
     """Return the mark of a history; while it stays equal the stored form stays good."""
     newest = max(past.recommendations or (), key=_at, default=None)
     good = (
@@ -45,10 +47,16 @@ def mark(past: Past, size: int | None) -> HistoryMark:
         else ()
     )
     replicas = None if newest is None else newest.replicas
-    return HistoryMark(replicas, past.scale_ups, past.scale_downs, good, size)
+    return HistoryMark(replicas, past.scale_ups, past.scale_downs, good, size, forecast)
 
 
-def to_record(past: Past, size: int | None, now: float, uid: str = "") -> HistoryRecord:
+def to_record(
+    past: Past,
+    size: int | None,
+    now: float,
+    uid: str = "",
+    forecast: ForecastVerdict | None = None,
+) -> HistoryRecord:
     """Return the stored form, without what no window can reach any more."""
     since = now - LONGEST_WINDOW_S
     runs: list[tuple[int, float]] = []
@@ -72,6 +80,7 @@ def to_record(past: Past, size: int | None, now: float, uid: str = "") -> Histor
             if each.earliest is not None and each.at >= since
         ),
         uid,
+        forecast,
     )
 
 

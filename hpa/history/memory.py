@@ -18,7 +18,7 @@ from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
-from hpa.machine.record import AutoscalerRecord, HistoryState, Key, SentSize
+from hpa.machine.record import AutoscalerRecord, ForecastState, HistoryState, Key, SentSize
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
@@ -146,7 +146,7 @@ class HistoryMemory:
             known_at = -math.inf if loaded is None else loaded.record.at + self._behind_s
             earliest = max(known_at, history.newest_rescale(past))
             past = history.drifted(past, hpa, expected, size, now, earliest)
-            self._loaded.pop(record.key, None)
+            self._adopt_forecast(record, self._loaded.pop(record.key, None))
             state.past = past
         return past
 
@@ -195,10 +195,23 @@ class HistoryMemory:
             return
         if record.key in self._loaded:
             return  # read during this pass: it stands there until the next one has joined both
-        mark = history.mark(past, state.size)
+        verdict = None if state.forecast is None else state.forecast.verdict
+        mark = history.mark(past, state.size, verdict)
         if state.mark != mark:
             state.mark = mark
-            self._shards.put(record.key, history.to_record(past, state.size, now, record.uid))
+            stored = history.to_record(past, state.size, now, record.uid, verdict)
+            self._shards.put(record.key, stored)
+
+    def forecast(self, record: AutoscalerRecord) -> ForecastState:
+        """Return the forecast of one object that wants one."""
+        state = self._state(record)
+        if state.forecast is None:
+            state.forecast = ForecastState()
+        return state.forecast
+
+    def drop_forecast(self, record: AutoscalerRecord) -> None:
+        """Forget the forecast of an object that wants none."""
+        self._state(record).forecast = None
 
     def sent(self, record: AutoscalerRecord, sent: SentSize) -> None:
         """Note a rescale whose answer was lost: it counts once its size is seen."""
@@ -229,12 +242,19 @@ class HistoryMemory:
             state.set_s, state.mark = set_s, None  # what is stored follows with this pass
         return state
 
+    def _adopt_forecast(self, record: AutoscalerRecord, loaded: _Loaded | None) -> None:
+        # What the gate of the leader before us said.
+        if loaded is not None and loaded.record.forecast is not None:
+            state = self.forecast(record)
+            state.verdict = state.verdict or loaded.record.forecast
+
     def _join(self, record: AutoscalerRecord, state: HistoryState, hpa: HPA, now: float) -> None:
         """Join the stored history, which could be read only now, to the one of this term."""
         loaded, found = self._loaded.pop(record.key), state.found
         state.found = None
         if state.past is None or not loaded.is_of(record):
             return
+        self._adopt_forecast(record, loaded)
         past = history.from_record(loaded.record, loaded.alive_until)
         past = history.joined(history.shifted(past, self._behind_s, now), state.past)
         if found is not None:

@@ -21,6 +21,7 @@ from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
 from hpa.history.stored_histories import HistoryKeeper
 from hpa.loop.changes import AutoscalerChanges
+from hpa.loop.forecasts import Forecasts
 from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.passes import Passes
@@ -74,6 +75,7 @@ class Controller:
                 ports.api, options.resource, stores.autoscalers, targets, note=ports.metrics.wrote
             ),
         )
+        self._forecasts = Forecasts(ports.gate, catalog, memory, settings, clock, ports.metrics)
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
         self.rounds = OverlappingRounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self._passes: Passes | None = None
@@ -121,6 +123,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             self._passes = Passes(group, self.state)
             group.create_task(self._keeping.keep(term), name="store histories")
+            group.create_task(self._forecasts.run(), name="judge forecasts")
             is_small = len(catalog) <= _AT_ONCE
             if is_small:
                 for record in catalog:

@@ -8,6 +8,8 @@ import structlog
 from msgspec import structs
 
 from hpa.decide import decide
+from hpa.forecast.demand import measured
+from hpa.forecast.plan import LiveForecast
 from hpa.loop.metrics_reader import Given, MetricsReader
 from hpa.loop.scale_reader import PAGE, ScaleReader
 from hpa.loop.state import ControllerState
@@ -113,8 +115,17 @@ class Passes:
         if before is not None:
             self._state.ports.metrics.gap.add((), max(now - before, 0.0))
         settings = self._shadow if _WATCH in told else state.settings
-        decision = decide(look.observation(answers), past, settings, unix)
+        live = _live(record, look)
+        expected = None if live is None else live.expected(unix)
+        decision = decide(look.observation(answers, expected), past, settings, unix)
+        if live is not None:
+            live.note(measured(decision.trace), unix)
         self._writes.begin(look, started, decision, now)
+
+
+def _live(record: AutoscalerRecord, look: Look) -> LiveForecast | None:
+    forecast = record.history.forecast
+    return None if forecast is None or not look.hpa.options.forecasts else forecast.live
 
 
 def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:

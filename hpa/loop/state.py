@@ -14,6 +14,7 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
+from hpa.loop.forecasts import ForecastGate
 from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.selfmetrics import HpaMetrics
@@ -46,6 +47,7 @@ class ControllerPorts(Struct, eq=False):
     metrics: HpaMetrics
     traces: DecisionLog
     shards: HistoryConfigMaps | None  # None: no history is stored
+    gate: ForecastGate | None = None  # None: nothing is forecast
 
 
 class ControllerState(Struct, eq=False):

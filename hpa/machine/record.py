@@ -3,6 +3,7 @@
 Made when a watch tells of the object, gone with it. Its decisions are in the decision log.
 """
 
+import math
 from copy import copy
 
 from msgspec import Struct, field, structs
@@ -10,6 +11,7 @@ from msgspec import Struct, field, structs
 from hpa.decide.api.reading import read_status
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import (
+    ExpectedDemand,
     HeldTarget,
     MetricAnswer,
     Observation,
@@ -19,6 +21,8 @@ from hpa.decide.observation import (
     ScaleUnreadable,
 )
 from hpa.decide.pods import Pods
+from hpa.forecast.daily import KeptSums
+from hpa.forecast.plan import ForecastVerdict, LiveForecast
 from hpa.machine.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
 from hpa.machine.progress import PassPhase, Progress, own_offset
 from hpa.machine.story import Story
@@ -78,7 +82,9 @@ class Look(Struct, frozen=True, eq=False, gc=False):
             return None
         return scale.spec_replicas
 
-    def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
+    def observation(
+        self, answers: tuple[MetricAnswer | None, ...], expected: ExpectedDemand | None = None
+    ) -> Observation:
         """Return the observation with the answers to ``asked``, in order."""
         return Observation(
             self.hpa,
@@ -87,6 +93,7 @@ class Look(Struct, frozen=True, eq=False, gc=False):
             answers,
             self.rivals,
             self.same_target,
+            expected=expected,
             held=self.held,
         )
 
@@ -140,6 +147,7 @@ class HistoryMark(Struct, frozen=True, gc=False):
     downs: tuple[ScaleEvent, ...]
     good: tuple[tuple[str, int, int], ...]
     size: int | None
+    forecast: ForecastVerdict | None = None
 
 
 class SentSize(Struct, frozen=True, gc=False):
@@ -148,6 +156,17 @@ class SentSize(Struct, frozen=True, gc=False):
     before: int
     after: int
     at: float  # of the clock that nobody sets
+
+
+class ForecastState(Struct, eq=False, gc=False):
+    """Its forecast, in one term of leadership. Times are of the clock that nobody sets."""
+
+    verdict: ForecastVerdict | None = None  # what the gate said last
+    live: LiveForecast | None = None
+    sums: KeptSums | None = None  # of the days that the gate has looked at
+    about: HPA | None = None  # as it was then
+    again_at: float = -math.inf  # not before: the gate failed
+    regret_at: float = -math.inf
 
 
 class HistoryState(Struct, eq=False, gc=False):
@@ -161,6 +180,7 @@ class HistoryState(Struct, eq=False, gc=False):
     sent: tuple[SentSize, ...] = ()
     doubted: int | None = None  # a size that a watch tells which may be behind
     found: tuple[int, float] | None = None  # a size and when, found while nothing was read
+    forecast: ForecastState | None = None  # None: none is wanted
 
 
 class OwnPeriod(Struct, eq=False, gc=False):

@@ -5,6 +5,7 @@ one thing only.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import structs
 
@@ -13,10 +14,16 @@ from adapter import part as adapter_part
 from adapter import precheck
 from adapter.apis.sources import MetricSources
 from adapter.queries.past import past_queries
+from adapter.rules.config import Config
+from adapter.rules.ruleset import RuleSet
 from hpa import part as hpa_part
+from hpa.decide.api.spec import HPA
 from podscale.core.metrics import MetricsProvider
+from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.nodes import part as nodes_part
 from podscale.process.part import Flagged, Kinds, PartKind
+from podscale.replay.daily_gate import GateProcess
+from podscale.replay.queries import LoadQuery, load_queries, resource_of
 from podscale.serving import flag_table
 from podscale.serving.flags import Flags
 from vpa.admission import part as admission_part
@@ -53,9 +60,27 @@ def _with_feed(kind: PartKind) -> PartKind:
     return structs.replace(kind, table=(*_READERS, *kind.table))
 
 
+def _gate_of(flags: Flags) -> hpa_part.GateOf:
+    """Return what judges forecasts: by the history of what the adapter's rules read live."""
+
+    def gate(provider: MetricsProvider, discovery: ApiDiscovery) -> GateProcess | None:
+        if not isinstance(provider, MetricSources):
+            return None
+        found = provider.provider
+
+        def queries(hpa: HPA) -> list[LoadQuery]:
+            rules = RuleSet(Config(), resource=found.usage.rules)
+            resources = partial(resource_of, discovery.mapper)
+            return load_queries(hpa, rules, *found.listed, resources)
+
+        return GateProcess(adapter_flags.prometheus_options(flags), queries)
+
+    return gate
+
+
 KINDS: Kinds = {
     "adapter": adapter_part.KIND,
-    "hpa": _with_feed(hpa_part.KIND),
+    "hpa": _with_feed(hpa_part.kind(_gate_of)),
     "recommender": _with_feed(recommender_part.kind(_past_of)),
     "updater": updater_part.KIND,
     "admission": admission_part.KIND,

@@ -12,11 +12,12 @@ MAY_LOWER = PREFIX + "fallback-may-lower"
 PODS_BY = PREFIX + "pods-by"
 COORDINATE = PREFIX + "coordinate"
 COMFORT = PREFIX + "comfort-replicas"
-
 SCHEDULE = PREFIX + "schedule"
+FORECAST = PREFIX + "forecast"
 
 HPA_SETTINGS = (
     PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, COORDINATE, COMFORT, SCHEDULE,
+    FORECAST,
 )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class RangeReader(Protocol):
     """Reads range queries: what ``HistoryReader`` does."""
 
     def read(
-        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int = POINTS
     ) -> AsyncIterator[HistorySlice]:
         """Yield the query's slices, oldest first."""
 
@@ -203,11 +203,7 @@ class HistoryReader:
                 if frame.kind is not None:
                     raise refusals.error(frame.kind, frame.detail)
                 return
-            is_last = frame.end_s + step_s > end_s
-            done = 1.0 if is_last else (frame.end_s - start_s) / (end_s - start_s)
-            times, values = np.frombuffer(frame.time_s), np.frombuffer(frame.values)
-            series = HistoryColumns(frame.labels, frame.counts, times, values)
-            yield HistorySlice(frame.start_s, frame.end_s, series, done)
+            yield _slice_of(frame, start_s, end_s, step_s)
 
     async def _say(self, line: bytes) -> None:
         child = self._child
@@ -229,6 +225,29 @@ class HistoryReader:
         except TimeoutError:
             return _End("deadline", f"no slice of history within {SLICE_DEADLINE_S:g} s")
         return _frames.decode(frame)
+
+
+class HistoryClient:
+    """Range queries from this process, which waits for them: of a child whose only work it is."""
+
+    def __init__(self, options: PrometheusOptions) -> None:
+        self._ask = HistoryRequest(options)
+
+    async def read(
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int = POINTS
+    ) -> AsyncIterator[HistorySlice]:
+        """Yield the query's slices, oldest first; raises ``QueryError``."""
+        request = _Request(query, math.floor(start_s), math.floor(end_s), step_s, points, ATTEMPTS)
+        for made in slices(request, self._ask):
+            yield _slice_of(made, start_s, end_s, step_s)
+
+
+def _slice_of(frame: _Slice, start_s: float, end_s: float, step_s: int) -> HistorySlice:
+    is_last = frame.end_s + step_s > end_s
+    done = 1.0 if is_last else (frame.end_s - start_s) / (end_s - start_s)
+    times, values = np.frombuffer(frame.time_s), np.frombuffer(frame.values)
+    series = HistoryColumns(frame.labels, frame.counts, times, values)
+    return HistorySlice(frame.start_s, frame.end_s, series, done)
 
 
 def slices(request: _Request, ask: Callable[[_Request, int, int], _Slice]) -> Iterator[_Slice]:

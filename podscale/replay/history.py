@@ -11,7 +11,7 @@ from hpa.simulate.load import Floats, LoadHistory
 from podscale.core.goquote import quote
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryReader, HistorySlice
+from podscale.feed.history import HistorySlice, RangeReader
 from podscale.replay.errors import ReplayError
 from podscale.replay.queries import LoadQuery, pods_of
 
@@ -48,7 +48,7 @@ class RecordedPast(Struct, frozen=True):
 class PastReader:
     """Reads queries one after the other, within a number of samples."""
 
-    def __init__(self, reader: HistoryReader, window: HistoryWindow, told: Told) -> None:
+    def __init__(self, reader: RangeReader, window: HistoryWindow, told: Told) -> None:
         self._reader = reader
         self._window = window
         self._told = told

@@ -18,6 +18,8 @@ from hpa.simulate.load import key_of
 from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors
 from podscale.feed.plan import QueryPlan
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.replay.errors import ReplayError
 
 
@@ -95,6 +97,15 @@ def _usage(metric: MetricSpec, hpa: HPA, rules: RuleSet, plans: Plans) -> LoadQu
     labels = plan.labels
     text = of_target(plan, hpa)
     return LoadQuery(key_of(metric), text, labels.object, labels.container, metric.container)
+
+
+def resource_of(mapper: Mapper, described: MetricObject) -> str:
+    """Return plural[.group] of the object of a metric; raises ``ReplayError``."""
+    group = described.api_version.rpartition("/")[0]
+    try:
+        return mapper.for_kind(described.kind, group)[0].group_resource
+    except NoMatch as error:
+        raise ReplayError(f"the object of a metric: {error}") from None
 
 
 def of_target(plan: QueryPlan, hpa: HPA) -> str:

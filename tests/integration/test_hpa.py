@@ -10,6 +10,7 @@ import pytest
 
 from hpa.cluster.stores import HpaStores
 from hpa.flags import TABLE, choice
+from hpa.loop.forecasts import ForecastGate
 from hpa.part import HpaPart
 from podscale.core.metrics import ExternalMetric
 from podscale.kube.client.api import user_agent
@@ -87,19 +88,24 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(server: FaultySandbox, *words: str) -> AsyncIterator[Running]:
+async def running(
+    server: FaultySandbox,
+    *words: str,
+    gate: ForecastGate | None = None,
+    wall: Callable[[], float] = time.time,
+) -> AsyncIterator[Running]:
     """Run one part with a sync period of a second; the metrics say 1 for every pod."""
     flags = parse(["--horizontal-pod-autoscaler-sync-period=1s", *words], TABLE)
     chosen = choice(flags, own_namespace="default")
     metrics = Metrics(lambda _question, _pod: 1000)
-    metrics.now = time.time
+    metrics.now = wall
     async with connect(ApiServerTarget(server=server.url), user_agent=user_agent("hpa")) as api:
         discovery = ApiDiscovery(api)
         await discovery.refresh()
         pods = PodStore(keep_annotations=())
         metrics.pods = lambda _question: pods.select_all(NS).names
         stores = HpaStores(chosen.namespaces, pods)
-        part = HpaPart(api, chosen, discovery, metrics, stores, rhythm=QUICK)
+        part = HpaPart(api, chosen, discovery, metrics, stores, gate=gate, rhythm=QUICK, wall=wall)
         watched = Reflector(api, WatchSource(PODS, Pod, rhythm=QUICK), pods)
         working = asyncio.create_task(part.run())
         feeding = asyncio.create_task(watched.run())

@@ -16,6 +16,7 @@ from podscale.core.settings import (
     COMFORT,
     COORDINATE,
     FALLBACK,
+    FORECAST,
     MAY_LOWER,
     PAUSED,
     PODS_BY,
@@ -51,6 +52,7 @@ def read_options(annotations: Mapping[str, str], max_replicas: int | None = None
         pods_by_owner=_by_owner(annotations, problems),
         coordinates=_coordinates(annotations, problems),
         schedules=read_schedules(annotations.get(SCHEDULE), max_replicas, problems),
+        forecasts=_forecasts(annotations, problems),
         problems=_shown([*problems, *unknown_settings(annotations)]),
     )
 
@@ -76,6 +78,13 @@ def _by_owner(annotations: Mapping[str, str], problems: list[str]) -> bool:
     if text not in ("owner", "labels"):
         problems.append(f"{PODS_BY}: {text!r} is neither owner nor labels")
     return text == "owner"
+
+
+def _forecasts(annotations: Mapping[str, str], problems: list[str]) -> bool:
+    text = annotations.get(FORECAST)
+    if text not in (None, "auto"):
+        problems.append(f"{FORECAST}: {text!r} is not auto, and there is nothing else")
+    return text == "auto"
 
 
 def _coordinates(annotations: Mapping[str, str], problems: list[str]) -> bool | None:

@@ -24,11 +24,11 @@ from podscale.cli.replay import files
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
-from podscale.kube.client.errors import KubeError, NoMatch
+from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
-from podscale.replay.queries import load_queries
+from podscale.replay.queries import load_queries, resource_of
 from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
 
@@ -219,11 +219,7 @@ class RecordedCluster:
         return history_of(self._window.grid, found), requests_of_pods(template)
 
     def _resource_of(self, described: MetricObject) -> str:
-        group = described.api_version.rpartition("/")[0]
-        try:
-            return self.cluster.mapper.for_kind(described.kind, group)[0].group_resource
-        except NoMatch as error:
-            raise ReplayError(f"the object of a metric: {error}") from None
+        return resource_of(self.cluster.mapper, described)
 
 
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:

@@ -22,6 +22,7 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
+from hpa.loop.forecasts import ForecastGate
 from hpa.loop.state import ControllerPorts, Options
 from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from hpa.selfmetrics import HpaMetrics
@@ -297,6 +298,7 @@ class Cluster:
         is_steady: bool = True,
         namespaces: Sequence[str] = (),
         deadband: float = 0.1,
+        gate: ForecastGate | None = None,
     ) -> None:
         self.world = world or World()
         self.stores = HpaStores(namespaces, PodStore(namespaces or ("",), keep_annotations=()))
@@ -317,6 +319,7 @@ class Cluster:
             metrics=self.metrics,
             traces=DecisionLog(first_reason),
             shards=HistoryConfigMaps(self.world, "podscale", "hpa"),
+            gate=gate,
         )
         steady = (lambda: asyncio.get_running_loop().time()) if is_steady else None
         self.clock = SteadyClock(self.wall, steady)

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.forecast.demand import DAY, lags
-from hpa.forecast.gate import known_rows, past_forecasts
+from hpa.forecast.demand import DAY
+from hpa.forecast.gate import past_forecasts
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import NONE
-from hpa.forecast.plan import ForecastPlan, LiveForecast
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
-from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, history, judged, jumps, walk
+from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, judged, jumps, walk
 from tests.unit.hpa.simulate.loads import load, web
 
 
@@ -55,48 +54,6 @@ def test_no_forecast_knows_what_comes() -> None:
     assert one.names == other.names
     np.testing.assert_array_equal(one.pods[: 3 * DAY + 700], other.pods[: 3 * DAY + 700])
     assert not np.array_equal(one.pods[3 * DAY + 701 :], other.pods[3 * DAY + 701 :])
-
-
-@pytest.mark.parametrize("cut", [1, 63, 64, 700])
-def test_lags_go_on_from_where_they_were(cut: int) -> None:
-    pods = walk(1)
-    pods[100:140] = np.nan
-    whole = lags(pods)
-    np.testing.assert_allclose(lags(pods[cut:], whole[cut - 1]), whole[cut:], rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["day", "level", "holt-winters", "ridge", "ridge 0.95"])
-def test_live_it_says_what_the_gate_had_seen(name: str) -> None:
-    """A day minute by minute through a plan is that day of the history, but for the seasons, of
-    which a plan keeps every fifth minute."""
-    pods = jumps(5)
-    row = judged(pods[: 4 * DAY], 3).rows[0]
-    plan = ForecastPlan.of(history(pods[: 4 * DAY]), name, row, 3, DELAY_S, AHEAD)
-    assert plan is not None
-    live = LiveForecast(plan)
-    rows = known_rows(pods, AHEAD)[4 * DAY :]
-    wanted = plan.weights.forecast(rows)
-    start = plan.at_s - plan.at_s % 60 + 60
-    found = []
-    for minute in range(DAY):
-        # Known a minute later: what is seen in a minute is the value of the one before.
-        told = live.expected(pods[4 * DAY + minute], start + 60.0 * minute)
-        assert told is not None
-        found.append(told.pods)
-    shown = slice(10, DAY, 5)
-    np.testing.assert_allclose(np.array(found)[shown], wanted[shown], rtol=0.02)
-
-
-def test_without_demand_for_long_or_with_an_old_plan_nothing_is_expected() -> None:
-    pods = jumps(4)
-    row = judged(pods, 3).rows[0]
-    plan = ForecastPlan.of(history(pods), "ridge", row, 3, DELAY_S, AHEAD)
-    assert plan is not None
-    live = LiveForecast(plan)
-    assert live.expected(np.nan, plan.at_s + 60) is None
-    assert live.expected(10.0, plan.at_s + 75) is not None
-    assert live.expected(10.0, plan.at_s - 600) is None, "a clock that was set back"
-    assert live.expected(10.0, plan.at_s + 3 * 86400) is None
 
 
 @pytest.mark.parametrize("spec", [
