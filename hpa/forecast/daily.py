@@ -19,16 +19,16 @@ from hpa.forecast.gate import (
     MOST_DAYS,
     DaySums,
     GateSubject,
+    KnownPast,
     PastForecasts,
     day_sums,
-    past_forecasts,
     ratio_to_alone,
     slots_ahead,
     verdict,
 )
 from hpa.forecast.lanes import LoopRules
 from hpa.forecast.models import NONE
-from hpa.forecast.plan import ForecastPlan, ForecastVerdict, LivedDay
+from hpa.forecast.plan import PLANNED_DAYS, ForecastPlan, ForecastVerdict, LivedDay
 from hpa.forecast.trial import delay_of
 from hpa.simulate.load import LoadHistory, key_of
 from hpa.simulate.verdict import capacity_of, target_of
@@ -102,29 +102,30 @@ class _Case:
         self.until_s = until_s
         hpa, plant = question.hpa, seen.plant
         self.delay_s = delay_of(plant)
-        self.ahead = slots_ahead(self.delay_s)
         self.rules = LoopRules.of(hpa, settings, self.delay_s)
         capacities = {key_of(each): capacity_of(each, plant)[0] for each in hpa.metrics}
         self.share = max(target_of(each, plant) / capacities[key_of(each)] for each in hpa.metrics)
         self.demand = _by_days(demand_of(hpa, seen.load, plant, capacities))
         self.days = max(0, round((until_s - self.demand.start_s) // DAY_S))
         self.sums: DaySums | None = None
-        self.fresh_days = 0
+        self.known: KnownPast | None = None
         self.forecasts = PastForecasts((), np.empty((0, 0)))
-        whole = self.demand.pods[: self.days * DAY]
-        if _stands(question, until_s) or self.days < FEWEST_DAYS or np.isnan(whole[:DAY]).all():
+        self.fresh_days = 0
+        pods = self.demand.pods
+        if self.days < FEWEST_DAYS or np.isnan(pods[:DAY]).all():
             return
-        kept = question.sums
-        fresh = self.days
+        self.known = KnownPast.of(pods, slots_ahead(self.delay_s), PLANNED_DAYS)
+        if _stands(question, until_s):
+            return
+        kept, self.fresh_days = question.sums, self.days - 1
         if kept is not None and kept.rules == self.rules and kept.until_s < until_s:
-            fresh = min(fresh, round((until_s - kept.until_s) / DAY_S))
-        self.forecasts = past_forecasts(whole, self.ahead, max(1, self.days - fresh))
-        if fresh < self.days and kept is not None and kept.days.names == self.forecasts.names:
-            self.sums = kept.days
-        elif fresh < self.days:
-            fresh = self.days
-            self.forecasts = past_forecasts(whole, self.ahead)
-        self.fresh_days = fresh
+            fresh = round((until_s - kept.until_s) / DAY_S)
+            if fresh < self.fresh_days:
+                self.forecasts = self.known.forecasts(self.days - fresh, self.days)
+                if kept.days.names == self.forecasts.names:
+                    self.sums, self.fresh_days = kept.days, fresh
+                    return
+        self.forecasts = self.known.forecasts(1, self.days)
 
     @property
     def subject(self) -> GateSubject:
@@ -137,19 +138,20 @@ class _Case:
         """Return the answer, once the days are replayed."""
         said, kept = self.question.verdict, self.question.sums
         if self.sums is not None:
-            found = verdict(self.sums.until(len(self.sums.needed)))
+            sums = self.sums.until(len(self.sums.needed))
+            found = verdict(sums)
             row = found.taken
             said = ForecastVerdict(
                 found.candidate, self.until_s, row.saved if row else 0.0, row.more if row else 0.0,
                 found.days,
             )  # fmt: skip
-            most = self.sums.until(len(self.sums.needed))
-            kept = KeptSums(self.until_s, self.rules, most)
+            kept = KeptSums(self.until_s, self.rules, sums)
         elif said is None or not _stands(self.question, self.until_s):
             return GateAnswer(ForecastVerdict(NONE, self.until_s, days=self.days))
         plan = None
-        if said.is_taken:
-            plan = ForecastPlan.of(self.demand, said, self.share, self.delay_s, self.ahead)
+        if said.is_taken and self.known is not None:
+            start_s = self.demand.start_s
+            plan = ForecastPlan.of(self.known, start_s, said, self.share, self.delay_s)
         if plan is None:
             said = structs.replace(said, candidate=NONE)
         return GateAnswer(said, plan, kept)

@@ -122,7 +122,7 @@ def next_lags(before: Sequence[float], pods: float) -> list[float]:
 
 
 def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
-    # In blocks: one product with a matrix for each, and what is carried into the next.
+    # In blocks: one product with a matrix for all of them, then what each carries into the next.
     keep = math.exp(-1.0 / minutes)
     size = 64
     powers = keep ** np.arange(size)
@@ -131,10 +131,10 @@ def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
     padded = np.zeros(count * size)
     padded[: len(values)] = values
     found = (1.0 - keep) * (padded.reshape(count, size) @ weights.T)
-    carried = start
-    for block in found:
-        np.add(block, carried * keep * powers, out=block)
-        carried = float(block[-1])
+    over, carried = keep**size, [start]
+    for last in found[:-1, -1].tolist():
+        carried.append(last + carried[-1] * over)
+    found += np.outer(carried, keep * powers)
     result: Floats = found.reshape(-1)[: len(values)]
     return result
 

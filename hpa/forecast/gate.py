@@ -18,10 +18,9 @@ from hpa.forecast.models import NONE, Weights, candidates
 from hpa.simulate.load import Floats
 
 MOST_DAYS = 14  # that are learnt from, and that are replayed
-FEWEST_DAYS = 3  # of history before anything is taken
+FEWEST_DAYS = 3  # of history before anything is taken; of the first there is no forecast
 _SMALL = 1e-4  # of the demand: less is not told apart
-_AT_MOST = 0.8  # of what the loop alone leaves unserved
-_HALF = 0.8  # in each half of the days as well
+_AT_MOST = 0.8  # of what the loop alone leaves unserved: over all days, and over parts of them
 LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
 # Parts of the target at which the loop alone is replayed.
 _TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
@@ -50,9 +49,9 @@ class DaySums(Struct, frozen=True, eq=False):
     lacking: Floats
     needed: Floats  # a number a day
 
-    def until(self, day: int) -> "DaySums":
-        """Return the days before ``day``, as many as a gate looks at."""
-        days = slice(max(0, day - MOST_DAYS), day)
+    def until(self, count: int) -> "DaySums":
+        """Return the last of the first ``count`` days, as many as a gate looks at."""
+        days = slice(max(0, count - MOST_DAYS), count)
         return DaySums(self.names, self.sizes[days], self.lacking[days], self.needed[days])
 
     def followed_by(self, newer: "DaySums") -> "DaySums":
@@ -98,32 +97,45 @@ def slots_ahead(delay_s: float) -> int:
     return int(np.ceil((delay_s + 75.0) / 60.0))
 
 
-def past_forecasts(pods: Floats, ahead: int, first_day: int = 1) -> PastForecasts:
-    """Return the forecasts of all days of ``pods`` from ``first_day`` on, each learnt before it."""
-    rows = known_rows(pods, ahead)
-    peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
-    peak[~np.isfinite(peak)] = np.nan
-    found: dict[str, Floats] = {}
-    for start in range(first_day * DAY, len(pods), DAY):
-        day = slice(start, start + DAY)
-        for each in learnt(rows, peak, start, ahead):
-            made = found.setdefault(each.name, np.full(len(pods), np.nan))
-            made[day] = np.minimum(each.forecast(rows[day]), MOST * np.nanmax(pods[:start]))
-    names = tuple(found)
-    return PastForecasts(names, np.column_stack([found[name] for name in names]))
+class KnownPast(Struct, frozen=True, eq=False):
+    """What is learnt from, worked out once: a row a minute."""
 
+    pods: Floats
+    rows: Floats  # the features of each minute, as they are known a minute later
+    peak: Floats  # of each minute and those ahead
+    curves: Floats  # of the seasons, beyond the end as well
+    lags: Floats  # after the last minute
+    ahead: int
 
-def known_rows(pods: Floats, ahead: int) -> Floats:
-    """Return the features of each minute, as they are known a minute later."""
-    lagged = lags(pods)
-    curves = Seasons.of(pods, ahead, 0).curves[: len(pods)]
-    return features(np.vstack((lagged[:1], lagged[:-1])), curves)
+    @classmethod
+    def of(cls, pods: Floats, ahead: int, days: int = 0) -> "KnownPast":
+        """Return what is known of ``pods``, and the seasons of ``days`` after them."""
+        lagged = lags(pods)
+        curves = Seasons.of(pods, ahead, days).curves
+        rows = features(np.vstack((lagged[:1], lagged[:-1])), curves[: len(pods)])
+        peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
+        peak[~np.isfinite(peak)] = np.nan
+        return cls(pods, rows, peak, curves, lagged[-1], ahead)
 
+    def forecasts(self, first_day: int, days: int) -> PastForecasts:
+        """Return the forecasts of the days from ``first_day`` until ``days``, each learnt before
+        it."""
+        found: dict[str, Floats] = {}
+        end = min(len(self.pods), days * DAY)
+        for start in range(first_day * DAY, end, DAY):
+            day = slice(start, min(start + DAY, end))
+            for each in self.learnt(start):
+                made = found.setdefault(each.name, np.full(end, np.nan))
+                most = MOST * np.nanmax(self.pods[:start])
+                made[day] = np.minimum(each.forecast(self.rows[day]), most)
+        names = tuple(found)
+        return PastForecasts(names, np.column_stack([found[name] for name in names]))
 
-def learnt(rows: Floats, peak: Floats, until: int, ahead: int) -> list[Weights]:
-    """Return the candidates as of minute ``until``: of peaks that had been seen by then."""
-    first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
-    return candidates(rows[first : until - ahead], peak[first : until - ahead])
+    def learnt(self, until: int, only: str | None = None) -> list[Weights]:
+        """Return the candidates as of minute ``until``: of peaks that had been seen by then."""
+        first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
+        seen = slice(first, until - self.ahead)
+        return candidates(self.rows[seen], self.peak[seen], only)
 
 
 def day_sums(
@@ -164,18 +176,17 @@ def day_sums(
 def verdict(sums: DaySums) -> GateVerdict:
     """Return which candidate is taken, over all days of ``sums``."""
     days, count = len(sums.needed), len(sums.names)
-    unserved, alone = _shares(sums, slice(0, days))
+    unserved, alone = _shares(sums, np.arange(days))
     sizes = sums.sizes.sum(axis=0)
-    half = days // 2
+    half, every = days // 2, np.arange(days)
+    parts = [(every[-1:], LAST), (every[:half], _AT_MOST), (every[half:], _AT_MOST)]
+    # Without any one day as well: one surge that was foreseen by luck is no reason.
+    parts += [(every[every != day], _AT_MOST) for day in every if days > 1]
     worst = np.zeros(count)
-    parts = [(slice(days - 1, days), LAST)]
-    if half:
-        parts += [(slice(0, half), _HALF), (slice(half, days), _HALF)]
     for part, limit in parts:
-        one, other = _shares(sums, part)
-        worst = np.maximum(worst, _ratio(one, other) / limit)
+        worst = np.maximum(worst, _ratio(*_shares(sums, part)) / limit)
     ratios = _ratio(unserved, alone)
-    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS)
+    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS - 1)
     best = int(np.argmin(np.where(fits, ratios, np.inf))) if fits.any() else -1
     plain = float(sizes[count])
     rows = [GateRow(NONE, plain / 60.0, float(sums.lacking[:, count].sum() / sums.needed.sum()),
@@ -191,10 +202,10 @@ def verdict(sums: DaySums) -> GateVerdict:
 def ratio_to_alone(sums: DaySums) -> Floats:
     """Return what each candidate leaves unserved over all days, in times of what the loop alone
     does with as many pods."""
-    return _ratio(*_shares(sums, slice(0, len(sums.needed))))
+    return _ratio(*_shares(sums, np.arange(len(sums.needed))))
 
 
-def _shares(sums: DaySums, days: slice) -> tuple[Floats, Floats]:
+def _shares(sums: DaySums, days: NDArray[np.intp]) -> tuple[Floats, Floats]:
     # What each candidate leaves unserved, and what the loop alone with as many pods.
     count = len(sums.names)
     asked = max(float(sums.needed[days].sum()), 1.0)

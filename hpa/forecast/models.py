@@ -32,16 +32,21 @@ class Weights(Struct, frozen=True):
         return found
 
 
-def candidates(rows: Floats, peak: Floats) -> list[Weights]:
-    """Return every candidate; ridge learns from ``rows`` and the peaks that came after them."""
+def candidates(rows: Floats, peak: Floats, only: str | None = None) -> list[Weights]:
+    """Return every candidate, or the one that is called ``only``; ridge learns from ``rows`` and
+    the peaks that came after them."""
     found = [
         Weights(name, tuple(float(each == feature) for each in FEATURES))
         for name, feature in SEASONAL.items()
+        if only in (None, name)
     ]
+    wanted = {name: above for name, above in RIDGES.items() if only in (None, name)}
+    if not wanted:
+        return found
+    rows, peak = rows[::_EVERY], peak[::_EVERY]
     known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
-    known &= np.arange(len(peak)) % _EVERY == 0
     if known.sum() >= DAY // _EVERY:
-        for name, above in RIDGES.items():
+        for name, above in wanted.items():
             found.append(Weights(name, _ridge(rows[known], peak[known], above)))
     return found
 

@@ -7,21 +7,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from hpa.decide.observation import ExpectedDemand
-from hpa.forecast.demand import (
-    DAY,
-    SLOT_S,
-    DemandHistory,
-    Seasons,
-    features,
-    lags,
-    next_lags,
-    peaks,
-)
-from hpa.forecast.gate import known_rows, learnt
+from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
+from hpa.forecast.gate import KnownPast
 from hpa.forecast.models import NONE, Weights
 from hpa.simulate.load import Floats
 
-_AHEAD_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
+PLANNED_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
 _LEAST = 1e-9  # pods
 _LONGEST_GAP = 1440  # minutes: after more of them the lags tell of nothing else
 
@@ -55,28 +46,21 @@ class ForecastPlan(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(
-        cls,
-        demand: DemandHistory,
-        verdict: ForecastVerdict,
-        share: float,
+        cls, known: KnownPast, start_s: float, verdict: ForecastVerdict, share: float,
         within_s: float,
-        ahead: int,
-    ) -> "ForecastPlan | None":
-        """Return the plan for what comes after ``demand``; None: it cannot be learnt."""
-        pods = demand.pods
-        rows = known_rows(pods, ahead)
-        peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
-        peak[~np.isfinite(peak)] = np.nan
-        found = {each.name: each for each in learnt(rows, peak, len(pods), ahead)}
-        if verdict.candidate not in found:
+    ) -> "ForecastPlan | None":  # fmt: skip
+        """Return the plan for what comes after ``known``, which begins at ``start_s`` and knows
+        the seasons of ``PLANNED_DAYS``; None: the candidate cannot be learnt."""
+        count = len(known.pods)
+        found = known.learnt(count, verdict.candidate)
+        if not found:
             return None
-        first = len(pods) - len(pods) % DAY
-        highest = max(float(np.nanmax(pods)), _LEAST)
-        curves = (Seasons.of(pods, ahead, _AHEAD_DAYS).curves[first:] / highest).astype(np.float16)
+        first = count - count % DAY
+        highest = max(float(np.nanmax(known.pods)), _LEAST)
         return cls(
-            verdict, found[verdict.candidate], demand.start_s + first * SLOT_S, curves,
-            tuple(lags(pods)[-1].tolist()), demand.start_s + len(pods) * SLOT_S, highest, within_s,
-            share,
+            verdict, found[0], start_s + first * SLOT_S,
+            (known.curves[first:] / highest).astype(np.float16), tuple(known.lags.tolist()),
+            start_s + count * SLOT_S, highest, within_s, share,
         )  # fmt: skip
 
 

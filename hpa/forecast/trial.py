@@ -18,9 +18,9 @@ from hpa.forecast.gate import (
     DaySums,
     GateSubject,
     GateVerdict,
+    KnownPast,
     PastForecasts,
     day_sums,
-    past_forecasts,
     slots_ahead,
     verdict,
 )
@@ -61,22 +61,23 @@ def trial(
     taken: list[GateVerdict | None] = [None] * days
     last = None
     if whole >= FEWEST_DAYS and not np.isnan(demand.pods).all():
-        forecasts = past_forecasts(demand.pods, slots_ahead(delay_s))
+        known = KnownPast.of(demand.pods, slots_ahead(delay_s))
+        forecasts = known.forecasts(1, days)
         sums = whole_sums(hpa, demand, forecasts, LoopRules.of(hpa, settings, delay_s))
         for day in range(FEWEST_DAYS, days):
-            found = verdict(sums.until(day))
+            found = verdict(sums.until(day - 1))
             taken[day], part = found, slice(day * DAY, (day + 1) * DAY)
             highest[day] = np.nanmax(demand.pods[: day * DAY])
             if found.taken is not None:
                 pods[part] = forecasts.pods[part, forecasts.names.index(found.candidate)]
-        last = verdict(sums.until(whole))
+        last = verdict(sums.until(whole - 1))
     return ForecastTrial(demand.start_s, taken, pods, highest, delay_s, last)
 
 
 def whole_sums(
     hpa: HPA, demand: DemandHistory, forecasts: PastForecasts, rules: LoopRules
 ) -> DaySums:
-    """Return the sums of every whole day of ``demand``."""
+    """Return the sums of every whole day of ``demand`` but the first, of which nothing is said."""
     days = len(demand.pods) // DAY
     end = days * DAY
     subject = GateSubject(
@@ -84,7 +85,7 @@ def whole_sums(
         float(hpa.min_replicas), float(hpa.max_replicas),
     )  # fmt: skip
     cut = PastForecasts(forecasts.names, forecasts.pods[:end])
-    return day_sums(rules, [subject], [cut], days)[0]
+    return day_sums(rules, [subject], [cut], days - 1)[0]
 
 
 def delay_of(plant: Plant) -> float:

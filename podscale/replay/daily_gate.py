@@ -35,6 +35,8 @@ _MOST_SAMPLES = 10_000_000  # of one HPA
 _LENGTH_BYTES = 8
 _NICE = 19
 _BATCH_DEADLINE_S = 3600.0
+# The threads of numpy's products wait for each other by spinning, whatever their priority.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 QueriesOf = Callable[[HPA], Sequence[LoadQuery]]  # raises ReplayError
 
@@ -95,7 +97,7 @@ class GateProcess:
     ) -> AsyncIterator[tuple[GateQuestion, GateAnswer | str]]:
         """Yield the answer to each, or why there is none. Closed early, the child is ended."""
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__,
+            sys.executable, "-m", __name__, env={**os.environ, **_ONE_THREAD},
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes

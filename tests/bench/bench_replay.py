@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -38,8 +38,10 @@ from podscale.replay.queries import LoadQuery
 from podscale.replay.spread import cores, over_cores
 from podscale.replay.sweep import pareto
 from podscale.replay.trace_file import read_trace
+from tests.bench import forecast_traces, gate_cost
 from tests.bench.bench_decide import PERIOD_S, RELEASE, Fleet
 from tests.bench.figures import Figures
+from tests.bench.forecast_traces import SeriesFigures
 from tests.cluster import executed
 from tests.conformance.cases import Case
 from tests.integration.crane import ROOT, traces
@@ -52,6 +54,7 @@ ASKED, ROUNDS, WARM = 200, 30, 4  # of the original: HPAs, passes of each
 PEAK_PODS, TARGETS = 20, (30, 40, 50, 60, 70)
 TODAY = 50  # of TARGETS
 CANDIDATES = range(40, 100, 5)  # twelve
+FORECASTS = "<!-- forecasts: written by make bench-replay -->\n"
 MARK = "<!-- traces: written by make bench-replay -->\n"
 END_S = 1_772_409_600
 
@@ -234,35 +237,58 @@ def trace(load: LoadHistory) -> list[ReplayRow]:
     return list(rows(given, tried, is_drawn=False))
 
 
-def table(folder: Path) -> str:
-    """Return the table of docs/replay.md over all traces that have a load."""
-    lines = ["| trace | days | pod-hours, unserved at 50 | the specs that no other beats |",
-             "|---|---|---|---|"]  # fmt: skip
-    files = list(folder.glob("*/*.csv"))
-    for file in sorted(files, key=lambda path: (path.parent.name, len(path.stem), path.stem)):
-        load = load_of(file)
-        found = {row.name: row.verdict for row in trace(load)}
-        today = found[str(TODAY)]
+def loads() -> dict[str, LoadHistory]:
+    """Return every trace that has a load, by its name."""
+    files = traces().parent.glob("*/*.csv")
+    ordered = sorted(files, key=lambda path: (path.parent.name, len(path.stem), path.stem))
+    return {f"{file.parent.name}/{file.stem}": load_of(file) for file in ordered}
+
+
+def table(found: Mapping[str, LoadHistory], forecasts: Sequence[SeriesFigures]) -> str:
+    """Return the table of docs/replay.md over all traces."""
+    lines = ["| trace | days | pod-hours, unserved at 50 | no other beats | forecast: 3, 10 min |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for name, load in found.items():
+        verdicts = {row.name: row.verdict for row in trace(load)}
+        today = verdicts[str(TODAY)]
         front = ", ".join(
-            f"{name}: {found[name].pod_hours:.0f} h, {found[name].unserved:.2%}"
-            for name in pareto(list(found.items()))
+            f"{target}: {verdicts[target].pod_hours:.0f} h, {verdicts[target].unserved:.2%}"
+            for target in pareto(list(verdicts.items()))
         )
         days = (load.end_s - float(load.time_s[0])) / 86400
-        lines.append(f"| {file.parent.name}/{file.stem} | {days:.2g} | {today.pod_hours:.0f} h, "
-                     f"{today.unserved:.2%} | {front} |")  # fmt: skip
+        ratios = ", ".join(f"{each.ratio:.2f}" for each in forecasts if each.name == name)
+        lines.append(f"| {name} | {days:.2g} | {today.pod_hours:.0f} h, {today.unserved:.2%} "
+                     f"| {front} | {ratios or 'shorter than 12 days'} |")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Print the figures and write the table; return the exit status."""
-    figures = Figures("bench_replay")
-    one(figures)
-    fleet(figures)
+def with_table(text: str, mark: str, rows: str) -> str:
+    """Return a document with the table after ``mark`` replaced."""
+    before, _, after = text.partition(mark)
+    _, blank, rest = after.partition("\n\n")
+    return before + mark + rows + (f"\n{rest}" if blank else "")
+
+
+def written(figures: Figures) -> None:
+    """Hold what forecasts are to save, and write both tables of docs/replay.md."""
+    began, found = spent_s(), loads()
+    forecasts = forecast_traces.all_figures(found, web(TODAY))
+    forecast_traces.hold(figures, forecasts)
     document = ROOT / "docs" / "replay.md"
     text = document.read_text(encoding="utf-8")
-    began = spent_s()
-    document.write_text(text.partition(MARK)[0] + MARK + table(traces().parent), encoding="utf-8")
+    text = with_table(text, FORECASTS, forecast_traces.table(forecasts))
+    text = with_table(text, MARK, table(found, forecasts))
+    document.write_text(text, encoding="utf-8")
     figures.note(f"docs/replay.md: all traces, {spent_s() - began:.1f} s CPU of ours")
+
+
+def main() -> int:
+    """Print the figures and write the tables; return the exit status."""
+    figures = Figures("bench_replay")
+    one(figures)
+    gate_cost.hold(figures, web(TODAY))
+    fleet(figures)
+    written(figures)
     return figures.finish()
 
 

@@ -86,8 +86,8 @@ _HELD_BY = {
 
 # Of podscale's own decisions; those of cases/explain.yaml are Kubernetes' as well.
 _OWN = {
-    "ForecastAboveMetrics": "A forecast of the demand asks for more than the metrics do; in "
-    "replays (replay --forecast) only. Change: the time that it tells of passes.",
+    "ForecastAboveMetrics": "A forecast of the demand asks for more than the metrics do, under "
+    "podscale.io/forecast. Change: the time that it tells of passes.",
     "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
     "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
     "SmallPodsRemain": "Of an HPA that is coordinated with a VPA some pods have grown and some "

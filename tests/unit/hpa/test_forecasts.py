@@ -92,7 +92,7 @@ async def test_what_the_gate_takes_raises_the_size_and_says_so() -> None:
     trace = traces.at(KEY, at)
     assert trace is not None
     text = " ".join(explain(trace).sentences)
-    assert "Yesterday at this hour 8; forecast 8 within 10m0s asks for 8" in text
+    assert "Yesterday at this hour 8; forecast 8 within 10 min asks for 8" in text
     assert "it has saved 31% of unserved demand in the last 8 days at 4% more pod-hours" in text
     # The windows remember what the metrics ask for, and that alone.
     record = cluster.controller.catalog.get(KEY)

@@ -7,8 +7,8 @@ from hpa.forecast.demand import DAY, DemandHistory
 from hpa.forecast.gate import (
     GateSubject,
     GateVerdict,
+    KnownPast,
     day_sums,
-    past_forecasts,
     slots_ahead,
     verdict,
 )
@@ -46,5 +46,5 @@ def judged(pods: Floats, days: int) -> GateVerdict:
     """Return what the gate makes of a demand."""
     subject = GateSubject(history(pods))
     rules = LoopRules.of(web(), Settings(), DELAY_S)
-    forecasts = past_forecasts(pods, AHEAD)
+    forecasts = KnownPast.of(pods, AHEAD).forecasts(1, len(pods) // DAY)
     return verdict(day_sums(rules, [subject], [forecasts], days)[0])

@@ -5,7 +5,7 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.forecast.demand import DAY
-from hpa.forecast.gate import past_forecasts
+from hpa.forecast.gate import KnownPast
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import NONE
 from hpa.simulate.loop import simulate
@@ -30,7 +30,7 @@ def test_a_random_walk_is_not_forecast() -> None:
 
 
 def test_too_few_days_take_nothing() -> None:
-    assert judged(jumps(3), 2).candidate == NONE
+    assert judged(jumps(2), 1).candidate == NONE
 
 
 def test_a_last_day_that_was_worse_ends_it() -> None:
@@ -50,7 +50,7 @@ def test_no_forecast_knows_what_comes() -> None:
     pods = jumps(4)
     changed = pods.copy()
     changed[3 * DAY + 700 :] *= 5.0
-    one, other = past_forecasts(pods, AHEAD), past_forecasts(changed, AHEAD)
+    one, other = (KnownPast.of(each, AHEAD).forecasts(1, 4) for each in (pods, changed))
     assert one.names == other.names
     np.testing.assert_array_equal(one.pods[: 3 * DAY + 700], other.pods[: 3 * DAY + 700])
     assert not np.array_equal(one.pods[3 * DAY + 701 :], other.pods[3 * DAY + 701 :])

@@ -8,7 +8,7 @@ from hpa.decide import Settings
 from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
 from hpa.forecast.demand import DAY, lags, next_lags
-from hpa.forecast.gate import known_rows, learnt
+from hpa.forecast.gate import KnownPast
 from hpa.forecast.models import NONE
 from hpa.forecast.plan import ForecastVerdict, LivedDay, LiveForecast
 from hpa.simulate.load import LoadHistory
@@ -48,7 +48,7 @@ def test_a_day_more_comes_to_the_same_as_all_days_anew() -> None:
     (again,) = daily.answers([later], Settings(), now)
     (whole,) = daily.answers([sight(pods, MIDNIGHT_S)], Settings(), now)
     assert again.verdict.candidate == whole.verdict.candidate
-    assert again.verdict.days == whole.verdict.days == 8
+    assert again.verdict.days == whole.verdict.days == 7
     assert again.verdict.saved == pytest.approx(whole.verdict.saved, abs=0.02)
     assert again.verdict.at == MIDNIGHT_S + 8 * DAY_S
 
@@ -78,7 +78,7 @@ def test_a_history_that_begins_within_a_day_counts_from_the_next_on() -> None:
     pods = jumps(5)
     seen = sight(pods[600:], MIDNIGHT_S + 600 * 60.0)
     (found,) = daily.answers([seen], Settings(), MIDNIGHT_S + 5 * DAY_S)
-    assert found.verdict.days == 4
+    assert found.verdict.days == 3
 
 
 @pytest.mark.parametrize("name", ["day", "level", "holt-winters", "ridge", "ridge 0.95"])
@@ -89,7 +89,7 @@ def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
     plan = found.plan
     assert plan is not None
     live = LiveForecast(plan)
-    rows = known_rows(pods, daily.slots_ahead(DELAY_S))
+    rows = KnownPast.of(pods, daily.slots_ahead(DELAY_S)).rows
     said = []
     for minute in range(5 * DAY, 6 * DAY):
         now = MIDNIGHT_S + 60.0 * minute + 15.0
@@ -98,7 +98,9 @@ def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
         said.append(told.pods)
         live.note(float(pods[minute]), now)
     wanted = plan.weights.forecast(rows[5 * DAY :])
-    np.testing.assert_allclose(said, wanted, rtol=3e-3)  # seasons have three digits
+    # Seasons have three digits; those of the last minutes are of peaks that came after the gate.
+    shown = slice(0, -daily.slots_ahead(DELAY_S))
+    np.testing.assert_allclose(said[shown], wanted[shown], rtol=3e-3)
     assert told.highest == pytest.approx(pods[: 5 * DAY].max())
     np.testing.assert_allclose(live.lived().pods, pods[5 * DAY : -1], rtol=1e-6)
 
@@ -129,10 +131,3 @@ def test_a_forecast_that_leaves_more_unserved_with_as_many_pods_is_regretted() -
         assert daily.regretted(question, Settings()) is is_regretted
     short = LivedDay(pods[:300], wasted[:300], 0.8, DELAY_S)
     assert not daily.regretted(GateQuestion(hpa, {}, lived=short), Settings())
-
-
-def test_candidates_are_learnt_from_peaks_that_were_seen() -> None:
-    pods = jumps(4)
-    ahead = daily.slots_ahead(DELAY_S)
-    rows, peak = known_rows(pods, ahead), np.full(len(pods), np.nan)
-    assert [each.name for each in learnt(rows, peak, len(pods), ahead)][:2] == ["day", "week"]

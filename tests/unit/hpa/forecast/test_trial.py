@@ -52,7 +52,7 @@ def test_a_day_that_is_not_over_is_forecast_as_well() -> None:
     assert len(tried.taken) == 6
     assert len(tried.pods) == len(pods)
     assert tried.last is not None
-    assert tried.last.days == 5
+    assert tried.last.days == 4
     now = START_S + 60.0 * (len(pods) - 1)
     assert tried.expected(now) is not None
     assert tried.expected(now + 60.0) is None
