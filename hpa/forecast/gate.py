@@ -22,6 +22,7 @@ FEWEST_DAYS = 3  # of history before anything is taken; of the first there is no
 _SMALL = 1e-4  # of the demand: less is not told apart
 _AT_MOST = 0.8  # of what the loop alone leaves unserved: over all days, and over parts of them
 LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
+_MOST_MORE = 0.3  # pod-hours, whatever they save
 # Parts of the target at which the loop alone is replayed.
 _TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
 
@@ -187,13 +188,15 @@ def verdict(sums: DaySums) -> GateVerdict:
         worst = np.maximum(worst, _ratio(*_shares(sums, part)) / limit)
     ratios = _ratio(unserved, alone)
     fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS - 1)
+    more = sizes[:count] / sizes[count] - 1.0
+    fits &= more <= _MOST_MORE
     best = int(np.argmin(np.where(fits, ratios, np.inf))) if fits.any() else -1
     plain = float(sizes[count])
     rows = [GateRow(NONE, plain / 60.0, float(sums.lacking[:, count].sum() / sums.needed.sum()),
                     float(sums.lacking[:, count].sum() / sums.needed.sum()), 0.0)]  # fmt: skip
     rows += [
         GateRow(name, float(sizes[place]) / 60.0, float(unserved[place]), float(alone[place]),
-                float(sizes[place] / plain) - 1.0, place == best)
+                float(more[place]), place == best)
         for place, name in enumerate(sums.names)
     ]  # fmt: skip
     return GateVerdict(NONE if best < 0 else sums.names[best], days, tuple(rows))

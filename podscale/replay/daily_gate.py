@@ -31,6 +31,7 @@ from podscale.replay.queries import LoadQuery
 
 TOGETHER = 64  # HPAs of one batch: as many are replayed side by side
 _STEP_S = 60
+_READY_STEP_S = 3600
 _MOST_SAMPLES = 10_000_000  # of one HPA
 _LENGTH_BYTES = 8
 _NICE = 19
@@ -197,11 +198,12 @@ async def _sight(asked: _Asked, client: HistoryClient, now: float) -> GateSight:
         raise ReplayError("a metric has no target, or its pods request nothing of it")
     start_s = daily.day_of(now) - daily.HISTORY_S
     window = HistoryWindow(start_s, now, _STEP_S, _MOST_SAMPLES)
-    past = await PastReader(client, window, lambda *_: None).past(question.hpa, asked.queries)
+    past = PastReader(client, window, lambda *_: None)
+    load = await past.load(question.hpa, asked.queries)
     plant = Plant(requests=question.requests)
-    if past.ready_after_s:
-        plant = structs.replace(plant, ready_after_s=past.ready_after_s)
-    return GateSight(question, past.load, plant)
+    if ready_after_s := await past.ready_after(question.hpa, _READY_STEP_S):
+        plant = structs.replace(plant, ready_after_s=ready_after_s)
+    return GateSight(question, load, plant)
 
 
 if __name__ == "__main__":

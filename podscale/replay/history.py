@@ -56,42 +56,55 @@ class PastReader:
 
     async def past(self, hpa: HPA, queries: Sequence[LoadQuery]) -> RecordedPast:
         """Return the past; raises ``ReplayError`` and, of the metrics, ``QueryError``."""
-        grid = self._window.grid
-        columns: dict[str, Floats] = {}
-        reported = np.zeros(len(grid))
-        for query in queries:
-            total, pods = await self._total(query)
-            columns[query.key] = total
-            reported = np.fmax(reported, pods)
+        columns, reported = await self._columns(queries)
         replicas, notes = await self._replicas(hpa, reported)
-        for query in queries:
-            if query.is_shared:
-                if replicas is None:
-                    raise ReplayError(
-                        f"{query.key} has a Value target, whose load is known with the replicas of "
-                        "then only: kube_horizontalpodautoscaler_status_current_replicas has none"
-                    )
-                columns[query.key] = columns[query.key] * replicas
-        known = ~np.isnan(np.array(list(columns.values()))).any(axis=0)
-        if not known.any():
-            since = f"{self._window.end_s - self._window.start_s:.0f} s"
-            raise ReplayError(f"Prometheus has no sample of the metrics in the last {since}")
-        first, last = int(np.argmax(known)), len(known) - int(np.argmax(known[::-1]))
-        if first * self._window.step_s > 2 * 60:
-            notes.append(f"the history begins {first * self._window.step_s} s later than asked for")
-        at_most = replicas >= hpa.max_replicas if replicas is not None else np.zeros_like(known)
+        _share(columns, queries, replicas)
+        part = self._known(columns)
+        if part.start * self._window.step_s > 2 * 60:
+            late_s = part.start * self._window.step_s
+            notes.append(f"the history begins {late_s} s later than asked for")
+        nothing = np.zeros(len(self._window.grid), np.bool_)
+        at_most = replicas >= hpa.max_replicas if replicas is not None else nothing
         throttled = await self._throttled(hpa)
         for flags, why in ((at_most, "at maxReplicas"), (throttled, "CPU throttled")):
-            if share := float(flags[first:last].mean()):
+            if share := float(flags[part].mean()):
                 notes.append(f"the load is hidden in {share:.1%} of the time: {why}")
-        part = slice(first, last)
         load = LoadHistory(
-            grid[part],
+            self._window.grid[part],
             {key: values[part] for key, values in columns.items()},
             (at_most | throttled)[part],
             None if replicas is None else replicas[part],
         )
-        return RecordedPast(load, await self._ready_after(hpa), notes)
+        return RecordedPast(load, await self.ready_after(hpa), notes)
+
+    async def load(self, hpa: HPA, queries: Sequence[LoadQuery]) -> LoadHistory:
+        """Return the load alone: what may be hidden of it is not asked for. Raises as ``past``."""
+        columns, reported = await self._columns(queries)
+        replicas = None
+        if any(query.is_shared for query in queries):
+            replicas, _ = await self._replicas(hpa, reported)
+        _share(columns, queries, replicas)
+        part = self._known(columns)
+        found = {key: values[part] for key, values in columns.items()}
+        return LoadHistory(
+            self._window.grid[part], found, np.zeros(part.stop - part.start, np.bool_)
+        )
+
+    async def _columns(self, queries: Sequence[LoadQuery]) -> tuple[dict[str, Floats], Floats]:
+        # What was measured of each metric, and the pods that reported.
+        columns: dict[str, Floats] = {}
+        reported = np.zeros(len(self._window.grid))
+        for query in queries:
+            columns[query.key], pods = await self._total(query)
+            reported = np.fmax(reported, pods)
+        return columns, reported
+
+    def _known(self, columns: Mapping[str, Floats]) -> slice:
+        known = ~np.isnan(np.array(list(columns.values()))).any(axis=0)
+        if not known.any():
+            since = f"{self._window.end_s - self._window.start_s:.0f} s"
+            raise ReplayError(f"Prometheus has no sample of the metrics in the last {since}")
+        return slice(int(np.argmax(known)), len(known) - int(np.argmax(known[::-1])))
 
     async def by_pod(self, query: LoadQuery) -> dict[tuple[str, str], Floats]:
         """Return a column for each container and pod, NaN where there is no sample."""
@@ -148,7 +161,11 @@ class PastReader:
         share, _ = await self._beside(f"{throttled} / {every}", "throttling")
         return np.nan_to_num(share) > _THROTTLED
 
-    async def _ready_after(self, hpa: HPA) -> tuple[float, ...]:
+    async def ready_after(self, hpa: HPA, step_s: int = _READY_STEP_S) -> tuple[float, ...]:
+        """Return deciles of the seconds from a pod's creation to Ready; empty: not known.
+
+        Pods that lived for less than ``step_s`` may be missed.
+        """
         matchers = f"namespace={quote(hpa.namespace)},pod=~{quote(pods_of(hpa))}"
         text = (
             f"min by (pod) (kube_pod_status_ready_time{{{matchers}}}) - "
@@ -156,7 +173,7 @@ class PastReader:
         )
         least: dict[str, float] = {}
         try:
-            async for part in self._slices(text, _READY_STEP_S, "ready times"):
+            async for part in self._slices(text, step_s, "ready times"):
                 for series in part.series:
                     values = series.values[np.isfinite(series.values) & (series.values >= 0)]
                     if len(values):
@@ -193,6 +210,20 @@ class PastReader:
     def _rows(self, times: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         rows = np.rint((times - self._window.start_s) / self._window.step_s).astype(np.intp)
         return np.clip(rows, 0, len(self._window.grid) - 1)
+
+
+def _share(
+    columns: dict[str, Floats], queries: Sequence[LoadQuery], replicas: Floats | None
+) -> None:
+    # Of a Value target the load is what was measured, times the pods that it was shared by.
+    for query in queries:
+        if query.is_shared:
+            if replicas is None:
+                raise ReplayError(
+                    f"{query.key} has a Value target, whose load is known with the replicas of "
+                    "then only: kube_horizontalpodautoscaler_status_current_replicas has none"
+                )
+            columns[query.key] = columns[query.key] * replicas
 
 
 def requests_of_pods(template: Mapping[str, object]) -> dict[str, dict[str, int]]:

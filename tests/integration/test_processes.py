@@ -19,6 +19,7 @@ from podscale.cli.process import composed_with_page
 from podscale.core.metrics import ExternalSample, ExternalSamples, NotFound, Sample
 from podscale.process import garbage
 from podscale.process.compose import Composed
+from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.server import SandboxServer
 from podscale.serving import flags as serving_flags
 from podscale.serving.monitoring.logs import Verbosity
@@ -270,6 +271,45 @@ async def test_a_changed_rules_file_makes_an_event(
         await until(lambda: "RulesReloaded" in reasons())
 
 
+def put_web(objects: SandboxObjects, metric: dict[str, Any], **annotations: str) -> None:
+    labels = {"app": "web"}
+    objects.create("deployments", "default", {
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "x"}]}}},
+    })  # fmt: skip
+    objects.create("horizontalpodautoscalers", "default", {
+        "metadata": {
+            "name": "web",
+            "annotations": {f"podscale.io/{key}": text for key, text in annotations.items()},
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 5, "metrics": [metric],
+        },
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["hpa", "control", "run"])
+async def test_a_forecast_is_judged_by_what_this_process_reads(
+    command: str, ground: Ground
+) -> None:
+    metric = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
+    put_web(ground.server.objects, {"type": "External", "external": metric}, forecast="auto")
+    async with ground.running(command) as composed:
+        assert composed.shared is not None
+        part = composed.shared.parts["hpa"]
+        assert isinstance(part, HpaPart)
+
+        def is_judged() -> bool:
+            record = part.controller.catalog.get(("default", "web"))
+            found = None if record is None else record.history.forecast
+            return found is not None and found.again_at > 0  # nobody has a past of this queue
+
+        await until(is_judged, 60.0)
+
+
 class Elsewhere:
     """A provider of another package: one external metric."""
 
@@ -288,22 +328,8 @@ async def test_a_plugins_metric_scales_an_hpa_of_the_same_process(
 ) -> None:
     monkeypatch.setattr("adapter.apis.sources.load", lambda: [Elsewhere()])
     objects = ground.server.objects
-    labels = {"app": "web"}
-    objects.create("deployments", "default", {
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "main", "image": "x"}]}}},
-    })  # fmt: skip
     target = {"type": "AverageValue", "averageValue": "10"}
-    objects.create("horizontalpodautoscalers", "default", {
-        "metadata": {"name": "web"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 1, "maxReplicas": 5,
-            "metrics": [{"type": "External", "external": {
-                "metric": {"name": "queue_elsewhere"}, "target": target}}],
-        },
-    })  # fmt: skip
+    put_web(objects, {"type": "External", "external": {
+        "metric": {"name": "queue_elsewhere"}, "target": target}})  # fmt: skip
     async with ground.running(command):
         await until(lambda: objects.get("deployments", "default", "web")["spec"]["replicas"] == 3)

@@ -84,6 +84,8 @@ def annotate(cluster: Cluster, text: str | None) -> None:
 
 async def test_what_the_gate_takes_raises_the_size_and_says_so() -> None:
     cluster, gate = started()
+    spec = cluster.world.workloads[KEY]["spec"]
+    cluster.provider.usage = lambda _question, _pod: 4000 // spec["replicas"]
     await cluster.run_for(70.0)
     assert cluster.scales() == [("web", 8)]
     assert len(gate.asked) == 1
@@ -98,7 +100,7 @@ async def test_what_the_gate_takes_raises_the_size_and_says_so() -> None:
     record = cluster.controller.catalog.get(KEY)
     assert record is not None
     assert record.history.past is not None
-    assert {each.replicas for each in record.history.past.recommendations or ()} == {4}
+    assert max(each.replicas for each in record.history.past.recommendations or ()) == 4
     families = {each.name: each for each in cluster.metrics.collect()}
     assert [(each.labels, each.value) for each in families["podscale_hpa_forecasts"].samples] == [
         ({"candidate": "day"}, 1)
