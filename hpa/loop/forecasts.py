@@ -6,7 +6,7 @@ its forecasts need is learnt anew after a restart, and until then nothing is for
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -38,7 +38,7 @@ class ForecastGate(Protocol):
 
     def answers(
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
-    ) -> AsyncIterator[tuple[GateQuestion, GateAnswer | str]]:
+    ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
         """Yield the answer to each, or why there is none; raises what a child process may."""
         ...
 
@@ -110,7 +110,7 @@ class Forecasts:
                 about[id(question)] = record
         if not asked:
             return
-        async with aclosing(gate.answers(asked, self._settings, unix)) as answers:  # type: ignore[type-var]
+        async with aclosing(gate.answers(asked, self._settings, unix)) as answers:
             async for question, answer in answers:
                 self._take(about[id(question)], question, answer)
 

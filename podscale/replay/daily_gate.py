@@ -7,7 +7,7 @@ program) reads, replays and answers. It lives for one round, with the lowest pri
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -95,7 +95,7 @@ class GateProcess:
 
     async def answers(
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
-    ) -> AsyncIterator[tuple[GateQuestion, GateAnswer | str]]:
+    ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
         """Yield the answer to each, or why there is none. Closed early, the child is ended."""
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", __name__, env={**os.environ, **_ONE_THREAD},

@@ -17,6 +17,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.daily_gate import GateProcess
 from podscale.replay.queries import LoadQuery, load_queries
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
 from podscale.sandbox.promql.values import label_set
 from tests.integration.test_hpa import NS, running, sandbox, until  # noqa: F401 - a fixture
@@ -43,7 +44,9 @@ async def prometheus() -> AsyncIterator[PrometheusStandIn]:
         labels = label_set({"namespace": NS, "pod": "web-6d5f-abcde"})
         return [ScrapedSample("http_requests", labels, value)]
 
-    async with PrometheusStandIn(lambda: now, page=page, every_s=3600.0) as server:
+    async with PrometheusStandIn(
+        lambda: now, page=page, every_s=3600.0, head=SeriesHead(10 * 86400_000)
+    ) as server:
         while now <= JUMP_S - BEFORE_S:
             server.scrape()
             now += 60.0
