@@ -1,20 +1,24 @@
 """A forecast at work: what it follows, what it says, and what the daily gate makes of it."""
 
+import math
+
 import numpy as np
 import pytest
 from msgspec import structs
 
-from hpa.decide import Settings
+from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.observation import HeldTarget, MetricAnswer
 from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
-from hpa.forecast.demand import DAY, lags, next_lags
+from hpa.forecast.demand import DAY, lags, measured, next_lags
 from hpa.forecast.gate import KnownPast
 from hpa.forecast.models import NONE
 from hpa.forecast.plan import ForecastVerdict, LivedDay, LiveForecast
 from hpa.simulate.load import LoadHistory
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import Plant, SimulatedWorkload
+from podscale.core.metrics import ExternalSample, ExternalSamples, NoData, PodSamples, Sample
 from tests.unit.hpa.forecast.demands import DELAY_S, jumps, walk
-from tests.unit.hpa.simulate.loads import web
+from tests.unit.hpa.simulate.loads import pods_metric, web
 
 MIDNIGHT_S = 1_700_006_400.0  # of UTC
 PLANT = Plant(ready_after_s=(DELAY_S - 15.0,))
@@ -131,3 +135,44 @@ def test_a_forecast_that_leaves_more_unserved_with_as_many_pods_is_regretted() -
         assert daily.regretted(question, Settings()) is is_regretted
     short = LivedDay(pods[:300], wasted[:300], 0.8, DELAY_S)
     assert not daily.regretted(GateQuestion(hpa, {}, lived=short), Settings())
+
+
+QUEUE = {"metric": {"name": "queue"}}
+DEMANDING = {
+    "pods": pods_metric("50"),
+    "utilization": {"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
+    "average-of-a-whole": {"type": "External", "external": {
+        **QUEUE, "target": {"type": "AverageValue", "averageValue": "50"}}},
+    "shared-whole": {"type": "External", "external": {
+        **QUEUE, "target": {"type": "Value", "value": "50"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DEMANDING)
+def test_a_pass_measures_the_demand_that_history_has(kind: str) -> None:
+    """Four pods serve a load of twelve targets, two more come up; each of them sees a share."""
+    now = MIDNIGHT_S
+    plant = Plant(ready_after_s=(60.0,), requests={"app": {"cpu": 100_000}})
+    workload = SimulatedWorkload(plant, "web", 4, now)
+    workload.resize(6, now)
+    share = {
+        "pods": 600.0,
+        "utilization": 600.0,
+        "average-of-a-whole": 600.0,
+        "shared-whole": 150.0,
+    }
+    if kind in ("pods", "utilization"):
+        samples = workload.samples(share[kind], now, in_columns=kind == "pods")
+        answer: MetricAnswer = PodSamples(samples, now)
+    else:
+        answer = ExternalSamples((ExternalSample({}, Sample(round(share[kind] * 1e3), now)),), now)
+    seen = Observation(
+        web(metrics=[DEMANDING[kind]]), Scale(6, 6, "app=web"), workload.pods(now), (answer,)
+    )
+    found = measured(decide(seen, Past(), Settings(), now).trace)
+    assert found == pytest.approx(12.0)
+    failed = structs.replace(seen, answers=(NoData("NoSample", "there is none"),))
+    assert math.isnan(measured(decide(failed, Past(), Settings(), now).trace))
+    held = structs.replace(seen, held=HeldTarget("AnchorMissing", "there is none"))
+    assert math.isnan(measured(decide(held, Past(), Settings(), now).trace))
