@@ -156,17 +156,12 @@ def test_a_pass_measures_the_demand_that_history_has(kind: str) -> None:
     plant = Plant(ready_after_s=(60.0,), requests={"app": {"cpu": 100_000}})
     workload = SimulatedWorkload(plant, "web", 4, now)
     workload.resize(6, now)
-    share = {
-        "pods": 600.0,
-        "utilization": 600.0,
-        "average-of-a-whole": 600.0,
-        "shared-whole": 150.0,
-    }
+    load = 600.0 / (4 if kind == "shared-whole" else 1)
     if kind in ("pods", "utilization"):
-        samples = workload.samples(share[kind], now, in_columns=kind == "pods")
+        samples = workload.samples(load, now, in_columns=kind == "pods")
         answer: MetricAnswer = PodSamples(samples, now)
     else:
-        answer = ExternalSamples((ExternalSample({}, Sample(round(share[kind] * 1e3), now)),), now)
+        answer = ExternalSamples((ExternalSample({}, Sample(round(load * 1e3), now)),), now)
     seen = Observation(
         web(metrics=[DEMANDING[kind]]), Scale(6, 6, "app=web"), workload.pods(now), (answer,)
     )
