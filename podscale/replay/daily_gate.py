@@ -124,7 +124,8 @@ class GateProcess:
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
-            await child.communicate()
+            # Its pipes are closed even where who asked is cancelled meanwhile.
+            await asyncio.shield(asyncio.ensure_future(child.communicate()))
 
 
 async def _send(sink: asyncio.StreamWriter, body: bytes) -> None:
