@@ -122,10 +122,18 @@ class GateProcess:
                 for one, given in zip(asked, found.of, strict=True):
                     yield one.question, given.why if isinstance(given, _Failed) else given.answer
         finally:
-            with suppress(ProcessLookupError):
-                child.kill()
-            # Its pipes are closed even where who asked is cancelled meanwhile.
-            await asyncio.shield(asyncio.ensure_future(child.communicate()))
+            await _end(child)
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        child.kill()
+    ending = asyncio.ensure_future(child.communicate())
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending  # which takes no time, and closes the pipes
+        raise
 
 
 async def _send(sink: asyncio.StreamWriter, body: bytes) -> None:
