@@ -13,7 +13,7 @@ from msgspec import Struct
 from podscale.coordinate.comfort import comfort_of
 from podscale.coordinate.pairing import CONDITION, ScaledObject
 from podscale.core.quantity import QuantityError, from_wire
-from podscale.core.settings import COMFORT, PAUSED
+from podscale.core.settings import COMFORT, COORDINATE, PAUSED
 
 # An HPA part that starts does not know the VPAs yet, and one that is made anew shows up late.
 _PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown", "NoVpa")
@@ -93,6 +93,7 @@ class HorizontalSide(Struct, frozen=True):
     used: int | None  # by a pod, on average
     rescaled_s: float | None  # unix seconds; None: never
     is_following: bool  # the anchor: neither paused, nor without metrics, nor still to see it
+    is_new: bool  # nobody has acted on it yet, and its owner wants it to coordinate
 
     def band(self, kept: int | None) -> tuple[int, int]:
         """Return the comfort band, where a disruption budget keeps so many pods."""
@@ -116,7 +117,8 @@ def horizontal_side(
         return None
     conditions = {each.type: each for each in found.conditions or ()}
     reason = conditions.get(CONDITION, _Condition()).reason
-    if reason not in _PAIRED:
+    is_new = not conditions and annotations.get(COORDINATE) == "on"
+    if reason not in _PAIRED and not is_new:
         return None
     is_active = conditions.get(_ACTIVE, _Condition()).status == "True"
     metrics = [each.cpu for each in wanted.metrics or ()]
@@ -144,6 +146,7 @@ def horizontal_side(
         None if current is None else _milli(current.current.average_value),
         _seconds(found.last_scale_time),
         is_active and reason == "AnchorHeld" and not _is_paused(annotations),
+        is_new,
     )
 
 

@@ -153,10 +153,6 @@ class Workload:
         written = {"podscale.io/comfort-replicas": f"{band[0]}-{band[1]}"}
         self.plane.admin.patch(self._hpa_path, {"metadata": {"annotations": written}})
 
-    def is_asking(self) -> bool:
-        """Whether the HPA has told what it found."""
-        return bool(coordinated(self.plane.admin.get(self._hpa_path))[0])
-
     def look(self) -> "Sight":
         """Return how it is, having noted what must not be."""
         get = self.plane.admin.get
@@ -292,10 +288,7 @@ def test_both_converge_and_a_kill_at_any_write_of_a_change_leaves_the_anchor_rig
         workloads = {name: Workload(plane, namespace, name, min(LOADS)) for name in MODES}
         load.cores = dict.fromkeys(MODES, LOADS[0])
         for workload in workloads.values():
-            made, hpa, vpa = workload.objects(FEW)
-            plane.apply(made, hpa)
-            wait_until("an HPA says that it wants a VPA", workload.is_asking, 60, hpas.replicas)
-            plane.apply(vpa)
+            plane.apply(*workload.objects(FEW))
 
         def wait_settled(what: str, band: tuple[int, int]) -> None:
             def settled() -> bool:

@@ -25,6 +25,7 @@ from podscale.coordinate.sizes import (
 )
 from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import Selector
+from podscale.core.settings import COORDINATE
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
@@ -49,6 +50,7 @@ _log = structlog.get_logger()
 
 _WRITE_TIMEOUT_S = 10.0
 _LONG_AGO_S = 1e9
+_ACTED_ON_WITHIN_S = 120.0  # an HPA that is new: its controller looks at it four times a minute
 _KEPT_FOR_S = 3600.0  # what a disruption budget keeps: all budgets of a namespace are looked at
 _IN_TREE = "kube-controller-manager"
 _NOTHING = Raw(b"{}")
@@ -107,7 +109,7 @@ class WatchedHpas:
             for _, store in self._resources
         )
 
-    def sides(self) -> Iterator[tuple[tuple[str, str, str, str], HorizontalSide]]:
+    def sides(self, now: float) -> Iterator[tuple[tuple[str, str, str, str], HorizontalSide]]:
         """Yield each HPA that coordinates, by namespace, group, kind and name of its target."""
         for _, store in self._resources:
             for hpa in store.values():
@@ -115,7 +117,9 @@ class WatchedHpas:
                     continue
                 notes = hpa.metadata.annotations or {}
                 side = horizontal_side(hpa.metadata.name, hpa.spec, hpa.status, notes)
-                if side is not None:
+                born = hpa.metadata.creation_timestamp
+                is_late = born is None or now - born > _ACTED_ON_WITHIN_S
+                if side is not None and not (side.is_new and is_late):
                     yield (hpa.metadata.namespace, *side.target.key), side
 
 
@@ -157,7 +161,7 @@ class Coordination:
                 key: structs.replace(before[key], side=side)
                 if key in before and before[key].side.container == side.container
                 else _Pair(side, LoadOfDays())
-                for key, side in self._sides().items()
+                for key, side in self._sides(now).items()
             }
         for pair_ in self._pairs.values():
             side = pair_.side
@@ -166,8 +170,8 @@ class Coordination:
         self._metrics.coordinated.set(len(self._pairs))
         return list(self._pairs)
 
-    def _sides(self) -> dict[VpaKey, HorizontalSide]:
-        found = dict(self._hpas.sides())
+    def _sides(self, now: float) -> dict[VpaKey, HorizontalSide]:
+        found = dict(self._hpas.sides(now))
         by_target: dict[tuple[str, str, str, str], list[VpaSide]] = {}
         for key, vpa in self._stores.all_vpas() if found else ():
             ref = vpa.spec.target_ref
@@ -214,8 +218,9 @@ class Coordination:
         where no HPA wants one. Raises ``KubeError`` where it could not be written.
         """
         text, uid, found = _annotation(vpa), self._uid_of(key, vpa), self._pairs.get(key)
-        if found is None or not uid:
-            if text is None:
+        is_waiting = found is not None and found.side.is_new
+        if found is None or not uid or is_waiting:
+            if text is None and not is_waiting:
                 return None
             if found is not None or not self._has_listed:
                 return AnchoredSize("", None, {})
@@ -371,7 +376,8 @@ def _measured(amount: AmountTrace) -> int:
 
 
 def _thinned(hpa: StoredHpa) -> StoredHpa:
-    if f'"{CONDITION}"'.encode() in bytes(hpa.status):
+    is_asking = (hpa.metadata.annotations or {}).get(COORDINATE) == "on"
+    if is_asking or f'"{CONDITION}"'.encode() in bytes(hpa.status):
         return hpa
     return structs.replace(hpa, spec=_NOTHING, status=_NOTHING)
 

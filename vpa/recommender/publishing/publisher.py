@@ -194,7 +194,7 @@ class Publisher:
                 return
             vpa = self._stores.vpa(key) or vpa
             if size is not None and size.size is None and vpa.status.recommendation is None:
-                return  # a process died between the anchor and its size, and nobody is known yet
+                return  # nothing was published, and it is not known yet who counts on what
         wanted = status_of(
             vpa, entry, trace, now,
             pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,

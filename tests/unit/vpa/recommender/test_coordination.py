@@ -15,7 +15,7 @@ from podscale.coordinate.reasons import REASONS
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
-from podscale.kube.client.wire import decode, encode
+from podscale.kube.client.wire import decode, encode, format_time
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
@@ -62,7 +62,7 @@ class World:
         self.replicas, self.asked, self.used = 10, 1000, 0.3
         self.uid = "u-web"
         self.lists_hpas = True
-        self.is_active = True
+        self.is_active = self.has_controller = True
         self.budgets: list[dict[str, Any]] = []
         self.notes = {"podscale.io/comfort-replicas": "1-500"}
 
@@ -114,13 +114,17 @@ class World:
         current = {"name": "cpu", "current": {"averageValue": f"{round(self.used * 1000)}m"}}
         reason = "AnchorHeld" if self.reason == "NoAnchor" and self.anchor else self.reason
         conditions = [
-            {"type": "ScalingActive", "status": "True" if self.is_active else "False"},
+            *(
+                [{"type": "ScalingActive", "status": "True" if self.is_active else "False"}]
+                if self.has_controller
+                else []
+            ),
             *([{"type": "Coordinated", "reason": reason}] if reason else []),
         ]
         return {
             "metadata": {
                 "name": "web", "namespace": "shop", "resourceVersion": str(int(self.now)),
-                "annotations": self.notes,
+                "annotations": self.notes, "creationTimestamp": format_time(START),
                 "managedFields": self.managers,
             },
             "spec": {
@@ -499,3 +503,26 @@ async def test_the_comfort_band_begins_above_what_a_budget_keeps():
     assert world.anchor is not None
     assert world.anchor.milli <= 1000 * 10 / 21
     assert world.targets != {"app": world.anchor.size}, "there are no more pods yet"
+
+
+async def test_a_new_hpa_that_asks_for_it_is_waited_for():
+    world = World()
+    world.notes["podscale.io/coordinate"] = "on"
+    world.reason, world.has_controller = "", False
+    process = Process(world)
+    await process.run(2, 30.0)
+    assert world.writes == []
+    world.reason, world.has_controller = "NoVpa", True
+    await process.run(1)
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+    assert world.targets == {"app": 1000}
+
+
+@pytest.mark.parametrize("has_controller", [False, True], ids=["nobody", "somebody-else"])
+async def test_an_hpa_that_nobody_of_ours_acts_on_is_not_waited_for(has_controller):
+    world = World()
+    world.notes["podscale.io/coordinate"] = "on"
+    world.reason, world.has_controller = "", has_controller
+    await Process(world).run(4)
+    assert "annotations" not in world.vpa["metadata"]
+    assert world.targets["app"] < 1000
