@@ -39,6 +39,8 @@ AT_ONCE = {
     "stabilizationWindowSeconds": 0,
     "policies": [{"type": "Pods", "value": 50, "periodSeconds": 1}],
 }
+# For as long as usage may still be told of pods that have just been removed.
+SOON = {**AT_ONCE, "stabilizationWindowSeconds": 3}
 CPU = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": PERCENT}},
@@ -128,7 +130,7 @@ class Workload:
             CPU,
             least=1,
             most=40,
-            behavior={"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
+            behavior={"scaleUp": AT_ONCE, "scaleDown": SOON},
         )
         hpa["metadata"]["annotations"] = {
             "podscale.io/coordinate": "on",
