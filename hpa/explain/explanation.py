@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpa.decide import Trace
-from hpa.decide.steps import Paused
+from hpa.decide.steps import ForecastApplied, Paused
 from hpa.explain.change import PUT_OFF, change
 from hpa.explain.facts import Fact, facts
 from hpa.explain.reading import ReadTrace, step_of, tell
@@ -24,6 +24,7 @@ class Explanation(Struct, frozen=True):
     replicas: int | None  # size of the target after the pass; None: it cannot be read
     decided: int | None  # a size that could not or must not be written
     proposals: tuple[int | None, ...] | None  # per metric of the spec; None: not read
+    forecast: int | None = None  # the size that a forecast asks for, where it is the larger
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; what is not known is absent."""
@@ -40,6 +41,8 @@ class Explanation(Struct, frozen=True):
             found["decided"] = self.decided
         if self.proposals is not None:
             found["proposals"] = list(self.proposals)
+        if self.forecast is not None:
+            found["forecast"] = self.forecast
         return found
 
 
@@ -49,6 +52,7 @@ def explain(trace: Trace) -> Explanation:
     first, *also = reasons(told)
     known = facts(told, [first, *also])
     waits = is_put_off(told)
+    forecast = step_of(trace, ForecastApplied)
     is_vain = waits or is_ineffective(told)
     return Explanation(
         first,
@@ -59,6 +63,7 @@ def explain(trace: Trace) -> Explanation:
         _after(told, is_vain=is_vain),
         trace.decided if is_vain else None,
         tuple(each.replicas for each in told.measured) or None,
+        None if forecast is None else forecast.replicas,
     )
 
 

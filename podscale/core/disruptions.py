@@ -13,6 +13,7 @@ from msgspec import Struct
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
+MAKE_ROOM = "vpa.podscale.io/make-room"  # "true": evictions for room, of its pods and for them
 MOST_TEXT = 1024  # characters of one value: whoever may write VPAs may write a megabyte
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")

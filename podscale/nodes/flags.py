@@ -2,10 +2,16 @@
 
 from typing import get_args
 
+from podscale.core import quantity
+from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.nodes.decide.ballast import BallastSettings
+from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.decide.usage_windows import LONGEST_S
+from podscale.nodes.headroom.keeper import HeadroomChoice
+from podscale.nodes.room.room_maker import RoomChoice
+from podscale.nodes.room.view import RoomRules
 from podscale.nodes.settings import Mode, NodesChoice
 from podscale.process import leader_flags
 from podscale.process.clusters import Targets
@@ -30,6 +36,16 @@ OWN: tuple[Flag, ...] = (
     Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node."),
     Flag("ballast-namespace", default="podscale-ballast", help="Where the ballast pods are."),
     Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes."),
+    Flag("make-room", "bool", False, "Evict so that resizes fit which their node has no room "
+         "for, where the VPAs of all concerned are annotated vpa.podscale.io/make-room."),
+    Flag("min-replicas", "int", 2, "For room: least live pods of a controller to evict one."),
+    Flag("eviction-tolerance", "float", 0.5,
+         "For room: share of a controller's pods that may be down."),
+    Flag("admission-controller-status-lease-namespace",
+         help="For room: where the VPA admission controller's Lease is; empty: our own."),
+    Flag("headroom-max", help="The most that pause pods may request which hold room for pods that "
+         "HPAs are about to ask for: cpu=8,memory=32Gi. Empty: no headroom."),
+    Flag("headroom-image", default="pause", help="Of these pods: any whose only process waits."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
               "cluster's metrics API, whoever serves it."),
@@ -69,6 +85,10 @@ def problems(flags: Flags) -> list[str]:
     if flags.text("mode") == "ballast" and not flags.switch("leader-elect"):
         found.append("--mode=ballast needs --leader-elect: without a Lease that somebody renews "
                      "the watchdog lets all ballast go")  # fmt: skip
+    if not 0 <= flags.seconds("eviction-tolerance") <= 1:
+        found.append("--eviction-tolerance must be between 0 and 1")
+    if flags.text("headroom-max") and _limit(flags.text("headroom-max")) is None:
+        found.append("--headroom-max must be amounts of both, as in cpu=8,memory=32Gi")
     if not flags.text("ballast-namespace"):
         found.append("--ballast-namespace must not be empty")
     try:
@@ -96,8 +116,37 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
         timeout_s=flags.seconds("metrics-timeout"),
         namespace=flags.text("ballast-namespace"),
         selector=parse(flags.text("node-selector")),
+        room=_room(flags, own_namespace) if flags.switch("make-room") else None,
+        headroom=_headroom(flags),
         lease=lease if flags.switch("leader-elect") else None,
     )
+
+
+def _room(flags: Flags, own_namespace: str) -> RoomChoice:
+    admission = flags.text("admission-controller-status-lease-namespace") or own_namespace
+    return RoomChoice(
+        RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance")),
+        (admission, "vpa-admission-controller"),
+    )
+
+
+def _headroom(flags: Flags) -> HeadroomChoice | None:
+    limit = _limit(flags.text("headroom-max"))
+    if limit is None:
+        return None
+    return HeadroomChoice(limit, flags.text("headroom-image"))
+
+
+def _limit(text: str) -> HeadroomLimit | None:
+    # None where it is not both amounts.
+    parts = [part.partition("=") for part in text.split(",")]
+    try:
+        found = {name.strip(): quantity.parse(amount.strip()) for name, _, amount in parts}
+    except QuantityError:
+        return None
+    if found.keys() != {"cpu", "memory"} or min(each.nano for each in found.values()) < 0:
+        return None
+    return HeadroomLimit(found["cpu"].milli, found["memory"].value)
 
 
 def targets(flags: Flags) -> Targets:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from podscale.kube.client.resource import NODES
+from podscale.kube.client.resource import NODES, VPAS
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
@@ -15,7 +15,11 @@ from podscale.kube.leadership.lease import Term
 from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
+from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.nodes.headroom.keeper import HeadroomKeeper
+from podscale.nodes.leader_loop import LeaderLoop
 from podscale.nodes.load_watcher import LoadWatcher
+from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
@@ -46,23 +50,39 @@ class NodesPart(LeadingPart):
         fenced = leading.api
         recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
         super().__init__("nodes", leading, recorder)
+        metrics = NodesMetrics(shared.metrics.registry)
         self.rounds = NodeRounds(
             fenced,
             shared.source(is_feed=is_feed),
             self._nodes,
             shared.pods,
             choice,
-            NodesMetrics(shared.metrics.registry),
+            metrics,
             recorder,
             is_leader=self.is_leader,
             wall=shared.wall,
         )
+        self._vpas: Store[WorkloadVpa] = Store()
+        self._loops: list[LeaderLoop] = []
+        if choice.room is not None:
+            maker = RoomMaker(fenced, shared.pods, self._vpas, choice.room, metrics,
+                              recorder, wall=shared.wall)  # fmt: skip
+            self._loops.append(
+                LeaderLoop("nodes-room", maker.once, choice.interval_s, self.is_leader)
+            )
+        if choice.headroom is not None:
+            keeper = HeadroomKeeper(fenced, self._vpas, choice.headroom, metrics, wall=shared.wall)
+            self._loops.append(
+                LeaderLoop("nodes-headroom", keeper.once, choice.interval_s, self.is_leader)
+            )
         self.load_watcher = LoadWatcher(self.rounds, shared.wall)
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Return the watch of nodes, and the rounds: they look whoever leads."""
-        nodes = Reflector(self._api, WatchSource(NODES, Node), self._nodes)
-        return nodes.run(), self.rounds.run()
+        """Return the watches and the rounds: they look whoever leads."""
+        watches = [Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()]
+        if self._loops:
+            watches.append(Reflector(self._api, WatchSource(VPAS, WorkloadVpa), self._vpas).run())
+        return *watches, self.rounds.run(), *(loop.run() for loop in self._loops)
 
     async def lead(self, term: Term) -> None:
         """Lead, and do nothing else: the rounds ask whether they may write."""
@@ -71,6 +91,8 @@ class NodesPart(LeadingPart):
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of rounds that hang."""
         health.add_liveness("nodes-rounds", self.rounds.heartbeat)
+        for loop in self._loops:
+            health.add_liveness(loop.name, loop.heartbeat)
         health.add_readiness("nodes-synced", self._synced)
 
     def _synced(self) -> HealthVerdict:

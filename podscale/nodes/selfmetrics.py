@@ -29,3 +29,15 @@ class NodesMetrics:
             PREFIX + "rounds", "Rounds over all nodes: decided, behind (the watches are not "
             "current), failed.", ("result",), registry=registry,
         )  # fmt: skip
+        self.room_plans = Counter(
+            PREFIX + "room_plans", "Resizes that wait for room by what was planned.", ("reason",),
+            registry=registry,
+        )  # fmt: skip
+        self.room_evictions = Counter(
+            PREFIX + "room_evictions", "Evictions for room by what became of them.", ("result",),
+            registry=registry,
+        )  # fmt: skip
+        self.headroom = Gauge(
+            PREFIX + "headroom_requests", "What headroom is to request: cores, bytes.",
+            ("resource",), registry=registry,
+        )  # fmt: skip

@@ -7,6 +7,8 @@ from msgspec import Struct
 from podscale.core.selectors.selector import EVERYTHING, Selector
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.nodes.decide.ballast import BallastSettings
+from podscale.nodes.headroom.keeper import HeadroomChoice
+from podscale.nodes.room.room_maker import RoomChoice
 
 Mode = Literal["shadow", "ballast"]
 
@@ -20,4 +22,6 @@ class NodesChoice(Struct, frozen=True):
     timeout_s: float = 10.0  # of one batch of metrics
     namespace: str = "podscale-ballast"
     selector: Selector = EVERYTHING  # of nodes
+    room: RoomChoice | None = None  # None: none is made for resizes
+    headroom: HeadroomChoice | None = None  # None: none is kept
     lease: LeaseChoice | None = None

@@ -1,7 +1,8 @@
 """A stand-in for the kubelet's side of in-place resize: it takes a resize, or says why not.
 
 kwok makes pods run and leaves their resources alone. What becomes of a resize is written on
-the pod's label ``kubelet``: ``accepts``, or the state that stays.
+the pod's label ``kubelet``: ``accepts``, ``fits`` (as its node has room, by CPU), or the state
+that stays.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from podscale.core import quantity
 from tests.cluster.plane import Plane
 
 _LOOK_S = 0.1
@@ -56,17 +58,23 @@ class Kubelet:
             return None
         will = pod["metadata"].get("labels", {}).get("kubelet", "accepts")
         starts = any(resources is None for resources in actual.values())
+        if will == "fits" and not starts:
+            will = "accepts" if self._has_room(pod) else "deferred"
+        conditions = pod["status"].get("conditions") or []
         if will == "accepts" or starts:
             # A container starts with what its pod was admitted with.
-            return {
+            granted: dict[str, Any] = {
                 "containerStatuses": [
                     {**status, "resources": wanted[status["name"]],
                      "allocatedResources": wanted[status["name"]].get("requests", {})}
                     for status in found
                 ]
             }  # fmt: skip
+            waited = [each for each in conditions if each["type"] != "PodResizePending"]
+            if len(waited) < len(conditions):
+                granted["conditions"] = waited
+            return granted
         kind, reason = STATES[will]
-        conditions = pod["status"].get("conditions") or []
         if any(c["type"] == kind for c in conditions):
             return None
         return {
@@ -77,6 +85,20 @@ class Kubelet:
             ]
         }  # fmt: skip
 
+    def _has_room(self, pod: Mapping[str, Any]) -> bool:
+        node = pod["spec"]["nodeName"]
+        path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"
+        others = [each for each in self._plane.admin.get(path)["items"]
+                  if each["metadata"]["uid"] != pod["metadata"]["uid"]]  # fmt: skip
+        wanted = sum(_cpu(each) for each in pod["spec"]["containers"])
+        for other in others:
+            actual = {each["name"]: each for each in other["status"].get("containerStatuses", ())}
+            for container in other["spec"]["containers"]:
+                is_known = "resources" in actual.get(container["name"], {})
+                wanted += _cpu(actual[container["name"]] if is_known else container)
+        has = self._plane.admin.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]["cpu"]
+        return wanted <= quantity.parse(has).milli
+
     def _write(self, name: str, status: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
         answer = self._plane.admin.request(
@@ -84,6 +106,11 @@ class Kubelet:
         )
         if answer.status not in (200, 404, 409):
             self.failures.append(f"{name}: {answer.status} {answer.body!r}")
+
+
+def _cpu(container: Mapping[str, Any]) -> int:
+    requests = container["resources"].get("requests", {})
+    return quantity.parse(requests.get("cpu", "0")).milli
 
 
 @contextlib.contextmanager

@@ -46,8 +46,9 @@ class NodesStack:
         self.port = 0  # of the part that was started last
 
     def __enter__(self) -> Self:
+        overlay = ROOT / "deploy/kustomize/overlays/nodes-full"
         text = subprocess.run(
-            [str(require("kubectl")), "kustomize", str(ROOT / "deploy/kustomize/overlays/nodes")],
+            [str(require("kubectl")), "kustomize", str(overlay)],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         wanted = [

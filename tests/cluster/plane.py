@@ -72,7 +72,7 @@ class Plane:
         for program in (self.controller_manager, self.scheduler, self.kwok):
             program.start()
         for number in range(self.settings.nodes):
-            self.admin.post("/api/v1/nodes", self._node(f"node-{number}"))
+            self.add_node(f"node-{number}")
         for name, program in (
             ("controllers", self.controller_manager),
             ("scheduler", self.scheduler),
@@ -269,16 +269,18 @@ class Plane:
         nodes = self.admin.get("/api/v1/nodes")["items"]
         return len(nodes) == self.settings.nodes and all(_has(node, "Ready") for node in nodes)
 
-    def _node(self, name: str) -> dict[str, Any]:
+    def add_node(self, name: str) -> None:
+        """Add a node of the size that the settings say; kwok makes it Ready."""
         amounts = {
             "cpu": self.settings.node_cpu,
             "memory": self.settings.node_memory,
             "pods": str(self.settings.node_pods),
         }
-        return {
+        node = {
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
             "status": {"capacity": amounts, "allocatable": amounts},
         }
+        self.admin.post("/api/v1/nodes", node)
 
 
 def wait_healthy(program: Program, port: int) -> None:

@@ -41,7 +41,7 @@ LOOPS = {
     "hpa": {"hpa-loop", "hpa-passes"},
     "recommender": {"recommender-loop"},
     "updater": {"updater-loop"},
-    "nodes": {"nodes-rounds"},
+    "nodes": {"nodes-rounds", "nodes-room", "nodes-headroom"},
 }
 CRDS = Path(__file__).parent.parent.parent / "config/crds/vpa/vpa.yaml"
 
@@ -76,7 +76,8 @@ class Ground:
                             "--address=", "--recommender-interval=100ms"],
             "updater": [*cluster, *served, *alone, "--address=", "--updater-interval=1s",
                         "--use-admission-controller-status=false"],
-            "nodes": [*cluster, *reads, *served, *alone, "--nodes-interval=1s"],
+            "nodes": [*cluster, *reads, *served, *alone, "--nodes-interval=1s", "--make-room",
+                      "--headroom-max=cpu=1,memory=1Gi"],
             "admission": [*cluster, *served[:2], "--address=", "--port=0",
                           "--register-webhook=false"],
         }[part]  # fmt: skip

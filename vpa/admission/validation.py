@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from podscale.core.disruptions import PER_DAY, WINDOWS, PaceError, pace_of
+from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
 from vpa.model.api.objects import (
     ContainerPolicy,
@@ -137,7 +137,13 @@ def validate_annotations(annotations: Mapping[str, str] | None) -> list[VpaField
     except PaceError as error:
         name = WINDOWS if WINDOWS in str(error) else PER_DAY
         found.append(VpaFieldError(f"metadata.annotations[{name}]", INVALID, str(error)))
-    known = {*ANNOTATIONS, WINDOWS, PER_DAY, SPENT}  # the last one is the updater's to write
+    known = {
+        *ANNOTATIONS,
+        MAKE_ROOM,
+        WINDOWS,
+        PER_DAY,
+        SPENT,
+    }  # the last one is the updater's to write
     found.extend(
         VpaFieldError(f"metadata.annotations[{key}]", UNSUPPORTED, "there is no such setting")
         for key in sorted(annotations or {})

@@ -29,7 +29,7 @@ _NAMESPACE = click.option(
 @cluster_options
 @click.pass_context
 def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, timeout_s: int) -> None:
-    """Take all ballast away: its DaemonSet, its namespace and its priority class.
+    """Take all ballast and headroom away: their namespaces and priority classes.
 
     A part that still runs finds no ballast and writes nothing.
     """
@@ -42,7 +42,7 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
     if left:
         note(f"not gone after {timeout_s} s: {', '.join(left)}")
         ctx.exit(EXIT_FAILED)
-    click.echo(f"no ballast is left; namespace {ballast_namespace} is gone")
+    click.echo(f"no ballast and no headroom is left; namespace {ballast_namespace} is gone")
 
 
 @click.command("watchdog")
@@ -89,22 +89,26 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
     from podscale.kube.client.errors import ObjectNotFound
     from podscale.kube.client.resource import NAMESPACES
     from podscale.kube.client.wire import PartialObjectMetadata, decode
+    from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
 
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     paths = {
-        NAMESPACES.path("", namespace): f"namespace {namespace}",
-        "/apis/scheduling.k8s.io/v1/priorityclasses/podscale-ballast": "the priority class",
+        NAMESPACES.path("", namespace): ("ballast", f"namespace {namespace}"),
+        f"{classes}/podscale-ballast": ("ballast", "the priority class of ballast"),
+        NAMESPACES.path("", HEADROOM_NAMESPACE): ("headroom", f"namespace {HEADROOM_NAMESPACE}"),
+        f"{classes}/podscale-headroom": ("headroom", "the priority class of headroom"),
     }
     async with cluster.connect("nodes-off") as api:
         for _ in range(timeout_s):
             left = []
-            for path, what in paths.items():
+            for path, (component, what) in paths.items():
                 try:
                     found = decode((await api.request("GET", path)).body, PartialObjectMetadata)
                     labels = found.metadata.labels or {}
-                    if labels.get("app.kubernetes.io/component") != "ballast":
+                    if labels.get("app.kubernetes.io/component") != component:
                         raise click.ClickException(
-                            f"{what} is not ballast's (it lacks the label "
-                            "app.kubernetes.io/component=ballast): nothing is deleted"
+                            f"{what} is not ours (it lacks the label "
+                            f"app.kubernetes.io/component={component}): it is not deleted"
                         )
                     if found.metadata.deletion_timestamp is None:
                         await api.request("DELETE", path)

@@ -17,11 +17,18 @@ class Taint(Struct, frozen=True, gc=False, rename="camel"):
     value: str = ""
 
 
+class NodePodPreemptionPolicy(Struct, frozen=True, gc=False, rename="camel"):
+    """``podPreemptionPolicy``."""
+
+    disable_resize_preemption: tuple[str, ...] = ()  # by whom
+
+
 class NodeSpec(Struct, frozen=True, gc=False, rename="camel"):
     """``spec``, as far as whether pods may come."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
+    pod_preemption_policy: NodePodPreemptionPolicy | None = None
 
 
 class NodeCondition(Struct, frozen=True, gc=False, rename="camel"):

@@ -16,6 +16,8 @@ from podscale.nodes.decide.ballast import Bools, Floats
 from podscale.nodes.decide.requests import ContainerAmounts, pod_request
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
+HEADROOM_LABELS = selectors.parse("app.kubernetes.io/component=headroom")
+HEADROOM_NAMESPACE = "podscale-headroom"
 # Thousandths of the store to the units of decisions: thousandths of a core, bytes.
 _UNITS = (("cpu", 1), ("memory", 1000))
 
@@ -23,7 +25,7 @@ _UNITS = (("cpu", 1), ("memory", 1000))
 class PodSums(Struct, frozen=True, eq=False):
     """Pods summed over nodes, arrays of shape (2, n)."""
 
-    requested: Floats  # by all but ballast
+    requested: Floats  # by all but ballast and headroom
     held: Floats  # by ballast; NaN: there is none
     ballast_rows: NDArray[np.int32]  # (n,) of the pod store; -1: none
     young_rows: Sequence[int]  # of pods younger than the window
@@ -47,7 +49,10 @@ class PodTotals:
         is_ballast = np.zeros(len(place), np.bool_)
         is_ballast[self._pods.rows(self._namespace, BALLAST_LABELS)] = True
         ours = np.flatnonzero(is_ballast & (place >= 0))
-        users = np.flatnonzero(~is_ballast & (place >= 0))
+        # Headroom gives way to whatever ballast lets in: it does not count.
+        is_user = ~is_ballast & (place >= 0)
+        is_user[self._pods.rows(HEADROOM_NAMESPACE, HEADROOM_LABELS)] = False
+        users = np.flatnonzero(is_user)
         held, rows = np.full((2, count), np.nan), np.full(count, -1, np.int32)
         held[:, place[ours]] = amounts[:, placed.template[ours]]
         rows[place[ours]] = ours

@@ -104,12 +104,24 @@ class ClaimSource(Struct, frozen=True, rename="camel"):
     claim_name: str
 
 
+class EmptyDir(Struct, frozen=True):
+    """``emptyDir`` of a volume."""
+
+    medium: str = ""  # Memory: nothing of it lies on the node's disks
+
+
+class NodeDisk(Struct, frozen=True):
+    """``hostPath`` or ``local``: that the volume lies on a node's own disk."""
+
+
 class PodVolume(Struct, frozen=True, rename="camel"):
     """One of ``volumes``."""
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: Mapping[str, object] | None = None
+    empty_dir: EmptyDir | None = None
+    host_path: NodeDisk | None = None
 
 
 class SchedulingGate(Struct, frozen=True, rename="camel"):
@@ -169,6 +181,8 @@ class VolumeSpec(Struct, frozen=True, rename="camel"):
     """``spec`` of a volume."""
 
     node_affinity: VolumeNodeAffinity = VolumeNodeAffinity()
+    local: NodeDisk | None = None
+    host_path: NodeDisk | None = None
 
 
 class PersistentVolume(Struct, frozen=True, rename="camel"):

@@ -30,20 +30,23 @@ async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, Clust
     pod = decode(answer.body, ScheduledPod)
     has_volumes = bool(pod.spec.volumes)
     return pod, ClusterView(
-        nodes=await _all(api, NODES.path(), Node),
-        pods=await _all(api, PODS.path(), ScheduledPod),
-        claims=await _all(api, _CLAIMS.path(namespace), VolumeClaim) if has_volumes else (),
-        volumes=await _all(api, _VOLUMES.path(), PersistentVolume) if has_volumes else (),
-        classes=await _all(api, _CLASSES.path(), StorageClass) if has_volumes else (),
+        nodes=await read_all(api, NODES.path(), Node),
+        pods=await read_all(api, PODS.path(), ScheduledPod),
+        claims=await read_all(api, _CLAIMS.path(namespace), VolumeClaim) if has_volumes else (),
+        volumes=await read_all(api, _VOLUMES.path(), PersistentVolume) if has_volumes else (),
+        classes=await read_all(api, _CLASSES.path(), StorageClass) if has_volumes else (),
         namespaces=await _optional(api, NAMESPACES.path(), NamespaceLabels),
     )
 
 
-async def _all(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
+async def read_all(api: Api, path: str, kind: type[T], *, fields: str = "") -> tuple[T, ...]:
+    """Return all objects of a list, or those that a field selector finds; raises ``KubeError``."""
     found: list[T] = []
     token = ""
     while True:
         query = {"limit": _PAGE, **({"continue": token} if token else {})}
+        if fields:
+            query["fieldSelector"] = fields
         page = decode((await api.request("GET", path, query=query)).body, ListOf[kind])  # type: ignore[valid-type]
         found += page.items or []
         token = page.metadata.continue_
@@ -54,6 +57,6 @@ async def _all(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
 async def _optional(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
     # Only selectors of namespaces need their labels.
     try:
-        return await _all(api, path, kind)
+        return await read_all(api, path, kind)
     except Forbidden:
         return ()

@@ -154,6 +154,17 @@ async def test_a_pod_of_lower_priority_opens_all_nodes(fleet: Fleet) -> None:
     assert await rounds.at(62) == {"a": "Loaded", "b": "Loaded"}
 
 
+async def test_headroom_counts_neither_as_requested_nor_as_a_lesser_pod(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    before = fleet.held("a")
+    labels = {"app.kubernetes.io/component": "headroom"}
+    fleet.pod("room", "a", "1", started=OLD, priority=-10, labels=labels,
+              namespace="podscale-headroom")  # fmt: skip
+    assert (await rounds.at(61))["a"] == "WithinStep"
+    assert fleet.held("a") == before
+
+
 async def test_ballast_that_is_deleted_again_and_again_is_written_once_a_minute(
     fleet: Fleet,
 ) -> None:

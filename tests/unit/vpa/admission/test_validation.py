@@ -27,6 +27,7 @@ from vpa.model.api.objects import ContainerPolicy, ResourcePolicy, VpaSpec
         ("cap-to-nodes", "existing", None),
         ("disruption-windows", "Mon-Fri", INVALID),
         ("disruption-windows", "Mon-Fri 22:00-05:00", None),
+        ("make-room", "true", None),
         ("max-disruptions-per-day", "3", None),
         ("max-disruptions-per-day", "three", INVALID),
         ("disruptions", "2026-03-09T12:3, 2026-03-09T13:1", None),

@@ -1,0 +1,99 @@
+"""Keeps room for the pods that the HPA is about to ask for. Only the leader acts."""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import ObjectNotFound
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.informer.store import Store
+from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.nodes.decide import headroom as deciding
+from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit
+from podscale.nodes.explain.reading import read_all
+from podscale.nodes.headroom import objects, shapes
+from podscale.nodes.headroom.shapes import ScalingDecision, TemplatedWorkload
+from podscale.nodes.selfmetrics import NodesMetrics
+
+_log = structlog.get_logger(__name__)
+
+_DECISIONS = Resource("hpa.podscale.io", "v1alpha1", "scalingdecisions", "ScalingDecision")
+
+
+class HeadroomChoice(Struct, frozen=True):
+    """How much room is kept, and with what."""
+
+    limit: HeadroomLimit
+    image: str = "pause"
+
+
+class HeadroomKeeper:
+    """Run ``once`` again and again while leading."""
+
+    def __init__(
+        self,
+        api: Api,
+        vpas: Store[WorkloadVpa],
+        choice: HeadroomChoice,
+        metrics: NodesMetrics,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``api`` is fenced by the Lease."""
+        self._api = api
+        self._vpas = vpas
+        self._choice = choice
+        self._metrics = metrics
+        self._wall = wall
+        self._expected: dict[str, ExpectedSize] = {}  # by namespace/kind/name
+
+    async def once(self) -> None:
+        """Look at all decisions, and keep as much room as they are short of."""
+        counts = deciding.headroom(await self._coming(self._wall()), self._choice.limit)
+        cpu, memory = deciding.totals(counts)
+        self._metrics.headroom.labels("cpu").set(cpu / 1000)
+        self._metrics.headroom.labels("memory").set(memory)
+        buffers = await objects.buffers_of(self._api)
+        written = await objects.hold(self._api, counts, self._choice.image, buffers)
+        if written:
+            _log.info("headroom changed", objects=written, pods=sum(counts.values()),
+                      cpu_milli=cpu, memory_bytes=memory)  # fmt: skip
+
+    async def _coming(self, now: float) -> list[ComingPods]:
+        try:
+            decisions = await read_all(self._api, _DECISIONS.path(), ScalingDecision)
+        except ObjectNotFound:
+            decisions = ()  # nobody serves decisions (any more)
+        sizes: dict[str, ExpectedSize] = {}
+        short: list[tuple[str, ScalingDecision, int]] = []
+        for decision in decisions:
+            target = decision.spec.scale_target_ref
+            workload = f"{decision.metadata.namespace}/{target.kind}/{target.name}"
+            size = deciding.expected(self._expected.get(workload), shapes.proposed(decision), now)
+            if size is None:
+                continue
+            sizes[workload] = size
+            present = decision.status.replicas
+            if present is not None and present < size.replicas:
+                short.append((workload, decision, size.replicas - present))
+        self._expected = sizes
+        return [found for each in short if (found := await self._shaped(*each)) is not None]
+
+    async def _shaped(
+        self, workload: str, decision: ScalingDecision, count: int
+    ) -> ComingPods | None:
+        namespace, target = decision.metadata.namespace, decision.spec.scale_target_ref
+        if target.kind not in shapes.WITH_TEMPLATES:
+            return None
+        try:
+            path = shapes.WITH_TEMPLATES[target.kind].path(namespace, target.name)
+            template = decode((await self._api.request("GET", path)).body, TemplatedWorkload)
+        except (ObjectNotFound, msgspec.DecodeError):
+            return None  # gone, or not made of containers
+        vpas = [each for each in self._vpas.values(namespace) if each.spec.target_ref == target]
+        return shapes.coming(workload, count, template, vpas)

@@ -1,0 +1,156 @@
+"""The objects that hold room: a Deployment of pause pods for each size class, or a CapacityBuffer
+with its PodTemplate where a node autoscaler knows that API."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.errors import BadRequest, ObjectNotFound, Unprocessable, WriteConflict
+from podscale.kube.client.resource import DEPLOYMENTS, Resource
+from podscale.kube.client.wire import ListOf, ObjectMeta, decode, encode
+from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
+from podscale.nodes.decide.headroom import SizeClass
+
+_log = structlog.get_logger(__name__)
+
+BUFFERS_GROUP = "autoscaling.x-k8s.io"
+_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+_LABELS = {"app.kubernetes.io/name": "podscale", "app.kubernetes.io/component": "headroom"}
+_CLASS = "nodes.podscale.io/headroom-class"
+
+
+class HoldingSpec(Struct, frozen=True):
+    """``spec``."""
+
+    replicas: int = 1
+
+
+class HoldingObject(Struct, frozen=True):
+    """A Deployment or a CapacityBuffer of ours."""
+
+    metadata: ObjectMeta
+    spec: HoldingSpec = HoldingSpec()
+
+
+async def buffers_of(api: Api) -> Resource | None:
+    """Return the resource of CapacityBuffers, None where it is not served."""
+    try:
+        answer = await api.request("GET", f"/apis/{BUFFERS_GROUP}")
+        version = msgspec.json.decode(answer.body)["preferredVersion"]["version"]
+        path = f"/apis/{BUFFERS_GROUP}/{version}"
+        served = msgspec.json.decode((await api.request("GET", path)).body)["resources"]
+    except ObjectNotFound:
+        return None
+    is_served = any(each["name"] == "capacitybuffers" for each in served)
+    found = Resource(BUFFERS_GROUP, version, "capacitybuffers", "CapacityBuffer")
+    return found if is_served else None
+
+
+async def hold(
+    api: Api, counts: Mapping[SizeClass, int], image: str, buffers: Resource | None
+) -> int:
+    """Bring the objects to ``counts``; returns how many were written. Raises ``KubeError``."""
+    if buffers is None:
+        return await _bring(api, DEPLOYMENTS, counts, image)
+    left = await _bring(api, DEPLOYMENTS, {}, image)  # of before the CRD was there
+    return left + await _bring(api, buffers, counts, image)
+
+
+async def _bring(api: Api, resource: Resource, counts: Mapping[SizeClass, int], image: str) -> int:
+    path = resource.path(HEADROOM_NAMESPACE)
+    answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
+    held = {each.metadata.name: each.spec.replicas
+            for each in decode(answer.body, ListOf[HoldingObject]).items or ()}  # fmt: skip
+    wanted = {_name(size): (size, count) for size, count in counts.items()}
+    written = 0
+    for name, (size, count) in wanted.items():
+        if held.get(name) == count:
+            continue
+        try:
+            if name in held:
+                body = encode({"spec": {"replicas": count}})
+                await api.request("PATCH", resource.path(HEADROOM_NAMESPACE, name), body=body,
+                                  content_type=MERGE_PATCH)  # fmt: skip
+            else:
+                await _make(api, resource, size, count, image)
+        except (BadRequest, Unprocessable) as refused:
+            # What comes from one workload's template is of no concern to the others.
+            _log.warning("no headroom for a size class", placement=size.placement,
+                         error=refused.message)  # fmt: skip
+            continue
+        written += 1
+    for name in held.keys() - wanted.keys():
+        await api.request("DELETE", resource.path(HEADROOM_NAMESPACE, name))
+        if resource is not DEPLOYMENTS:
+            await api.request("DELETE", _TEMPLATES.path(HEADROOM_NAMESPACE, name))
+        written += 1
+    return written
+
+
+async def _make(api: Api, resource: Resource, size: SizeClass, count: int, image: str) -> None:
+    if resource is not DEPLOYMENTS:
+        template = {**_head(_TEMPLATES, size), "template": _template(size, image)}
+        await _create(api, _TEMPLATES, template)
+    spec = _spec(resource, size, count, image)
+    await _create(api, resource, {**_head(resource, size), "spec": spec})
+
+
+async def _create(api: Api, resource: Resource, body: Mapping[str, Any]) -> None:
+    try:
+        await api.request("POST", resource.path(HEADROOM_NAMESPACE), body=encode(body))
+    except WriteConflict:
+        return  # it is there
+
+
+def _head(resource: Resource, size: SizeClass) -> dict[str, Any]:
+    labels = {**_LABELS, _CLASS: _name(size)}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": _name(size), "namespace": HEADROOM_NAMESPACE, "labels": labels},
+    }
+
+
+def _spec(resource: Resource, size: SizeClass, count: int, image: str) -> dict[str, Any]:
+    if resource is not DEPLOYMENTS:
+        return {"replicas": count, "podTemplateRef": {"name": _name(size)}}
+    return {
+        "replicas": count,
+        "selector": {"matchLabels": {_CLASS: _name(size)}},
+        "template": _template(size, image),
+    }
+
+
+def _template(size: SizeClass, image: str) -> dict[str, Any]:
+    placing = msgspec.json.decode(size.placement) if size.placement else {}
+    requests = {
+        "cpu": quantity.format_milli(size.cpu_milli),
+        "memory": str(size.memory_bytes),
+    }
+    confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]}}  # fmt: skip
+    return {
+        "metadata": {"labels": {**_LABELS, _CLASS: _name(size)}},
+        "spec": {
+            **placing,
+            "priorityClassName": "podscale-headroom",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532,
+                                "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "pause", "image": image,
+                            "resources": {"requests": requests}, "securityContext": confined}],
+        },
+    }  # fmt: skip
+
+
+def _name(size: SizeClass) -> str:
+    text = f"{size.cpu_milli} {size.memory_bytes} {size.placement}"
+    return f"headroom-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -1,0 +1,114 @@
+"""What a plan for one node needs, read from the API server when it is needed: nothing is decided
+on what a watch said some time ago.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from podscale.core.pod_state import PodPhase
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden, ObjectNotFound
+from podscale.kube.client.resource import NAMESPACES, NODES, PDBS, PODS, Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.objects.cluster import Node, PodDisruptionBudget
+from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
+from podscale.nodes.explain.objects import (
+    ClusterView,
+    NamespaceLabels,
+    PersistentVolume,
+    ScheduledPod,
+    VolumeClaim,
+)
+from podscale.nodes.explain.reading import read_all
+from podscale.nodes.room.view import LivePods, RoomView
+
+_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+
+
+async def read_room(
+    api: Api, node: str, pods: PodStore, vpas: Mapping[str, tuple[WorkloadVpa, ...]]
+) -> RoomView:
+    """Return one node with its pods; ``vpas`` by namespaces in which one has opted in.
+
+    Raises ``KubeError``.
+    """
+    fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    found = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
+    concerned = [pod for pod in found if pod.metadata.namespace in vpas]
+    namespaces = sorted({pod.metadata.namespace for pod in concerned})
+    controllers = await _controllers(api, concerned)
+    return RoomView(
+        node=decode((await api.request("GET", NODES.path("", node))).body, Node),
+        pods=found,
+        vpas=tuple(vpa for namespace in namespaces for vpa in vpas[namespace]),
+        budgets=tuple(
+            [
+                budget
+                for namespace in namespaces
+                for budget in await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
+            ]
+        ),
+        controllers=controllers,
+        groups={uid: _live(pods, uid) for uid in controllers},
+        local_claims=await _local_claims(api, concerned),
+    )
+
+
+async def read_cluster(api: Api) -> ClusterView:
+    """Return every node with every pod: what decides where a pod that moves would go."""
+    return ClusterView(
+        nodes=await read_all(api, NODES.path(), Node),
+        pods=await read_all(api, PODS.path(), ScheduledPod),
+        namespaces=await read_all(api, NAMESPACES.path(), NamespaceLabels),
+    )
+
+
+async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodController]:
+    found: dict[str, PodController] = {}
+    for pod in pods:
+        owner = pod.metadata.controller
+        if owner is None or owner.uid in found or owner.kind not in REPLICATING:
+            continue
+        path = REPLICATING[owner.kind].path(pod.metadata.namespace, owner.name)
+        try:
+            made = decode((await api.request("GET", path)).body, PodController)
+        except ObjectNotFound:
+            continue
+        if made.metadata.uid == owner.uid:
+            found[owner.uid] = made
+    return found
+
+
+def _live(pods: PodStore, uid: str) -> LivePods:
+    live = [
+        pod
+        for pod in pods.owned_by(uid).views()
+        if pod.deleted != pod.deleted and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)
+    ]
+    return LivePods(len(live), sum(pod.phase == PodPhase.RUNNING for pod in live))
+
+
+async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str]:
+    # A pod whose volume lies on its node's own disk can run nowhere else; so is what cannot
+    # be read.
+    found = set()
+    for pod in pods:
+        namespace = pod.metadata.namespace
+        for volume in pod.spec.volumes:
+            name = f"{pod.metadata.name}-{volume.name}"
+            if volume.persistent_volume_claim is not None:
+                name = volume.persistent_volume_claim.claim_name
+            elif volume.ephemeral is None:
+                continue
+            try:
+                path = _CLAIMS.path(namespace, name)
+                claim = decode((await api.request("GET", path)).body, VolumeClaim)
+                path = _VOLUMES.path("", claim.spec.volume_name)
+                bound = decode((await api.request("GET", path)).body, PersistentVolume)
+                is_local = bound.spec.local is not None or bound.spec.host_path is not None
+            except (Forbidden, ObjectNotFound):
+                is_local = True
+            if is_local:
+                found.add(f"{namespace}/{name}")
+    return frozenset(found)

@@ -1,0 +1,245 @@
+"""Makes room for resizes that wait for it: reads, plans, evicts. Only the leader acts."""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound
+from podscale.kube.client.eviction import evict
+from podscale.kube.client.resource import LEASES
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore, PodView
+from podscale.kube.events.recorder import Recorder
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Lease, ObjectReference
+from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.room import plan as planning
+from podscale.nodes.room.candidates import budgets_of
+from podscale.nodes.room.plan import RoomPlan
+from podscale.nodes.room.reading import read_cluster, read_room
+from podscale.nodes.room.view import (
+    RoomRules,
+    RoomView,
+    has_opted_in,
+    queue_key,
+    resize_state,
+    vpa_of,
+)
+from podscale.nodes.selfmetrics import NodesMetrics
+
+_log = structlog.get_logger(__name__)
+
+_AGAIN_S, _LONGEST_S = 60.0, 600.0  # how soon a resize without room is looked at again
+_ADMISSION_S = 60.0  # without a renewal for so long, a pod that moves would come back as it was
+_UNDER_WAY = frozenset({"Evict", "Move", "PodsLeave"})
+_GATE_S = 600.0  # megabytes are read to know it
+_GATE = re.compile(
+    rb'^kubernetes_feature_enabled\{name="InPlacePodVerticalScalingSchedulerPreemption".*\} 1$',
+    re.MULTILINE,
+)
+
+
+class RoomChoice(Struct, frozen=True):
+    """How room is made."""
+
+    rules: RoomRules = RoomRules()
+    admission: tuple[str, str] = ("podscale", "vpa-admission-controller")  # its Lease
+
+
+class RoomMaker:
+    """Run ``once`` again and again while leading."""
+
+    def __init__(
+        self,
+        api: Api,
+        pods: PodStore,
+        vpas: Store[WorkloadVpa],
+        choice: RoomChoice,
+        metrics: NodesMetrics,
+        recorder: Recorder,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``api`` is fenced by the Lease."""
+        self._api = api
+        self._pods = pods
+        self._vpas = vpas
+        self._choice = choice
+        self._metrics = metrics
+        self._recorder = recorder
+        self._wall = wall
+        self._again: dict[str, tuple[float, float]] = {}  # by UID: when, and after how long
+        self._gate = (0.0, True)  # until when it is known, whether it is on
+
+    async def once(self) -> None:
+        """Make at most one plan for each node, and carry it out."""
+        if not (self._pods.is_current() and self._vpas.is_current()):
+            return
+        now = self._wall()
+        waiting = [pod for pod in self._pods.resizing() if _waits(pod)]
+        vpas = self._opted_in() if waiting else {}
+        waiting = [pod for pod in waiting if pod.namespace in vpas]
+        self._again = {pod.uid: self._again[pod.uid] for pod in waiting if pod.uid in self._again}
+        nodes = {pod.node for pod in waiting if self._is_due(pod.uid, now)}
+        if not nodes:
+            return
+        round_ = _Round(now, vpas, await self._scheduler_preempts(now))
+        for node in sorted(nodes):
+            try:
+                await self._make_room(node, round_)
+            except NotLeading:
+                raise
+            except (KubeError, msgspec.DecodeError) as error:
+                self._metrics.room_plans.labels("Unreadable").inc()
+                _log.warning("no room made: not read", node=node, error=str(error))
+
+    def _opted_in(self) -> dict[str, tuple[WorkloadVpa, ...]]:
+        # All VPAs of the namespaces in which one has opted in.
+        found = {each.metadata.namespace for each in self._vpas.values() if has_opted_in(each)}
+        return {name: tuple(self._vpas.values(name)) for name in found}
+
+    async def _make_room(self, node: str, round_: "_Round") -> None:
+        view = await read_room(self._api, node, self._pods, round_.vpas)
+        waiting = [
+            pod
+            for pod in view.pods
+            if resize_state(pod)
+            and pod.metadata.deletion_timestamp is None
+            and vpa_of(pod.metadata, view) is not None
+            and self._is_due(pod.metadata.uid, round_.now)
+        ]
+        for pod in sorted(waiting, key=queue_key):
+            made = await self._plan(pod, view, round_)
+            if made.victims and not await self._carry_out(pod, made, view, round_):
+                made = RoomPlan("Refused")
+            self._metrics.room_plans.labels(made.reason).inc()
+            if made.reason in _UNDER_WAY:
+                self._again.pop(pod.metadata.uid, None)
+                return  # the next plan of this node is for what this one leaves
+            self._put_off(pod, made, round_.now)
+            if made.reason == "Fits":
+                return
+
+    async def _plan(self, pod: ScheduledPod, view: RoomView, round_: "_Round") -> RoomPlan:
+        is_deferred = resize_state(pod) == "Deferred"
+        if is_deferred and round_.scheduler_preempts and _is_preempted_on(view):
+            return RoomPlan("SchedulerPreempts")
+        told = pod, view, self._choice.rules, round_.now, round_.spent
+        made = await asyncio.to_thread(planning.plan, *told)
+        if not planning.is_worth_moving(made) or not await self._is_admission_alive(round_.now):
+            return made
+        if round_.cluster is None:
+            round_.cluster = await read_cluster(self._api)
+        return await asyncio.to_thread(planning.move, *told, round_.cluster) or made
+
+    async def _carry_out(
+        self, pod: ScheduledPod, made: RoomPlan, view: RoomView, round_: "_Round"
+    ) -> bool:
+        # Asked first: a plan of which a part is refused would evict the rest in vain.
+        for dry_run in (True, False):
+            for victim in made.victims:
+                meta = victim.metadata
+                acted = await evict(self._api, meta.namespace, meta.name, meta.uid, dry_run=dry_run)
+                if not dry_run:
+                    self._metrics.room_evictions.labels(acted.outcome).inc()
+                    round_.spend(budgets_of(victim, view))
+                if acted.outcome not in ("done", "gone"):
+                    text = f"Pod {meta.namespace}/{meta.name} was not evicted: {acted.message}"
+                    _log.warning("plan for room given up", pod=pod.metadata.name, why=text)
+                    self._recorder.event(_about(pod), "Warning", "RoomRefused", text)
+                    return False
+        self._tell(pod, made)
+        return True
+
+    def _tell(self, pod: ScheduledPod, made: RoomPlan) -> None:
+        meta = pod.metadata
+        if made.reason == "Move":
+            text = "Evicted to a node that has room for its new size, since its own has none."
+            self._recorder.event(_about(pod), "Normal", "EvictedForRoom", text)
+            return
+        names = ", ".join(f"{v.metadata.namespace}/{v.metadata.name}" for v in made.victims)
+        self._recorder.event(_about(pod), "Normal", "RoomMade", f"Evicted so that it fits: {names}")
+        for victim in made.victims:
+            text = f"Evicted to make room for the resize of {meta.namespace}/{meta.name}."
+            self._recorder.event(_about(victim), "Normal", "EvictedForRoom", text)
+
+    def _is_due(self, uid: str, now: float) -> bool:
+        return self._again.get(uid, (0.0, 0.0))[0] <= now
+
+    def _put_off(self, pod: ScheduledPod, made: RoomPlan, now: float) -> None:
+        uid = pod.metadata.uid
+        after = min(2 * self._again.get(uid, (0.0, _AGAIN_S / 2))[1], _LONGEST_S)
+        self._again[uid] = now + after, after
+        if made.reason == "NoRoom":
+            why = ", ".join(f"{count} {reason}" for reason, count in sorted(made.refused.items()))
+            self._recorder.event(_about(pod), "Normal", "NoRoom", "No pods may be evicted that "
+                                 f"would make room. Of its node's: {why or 'none'}.")  # fmt: skip
+
+    async def _is_admission_alive(self, now: float) -> bool:
+        try:
+            path = LEASES.path(*self._choice.admission)
+            renewed = decode((await self._api.request("GET", path)).body, Lease).spec.renew_time
+        except ObjectNotFound:
+            return False
+        return renewed is not None and now - renewed < _ADMISSION_S
+
+    async def _scheduler_preempts(self, now: float) -> bool:
+        # Kubernetes 1.37 (KEP-5836): where the gate is on, the scheduler evicts for Deferred
+        # resizes. Nothing on pods or nodes tells; what the API server runs with does.
+        until, is_on = self._gate
+        if now < until:
+            return is_on
+        try:
+            answer = await self._api.request("GET", "/metrics", accept="text/plain")
+        except KubeError as error:
+            _log.warning("left to the scheduler: its gate for resizes is not known",
+                         error=str(error))  # fmt: skip
+            return True
+        self._gate = now + _GATE_S, _GATE.search(answer.body) is not None
+        return self._gate[1]
+
+
+class _Round:
+    """What one round knows and does."""
+
+    def __init__(
+        self,
+        now: float,
+        vpas: Mapping[str, tuple[WorkloadVpa, ...]],
+        scheduler_preempts: bool,
+    ) -> None:
+        self.now = now
+        self.vpas = vpas
+        self.scheduler_preempts = scheduler_preempts
+        self.spent = Counter[str]()
+        self.cluster: ClusterView | None = None  # read where a pod may have to move
+
+    def spend(self, budgets: Sequence[str]) -> None:
+        # What is left of PodDisruptionBudgets is read anew; what our watch tells of groups is
+        # of before.
+        self.spent.update(name for name in budgets if name.startswith("group/"))
+
+
+def _waits(pod: PodView) -> bool:
+    return pod.deleted != pod.deleted and any(
+        each.type == "PodResizePending" and each.reason in ("Deferred", "Infeasible")
+        for each in pod.resize
+    )
+
+
+def _is_preempted_on(view: RoomView) -> bool:
+    policy = view.node.spec.pod_preemption_policy
+    return policy is None or not policy.disable_resize_preemption
+
+
+def _about(pod: ScheduledPod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")

@@ -1,0 +1,39 @@
+"""What the flags of room and headroom come to, and what is refused."""
+
+import pytest
+
+from podscale.nodes import flags as nodes_flags
+from podscale.nodes.decide.headroom import HeadroomLimit
+from podscale.nodes.settings import NodesChoice
+from podscale.serving import flags
+
+
+def chosen(*words: str) -> NodesChoice:
+    parsed = flags.parse(words, nodes_flags.TABLE)
+    assert nodes_flags.problems(parsed) == []
+    return nodes_flags.choice(parsed, own_namespace="podscale")
+
+
+def test_neither_is_on_by_default() -> None:
+    assert (chosen().room, chosen().headroom) == (None, None)
+
+
+def test_what_is_switched_on() -> None:
+    got = chosen("--make-room", "--min-replicas=3", "--headroom-max=memory=1Gi, cpu=1500m")
+    assert got.room is not None
+    assert (got.room.rules.min_replicas, got.room.admission[0]) == (3, "podscale")
+    assert got.headroom is not None
+    assert got.headroom.limit == HeadroomLimit(1500, 2**30)
+
+
+@pytest.mark.parametrize("text", ["cpu=8", "8", "cpu=8,memory=lots", "cpu=-1,memory=1Gi",
+                                  "cpu=1,memory=1Gi,nvidia.com/gpu=1"])  # fmt: skip
+def test_an_unreadable_limit_is_refused_with_an_example(text: str) -> None:
+    parsed = flags.parse([f"--headroom-max={text}"], nodes_flags.TABLE)
+    (problem,) = nodes_flags.problems(parsed)
+    assert "cpu=8,memory=32Gi" in problem
+
+
+def test_a_share_above_one_is_refused() -> None:
+    parsed = flags.parse(["--eviction-tolerance=1.5"], nodes_flags.TABLE)
+    assert nodes_flags.problems(parsed) == ["--eviction-tolerance must be between 0 and 1"]
