@@ -62,7 +62,7 @@ def events(small: Stage, reason: str) -> list[dict[str, Any]]:
 
 
 def decisions(part: UpdaterPart) -> list[str]:
-    return [each.decision.reasons[0] for each in part.updater.told.everything()]
+    return [each.decision.reasons[0] for each in part.updater.decisions.everything()]
 
 
 def sign_of_life(small: Stage, at: float) -> None:
@@ -226,8 +226,8 @@ async def test_of_two_vpas_the_older_one_decides(small):
     small.objects.create("verticalpodautoscalers", "default", second)
     await running(small)
     async with updating(small) as part:
-        await small.until(lambda: bool(part.updater.told.everything()))
-        assert {each.vpa.name for each in part.updater.told.everything()} == {"web"}
+        await small.until(lambda: bool(part.updater.decisions.everything()))
+        assert {each.vpa.name for each in part.updater.decisions.everything()} == {"web"}
 
 
 @pytest.mark.parametrize("mode", ["Off", "Recreate"])

@@ -44,7 +44,7 @@ class Night:
     def __init__(self, small: Stage, weather: Weather, part: UpdaterPart) -> None:
         self.small, self.weather, self.part = small, weather, part
         self.before = uids(small)
-        self.hands = part.updater._hands
+        self.tools = part.updater._tools
 
     @property
     def evictions(self) -> int:
@@ -60,16 +60,18 @@ class Night:
 
     def later(self, seconds: float) -> None:
         """Let it be so much later by the monotonic clock."""
-        hands = self.hands
-        hands.observer._clock = hands.returns._clock = lambda: time.monotonic() + seconds
+        tools = self.tools
+        tools.observer._clock = tools.returns._clock = lambda: time.monotonic() + seconds
 
     def held_by(self) -> set[Any]:
         """What holds the pods that were decided about."""
-        return {each.decision.facts.get("held_by") for each in self.part.updater.told.everything()}
+        return {
+            each.decision.facts.get("held_by") for each in self.part.updater.decisions.everything()
+        }
 
     async def spent(self) -> int | None:
         """How many disruptions of the day are counted."""
-        return await self.hands.spending.today(VpaKey("default", "web"), time.time())
+        return await self.tools.spending.today(VpaKey("default", "web"), time.time())
 
     def delete(self, pods: list[dict[str, Any]]) -> None:
         """Take pods away, as somebody else would."""
@@ -180,7 +182,7 @@ async def test_a_group_that_shrinks_after_an_eviction_is_left_alone(small):
 
 async def test_a_group_that_shrinks_while_a_disruption_is_counted_is_left_alone(small):
     async with night(small, per_day="9") as stage:
-        spending = stage.hands.spending
+        spending = stage.tools.spending
         spend = spending.spend
 
         async def slowly(key: VpaKey, now: float) -> bool:
@@ -231,7 +233,7 @@ async def test_a_group_whose_pods_come_back_unsized_is_tried_one_at_a_time_after
 
 async def test_a_pod_that_waits_for_a_node_is_known_when_others_are_evicted(small):
     async with night(small) as stage:
-        observer, returns = stage.hands.observer, stage.hands.returns
+        observer, returns = stage.tools.observer, stage.tools.returns
         pods_of = observer.pods_of
 
         async def one_waits(rivals: Any) -> Any:

@@ -51,14 +51,14 @@ async def test_an_eviction_refused_for_an_hour_is_asked_once_a_loop_and_then_don
         assert uids(small) == before
         assert 1 <= weather.sent["POST eviction"] <= ended + 1
         assert set(decisions(part)) == {"PdbRefuses"}
-        assert not any(each.act for each in part.updater.told.everything())
-        part.updater.told.forget = lambda _stores: None
+        assert not any(each.act for each in part.updater.decisions.everything())
+        part.updater.decisions.forget = lambda _stores: None
         weather.refuse = lambda _method, _path: None
         await small.until(lambda: uids(small) != before)
         await small.until(
-            lambda: any(each.act is not None for each in part.updater.told.everything())
+            lambda: any(each.act is not None for each in part.updater.decisions.everything())
         )
-        acts = [each.act for each in part.updater.told.everything() if each.act is not None]
+        acts = [each.act for each in part.updater.decisions.everything() if each.act is not None]
         assert not any(act.in_place for act in acts)
 
 
@@ -142,7 +142,7 @@ async def test_the_budget_of_a_day_outlives_restarts_and_lost_answers(small):
     assert weather.sent["POST eviction"] == 2
     async with updating(small, weather) as part:
         await small.until(lambda: "BudgetExhausted" in decisions(part))
-        told = part.updater.told.everything()[0].decision
+        told = part.updater.decisions.everything()[0].decision
         assert told.facts["held_by"] == "DailyBudgetExhausted"
 
 
@@ -177,7 +177,7 @@ async def test_a_vpa_that_breaks_loses_its_own_turn_only(small):
     await small.until(lambda: small.ready() == 4)
     weather = Weather(small)
     async with updating(small, weather) as part:
-        observer = part.updater._hands.observer
+        observer = part.updater._tools.observer
         pods_of = observer.pods_of
 
         async def breaking(rivals: Any) -> Any:

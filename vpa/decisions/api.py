@@ -67,7 +67,7 @@ class SizingApi(DecisionApi[KnownSizing]):
         self._changed: set[VpaKey] = set()
         recommender.stores.subscribe(self._vpa_changed)
         if updater is not None:
-            updater.told.followers.append(self._note)
+            updater.decisions.followers.append(self._note)
 
     def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         if self._recommender.estimates is None:
@@ -183,7 +183,7 @@ class SizingApi(DecisionApi[KnownSizing]):
             for entry in entries
             for name, value in sorted((entry.target or {}).items())
         )
-        pods = self._updater.told.of(key) if self._updater is not None else {}
+        pods = self._updater.decisions.of(key) if self._updater is not None else {}
         return targets, tuple((name, gist(each.decision)) for name, each in sorted(pods.items()))
 
     def known(self, key: VpaKey) -> KnownSizing:
@@ -197,7 +197,7 @@ class SizingApi(DecisionApi[KnownSizing]):
         # A pod with more is not sized, and explaining all would hold up everybody else.
         containers = tuple(sorted({*entry.columns, *entry.initial} or _published(vpa)))
         containers = containers[:MOST_CONTAINERS]
-        pods = self._updater.told.of(key) if self._updater is not None else {}
+        pods = self._updater.decisions.of(key) if self._updater is not None else {}
         return KnownSizing(
             vpa,
             self._wall(),

@@ -85,7 +85,9 @@ def conditions(
     return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
 
 
-def told(before: Sequence[VpaCondition], history: History, now: float) -> list[VpaCondition]:
+def replace_history(
+    before: Sequence[VpaCondition], history: History, now: float
+) -> list[VpaCondition]:
     """Return the conditions with that of history, all others as they were."""
     kept = [condition for condition in before if condition.type != "HistoryLoaded"]
     return sorted([_timed(_history(history), before, now), *kept], key=lambda c: c.type)

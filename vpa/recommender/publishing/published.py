@@ -7,7 +7,7 @@ sample lower what was learned from many (``lost``).
 
 from typing import Any
 
-from vpa.model.api.conditions import History, conditions, told
+from vpa.model.api.conditions import History, conditions, replace_history
 from vpa.model.api.objects import (
     ContainerRecommendation,
     ResourcePolicy,
@@ -72,7 +72,7 @@ def status_of(
 def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
     """Return the status as it is, with the condition that tells of history."""
     before = vpa.status
-    found = told(before.conditions or (), history, now)
+    found = replace_history(before.conditions or (), history, now)
     return status_wire(before.recommendation, found, before.observed_generation)
 
 

@@ -70,16 +70,18 @@ class Updater:
         self.heartbeat = Heartbeat(_HEALTHY_LOOPS * max(options.interval_s, 1.0))
         self._pass = _Pass()
         self.ended = 0  # loops
-        self._sign: WatchedLease | None = None
+        self._webhook_lease: WatchedLease | None = None
         if options.lease:
-            self._sign = WatchedLease(api, options.lease_namespace, options.lease, clock=clock)
-        self.told = PodDecisions()
-        self._hands = DisruptionTools(
+            self._webhook_lease = WatchedLease(
+                api, options.lease_namespace, options.lease, clock=clock
+            )
+        self.decisions = PodDecisions()
+        self._tools = DisruptionTools(
             stores,
             PodObserver(stores, max(options.interval_s, 1.0), clock=clock),
             actor,
             DailyBudgets(api, stores),
-            self.told,
+            self.decisions,
             ResizedReturns(clock),
             options,
             metrics,
@@ -90,7 +92,7 @@ class Updater:
     async def run(self, term: Term) -> None:
         """Update until cancelled; for ``Elector.run``."""
         await self._stores.wait_synced()
-        self._hands.spending.begin()
+        self._tools.spending.begin()
         self.heartbeat.beat()
         loop = asyncio.get_running_loop()
         at = loop.time()
@@ -110,7 +112,7 @@ class Updater:
         finally:
             self.heartbeat.rest()
             # Another replica decides: a recommender that goes on here would tell ours as its own.
-            self.told.clear()
+            self.decisions.clear()
 
     async def once(self) -> None:
         """Run one loop of at most one interval: requests under way are waited for."""
@@ -123,25 +125,25 @@ class Updater:
             with metrics.step("AdmissionInit"):
                 now = self.wall()
                 lease = None
-                if self._sign is not None:
-                    lease = await self._sign.read(now)
-                    if self._sign.has_to_look_again(options.lease_timeout_s):
+                if self._webhook_lease is not None:
+                    lease = await self._webhook_lease.read(now)
+                    if self._webhook_lease.has_to_look_again(options.lease_timeout_s):
                         await asyncio.sleep(min(_RENEWED_S, options.interval_s / 2))
                         now = self.wall()
-                        lease = await self._sign.read(now, at_most=True)
+                        lease = await self._webhook_lease.read(now, at_most=True)
             view = LoopView(now, lease, options.lease_timeout_s)
             if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
                 reason = "invalid" if lease.was_read else "error"
                 metrics.admission_invalid.labels(reason).inc()
             with metrics.step("ListVPAs"):
                 unboosts = options.settings.cpu_startup_boost
-                index = await self._hands.observer.index(unboosts=unboosts)
+                index = await self._tools.observer.index(unboosts=unboosts)
             with metrics.step("EvictPods"):
                 if not await self._go_round(index, view, deadline):
                     return
-            self._hands.observer.forget(self._pass.seen)
-            self._hands.returns.forget()
-            self.told.forget(self._stores)
+            self._tools.observer.forget(self._pass.seen)
+            self._tools.returns.forget()
+            self.decisions.forget(self._stores)
             metrics.count(self._pass.tally)
             self._pass = _Pass()
 
@@ -179,7 +181,7 @@ class Updater:
         self, key: VpaKey, rivals: Sequence[Candidate], view: LoopView, deadline: float
     ) -> None:
         vpa = rivals[0].vpa
-        pods, unscheduled = await self._hands.observer.pods_of(rivals)
+        pods, unscheduled = await self._tools.observer.pods_of(rivals)
         updates = acts(vpa)
         if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
             return
@@ -200,9 +202,9 @@ class Updater:
             if not self._options.settings.cpu_startup_boost:
                 return
         live = [seen.pod for seen in pods]
-        sizes = await self._hands.observer.sizes(live)
+        sizes = await self._tools.observer.sizes(live)
         turn = VpaReconcile(
-            self._hands,
+            self._tools,
             key,
             vpa,
             [other.vpa for other in rivals[1:]],

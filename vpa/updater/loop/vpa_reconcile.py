@@ -62,7 +62,7 @@ class DisruptionTools(Struct, frozen=True):
     observer: PodObserver
     actor: PodDisruptor
     spending: DailyBudgets
-    told: PodDecisions
+    decisions: PodDecisions
     returns: ResizedReturns
     options: Options
     metrics: UpdaterMetrics
@@ -75,7 +75,7 @@ class VpaReconcile:
 
     def __init__(
         self,
-        hands: DisruptionTools,
+        tools: DisruptionTools,
         key: VpaKey,
         vpa: Vpa,
         rivals: Sequence[Vpa],
@@ -92,15 +92,15 @@ class VpaReconcile:
         """``deadline`` is a time of the event loop, ``wall`` the time of day; without
         ``updates`` only boosts end.
         """
-        self._hands = hands
+        self._tools = tools
         self._key, self._vpa, self._rivals = key, vpa, rivals
         self._budget, self._pace, self._loop = budget, pace, loop
         self._deadline, self._wall = deadline, wall
         self._updates = updates
-        self._day = DayBudget(hands.spending, key, pace.per_day, loop.now)
-        self._report = ReconcileReport(hands.metrics, tally, key, size)
+        self._day = DayBudget(tools.spending, key, pace.per_day, loop.now)
+        self._report = ReconcileReport(tools.metrics, tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
-        self._standing = GroupStates(hands.observer, budget)
+        self._standing = GroupStates(tools.observer, budget)
         self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
 
     async def run(
@@ -118,7 +118,7 @@ class VpaReconcile:
     async def _run(
         self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
     ) -> None:
-        settings, turns = self._hands.options.settings, LoopTurns()
+        settings, turns = self._tools.options.settings, LoopTurns()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         self._look_back([*pods, *unscheduled])
         await self._standing.begin(pods)
@@ -151,8 +151,8 @@ class VpaReconcile:
         decision = self._decide(seen, asks_budgets=True)
         if decision.action != "none":
             resizing = decision.action == "resize"
-            await self._wait(self._hands.resizes if resizing else self._hands.evictions)
-            present = self._hands.observer.again(seen)
+            await self._wait(self._tools.resizes if resizing else self._tools.evictions)
+            present = self._tools.observer.again(seen)
             if present is None:
                 return
             await self._standing.recount(present.pod)
@@ -172,20 +172,20 @@ class VpaReconcile:
         if wait_s:
             await asyncio.sleep(wait_s)
         tokens.take(loop.time())
-        if not self._hands.stores.is_current():
+        if not self._tools.stores.is_current():
             raise NotCurrent
         self._check_vpa()
 
     def _check_vpa(self) -> None:
         # A loop may last as long as its interval, and an owner's no must count at once.
-        if not is_unchanged(self._hands.stores.vpa(self._key), self._vpa):
+        if not is_unchanged(self._tools.stores.vpa(self._key), self._vpa):
             raise _Changed
 
     def _decide(
         self, seen: PodObservation, *, asks_budgets: bool, pdb: Pdb | None = None
     ) -> UpdateDecision:
-        hands = self._hands
-        view = hands.observer.look(
+        tools = self._tools
+        view = tools.observer.look(
             seen,
             self._vpa,
             self._rivals,
@@ -194,23 +194,23 @@ class VpaReconcile:
         )
         group = self._budget.group(seen.pod)
         if isinstance(group, PodGroup):
-            unsized_s = hands.returns.held_s(self._key, group.owner)
+            unsized_s = tools.returns.held_s(self._key, group.owner)
             ended = self._standing.ended(seen.pod)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
-        settings = hands.options.settings
+        settings = tools.options.settings
         loop = msgspec.structs.replace(self._loop, present=self._wall())
         decision = decide_update(view, self._budget, loop, settings, self._pace)
-        hands.told.note(seen, self._key, decision, self._loop.now)
+        tools.decisions.note(seen, self._key, decision, self._loop.now)
         return decision
 
     async def _resize(self, seen: PodObservation, decision: UpdateDecision) -> None:
-        hands, vpa, pod = self._hands, self._vpa, seen.pod
+        tools, vpa, pod = self._tools, self._vpa, seen.pod
         if not await self._spend(seen):
             return
-        acted = await hands.actor.resize(
-            pod, vpa, hands.stores.ranges(self._key.namespace), self._loop.now
+        acted = await tools.actor.resize(
+            pod, vpa, tools.stores.ranges(self._key.namespace), self._loop.now
         )
         recommendation = vpa.status.recommendation or VpaRecommendation()
         if decision.record_infeasible:
@@ -220,10 +220,10 @@ class VpaReconcile:
             self._day.refund()
         if acted.outcome == "done":
             self._report.updated()
-            hands.told.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
+            tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
-        self._report.failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
+        self._report.failed(acted, tools.metrics.failed_updates, "InPlaceUpdateError")
         if acted.outcome not in ("refused", "node-capacity"):
             return  # an error is no answer to the question whether the pod can be resized
         next_ = after_refused_resize(
@@ -234,9 +234,9 @@ class VpaReconcile:
         if next_.record_infeasible:
             await self._remember(pod, recommendation)
         if next_.action == "evict":
-            await self._wait(hands.evictions)
+            await self._wait(tools.evictions)
             await self._standing.recount(pod)
-            present = hands.observer.again(seen)
+            present = tools.observer.again(seen)
             if present is not None and self._can_evict(present):
                 await self._evict(present, decision)
 
@@ -244,69 +244,69 @@ class VpaReconcile:
         group = self._budget.group(seen.pod)
         if isinstance(group, PodGroup) and (
             group.only_unboosts
-            or self._hands.returns.held_s(self._key, group.owner) is not None
+            or self._tools.returns.held_s(self._key, group.owner) is not None
             or self._standing.ended(seen.pod) is not None
         ):
             return False
-        since_s = self._hands.observer.resize_since_s(seen)
+        since_s = self._tools.observer.resize_since_s(seen)
         return resize.can_evict(seen.pod, self._budget, since_s)
 
     async def _evict(self, seen: PodObservation, decision: UpdateDecision) -> None:
-        hands, pod = self._hands, seen.pod
+        tools, pod = self._tools, seen.pod
         group = self._budget.group(pod)
         if self._is_refused(seen) or not await self._spend(seen):
             return
-        acted = await hands.actor.evict(pod, self._vpa)
+        acted = await tools.actor.evict(pod, self._vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._day.refund()
         elif isinstance(group, PodGroup):
             known = {other.metadata.uid for other in self._known[group.owner]}
-            hands.returns.evicted(self._key, group.owner, known)
+            tools.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
             self._report.evicted()
-            hands.told.did(seen, self._key, AppliedDecision(self._wall(), False, decision))
+            tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            self._holding.add(alike_to(seen.view, hands.stores.budgets))
+            self._holding.add(alike_to(seen.view, tools.stores.budgets))
             self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
-            self._report.failed(acted, hands.metrics.failed_evictions, "EvictionError")
+            self._report.failed(acted, tools.metrics.failed_evictions, "EvictionError")
 
     def _is_refused(self, seen: PodObservation) -> bool:
         # The API server has refused one that hears the same as this one.
         if not self._holding:
             return False
-        alike = alike_to(seen.view, self._hands.stores.budgets)
+        alike = alike_to(seen.view, self._tools.stores.budgets)
         if alike in self._holding:
             self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
             return True
         return False
 
     async def _unboost(self, seen: PodObservation) -> None:
-        hands, pod, settings = self._hands, seen.pod, self._hands.options.settings
+        tools, pod, settings = self._tools, seen.pod, self._tools.options.settings
         over = expired(pod, self._vpa, self._loop.now)
         if not over or self._standing.ended(pod) is not None:
             return
-        ranges = hands.stores.ranges(self._key.namespace)
+        ranges = tools.stores.ranges(self._key.namespace)
         if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
             # Whatever the kubelet says about the resize: an annotation is no disruption.
-            await self._wait(hands.resizes)
-            await hands.actor.unmark(pod, self._vpa, ranges, self._loop.now)
+            await self._wait(tools.resizes)
+            await tools.actor.unmark(pod, self._vpa, ranges, self._loop.now)
             return
         if not resize.can_unboost(pod, self._budget, over, settings):
             return
-        await self._wait(hands.resizes)
+        await self._wait(tools.resizes)
         await self._standing.recount(pod)
         if not resize.can_unboost(pod, self._budget, over, settings):
             return
         # Taking a boost back is what was promised at admission: no disruption of the day's.
-        acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
+        acted = await tools.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
         self._counts(pod, acted, in_place=True)
         if acted.outcome == "done":
             self._report.updated()
         if acted.outcome not in ("done", "gone", "nothing"):
-            self._report.failed(acted, hands.metrics.failed_updates, "UnboostError")
+            self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
 
     async def _spend(self, seen: PodObservation) -> bool:
         if not self._day.is_limited:
@@ -319,18 +319,18 @@ class VpaReconcile:
             self._day.refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
-        if await self._standing.recount(seen.pod) or self._hands.observer.is_lost(seen):
+        if await self._standing.recount(seen.pod) or self._tools.observer.is_lost(seen):
             self._day.refund()
             return False
         return True
 
     async def _remember(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
-        self._hands.observer.refused(pod, recommendation)
-        await self._hands.actor.remember_infeasible(pod, recommendation)
+        self._tools.observer.refused(pod, recommendation)
+        await self._tools.actor.remember_infeasible(pod, recommendation)
 
     def _counts_as_begun(self, seen: PodObservation) -> bool:
         # An act of an earlier loop that no watch has shown yet.
-        in_place = self._hands.observer.unsettled(seen.pod)
+        in_place = self._tools.observer.unsettled(seen.pod)
         if in_place is None:
             return False
         self._standing.began(seen.pod, in_place=in_place)
@@ -351,7 +351,7 @@ class VpaReconcile:
         in_place = in_place and acted.outcome != "gone"
         self._standing.began(pod, in_place=in_place)
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
-            self._hands.observer.acted(pod, in_place=in_place)
+            self._tools.observer.acted(pod, in_place=in_place)
 
     def _look_back(self, pods: Sequence[PodObservation]) -> None:
         """Sort the pods by group, and see how those came back that were evicted earlier."""
@@ -360,15 +360,15 @@ class VpaReconcile:
             if isinstance(group, PodGroup):
                 self._known.setdefault(group.owner, []).append(seen.pod)
         for owner, known in self._known.items():
-            if self._hands.returns.look(self._key, owner, known):
+            if self._tools.returns.look(self._key, owner, known):
                 _log.warning(
                     "evicted pods came back unsized: does the webhook get the pods of this "
                     "namespace, and does its caBundle fit?",
                     namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
-                    again_s=self._hands.returns.held_s(self._key, owner),
+                    again_s=self._tools.returns.held_s(self._key, owner),
                 )  # fmt: skip
 
     def _tell_skipped(self, pod: SizedPod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
-            self._hands.actor.tell_skipped(pod)
+            self._tools.actor.tell_skipped(pod)
             self._report.skipped()

@@ -115,7 +115,7 @@ def updater_of(count: int) -> Any:
         seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name=f"web-{number}"))
         decision = UpdateDecision("none", ("UpdateModeOff",), {})
         told.note(seen, VpaKey("shop", f"vpa-{number}"), decision, time.time())
-    return SimpleNamespace(told=told)
+    return SimpleNamespace(decisions=told)
 
 
 async def test_what_was_decided_on_pods_stands_until_the_updaters_term_ends() -> None:
@@ -126,7 +126,7 @@ async def test_what_was_decided_on_pods_stands_until_the_updaters_term_ends() ->
     tell(made, "2")
     await asyncio.sleep(0.01)
     now += 60.0
-    updater.told.clear()
+    updater.decisions.clear()
     await asyncio.sleep(0.01)
     now += 60.0
 
@@ -142,7 +142,7 @@ async def test_others_get_their_turn_when_the_term_of_an_updater_of_thousands_en
     made, _ = await passed(3000)
     updater = updater_of(3000)
     api = SizingApi(made, lambda: True, updater=updater)
-    updater.told.clear()
+    updater.decisions.clear()
     assert (await ask(api, f"{SHOP}/vpa-0", at="0s")).code == 404  # all are yet to be kept
     turns = 0
     while api._changed:

@@ -50,7 +50,7 @@ def updater(webhook: Webhook, registry: CollectorRegistry, interval_s: float) ->
         api, stores, actor, options, UpdaterMetrics(registry),
         wall=lambda: NOW + clock(), clock=clock,
     )  # fmt: skip
-    made._hands.observer.index = no_vpas  # type: ignore[method-assign]
+    made._tools.observer.index = no_vpas  # type: ignore[method-assign]
     return made
 
 
@@ -117,10 +117,10 @@ async def test_who_does_not_update_any_more_tells_nothing_of_what_it_decided_bef
     await asyncio.sleep(1.0)
     seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name="web-0"))
     key, decision = VpaKey("shop", "web"), UpdateDecision("none", ("UpdateModeOff",), {})
-    part.told.note(seen, key, decision, NOW)
-    assert part.told.of(key)
+    part.decisions.note(seen, key, decision, NOW)
+    assert part.decisions.of(key)
     running.cancel()
     await asyncio.wait({running})
-    assert not part.told.of(key)
-    part.told.note(seen, key, decision, NOW)  # of another term
-    assert len(part.told.everything()) == 1
+    assert not part.decisions.of(key)
+    part.decisions.note(seen, key, decision, NOW)  # of another term
+    assert len(part.decisions.everything()) == 1

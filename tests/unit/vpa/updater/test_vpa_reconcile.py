@@ -33,7 +33,7 @@ class Ticks:
 
 @asynccontextmanager
 async def ticking(crowd: Crowd) -> AsyncIterator[Ticks]:
-    ticks, note = Ticks(), crowd.told.note
+    ticks, note = Ticks(), crowd.decisions.note
 
     def counted(*words: Any) -> None:
         ticks.work += 1
@@ -44,7 +44,7 @@ async def ticking(crowd: Crowd) -> AsyncIterator[Ticks]:
             ticks.most, ticks.work = max(ticks.most, ticks.work), 0
             await asyncio.sleep(0)
 
-    crowd.told.note = counted  # type: ignore[method-assign, assignment]
+    crowd.decisions.note = counted  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(tick())
     try:
         yield ticks
@@ -151,11 +151,11 @@ async def test_a_pod_that_had_waited_for_a_node_is_no_answer_to_an_eviction() ->
     late = crowd.see("late")
     sized = crowd.put("new", node="", annotations={OBSERVED: "app"})
     await crowd.turn([*pods[2:], late], [sized])
-    assert crowd.hands.returns.held_s(KEY, RS) is None
+    assert crowd.tools.returns.held_s(KEY, RS) is None
 
 
 async def test_one_that_came_after_the_eviction_is_judged_while_it_waits_for_a_node() -> None:
     crowd, pods = crowd_of(4)
     await crowd.turn(pods, [crowd.put("late", node="")])
     await crowd.turn(pods[2:], [crowd.see("late"), crowd.put("new", node="")])
-    assert crowd.hands.returns.held_s(KEY, RS) is not None
+    assert crowd.tools.returns.held_s(KEY, RS) is not None

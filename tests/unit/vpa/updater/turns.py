@@ -61,7 +61,7 @@ class Crowd:
         self.answer: Callable[[SizedPod], DisruptionOutcome] = lambda _pod: DisruptionOutcome(
             "done"
         )
-        self.told = PodDecisions()
+        self.decisions = PodDecisions()
         size = {"metadata": {"name": RS.name, "namespace": "shop"}, "spec": {"replicas": count}}
         workload = decode(msgspec.json.encode(size), Workload)
         stores: Any = SimpleNamespace(
@@ -75,12 +75,12 @@ class Crowd:
         )
         actor: Any = self
         spending: Any = None  # no daily budget
-        self.hands = DisruptionTools(
+        self.tools = DisruptionTools(
             stores,
             PodObserver(stores),
             actor,
             spending,
-            self.told,
+            self.decisions,
             ResizedReturns(),
             Options(lease="", settings=settings),
             UpdaterMetrics(CollectorRegistry()),
@@ -134,7 +134,7 @@ class Crowd:
         """Give the VPA one turn."""
         pods = [seen.pod for seen in live]
         turn = VpaReconcile(
-            self.hands,
+            self.tools,
             KEY,
             self.vpa,
             [],
@@ -151,7 +151,7 @@ class Crowd:
 
     def reasons(self) -> set[str]:
         """Return the first reasons of what was last decided."""
-        return {each.decision.reasons[0] for each in self.told.everything()}
+        return {each.decision.reasons[0] for each in self.decisions.everything()}
 
     async def evict(self, pod: SizedPod, _vpa: Vpa) -> DisruptionOutcome:
         """Answer as the API server does."""
