@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from adapter.sources.sources_file import NamedSources, unknown_source
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.errors import QueryError
 from podscale.feed.feed import Feed
@@ -24,6 +25,9 @@ from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.stats import FeedStats
 
 log = structlog.get_logger(__name__)
+
+_MOST_BYTES = 2 * 1024 * 1024  # of namespaces and their sources
+_ENTRY_BYTES = 200
 
 
 class OpenSource(Struct, frozen=True, eq=False):
@@ -59,6 +63,7 @@ class OpenSources:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.named = NamedSources()
+        self._by_namespace: BoundedCache[str, str] = BoundedCache(_MOST_BYTES)
         self._default = default
         self._options = options
         self._metrics = metrics
@@ -104,7 +109,7 @@ class OpenSources:
 
     def feed_for(self, source: str, namespace: str) -> Feed | Failure:
         """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
-        name = source or self.named.of_namespace(namespace)
+        name = source or self._source_of(namespace)
         if not name:
             return self._default.feed
         found = self._open.get(name)
@@ -120,6 +125,7 @@ class OpenSources:
             for name in self._open.keys() - named.sources.keys():
                 self._leave(self._open.pop(name))
             self.named = named
+            self._by_namespace = BoundedCache(_MOST_BYTES)
 
     async def follow(self, interval_s: float) -> None:
         """Try those again, for ever, that cannot be opened: a Secret may be mounted late."""
@@ -178,6 +184,14 @@ class OpenSources:
             return await self._client(name).series(match, start_s, wanted)
         except QueryError as error:
             return error
+
+    def _source_of(self, namespace: str) -> str:
+        # Patterns are tried one by one, and each of ten thousand demands has a namespace.
+        found = self._by_namespace.get(namespace)
+        if found is None:
+            found = self.named.of_namespace(namespace)
+            self._by_namespace.put(namespace, found, len(namespace) + len(found) + _ENTRY_BYTES)
+        return found
 
     def _client(self, name: str) -> PrometheusClient:
         found = self._open.get(name) if name else self._default

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from adapter.errors import ConfigInvalid
-from adapter.sources.sources_file import read_sources
+from adapter.selfmetrics import AdapterMetrics
+from adapter.sources import sources_file
+from adapter.sources.open_sources import OpenSource, OpenSources
+from adapter.sources.sources_file import NamedSources, NamespaceMatch, read_sources
+from podscale.feed.options import FeedOptions
 
 GOOD = """
 sources:
@@ -83,3 +88,21 @@ def test_every_problem_is_told_at_once() -> None:
 
 def test_an_empty_file_names_nothing() -> None:
     assert read_sources("", "s.yaml", {}).sources == {}
+
+
+async def test_patterns_are_tried_once_for_each_namespace(monkeypatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(
+        sources_file, "fnmatchcase", lambda name, _: bool(tried.append(name) or name == "shop")
+    )
+    sources = OpenSources(
+        OpenSource(None, None, None, None), FeedOptions(), AdapterMetrics(CollectorRegistry())
+    )
+    async with sources:
+        for source in ("gone", "lost"):
+            await sources.replace(NamedSources({}, (NamespaceMatch("shop", source),)))
+            tried.clear()
+            for _ in range(3):
+                failure = sources.feed_for("", "shop")
+                assert f"no source '{source}'" in failure.message
+            assert tried == ["shop"]
