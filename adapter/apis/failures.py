@@ -5,12 +5,16 @@ Prometheus failed. Texts name the class and the rule, and no PromQL: the reader 
 be allowed to see it.
 """
 
-from adapter.backends.backend import REASON as EXTERNAL_BACKEND
+from adapter.backends import backend
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.serving import status
 from podscale.serving.status import Cause, Details, Status
 
+PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"  # of another package
+
 _FETCH = "unable to fetch metrics"
+# Failures that are not Prometheus's, and name whose they are.
+_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED)
 
 
 def metric_not_found(
@@ -28,7 +32,7 @@ def source_failed(failure: Failure) -> Status:
     if isinstance(failure, Unavailable):
         if failure.is_timeout:
             said = "Prometheus did not answer in time"
-            said = cause.message if failure.reason == EXTERNAL_BACKEND else said
+            said = cause.message if failure.reason in _OTHERS else said
             return status.timeout(f"{_FETCH}: {said}", causes=(cause,))
         retry_s = round(failure.retry_after_s) if failure.retry_after_s else 0
         return status.unavailable(
@@ -61,7 +65,7 @@ def is_unknown_metric(failure: Failure) -> bool:
 
 
 def _for_everybody(failure: Failure) -> str:
-    if isinstance(failure, Unavailable) and failure.reason != EXTERNAL_BACKEND:
+    if isinstance(failure, Unavailable) and failure.reason not in _OTHERS:
         return "Prometheus cannot be read now; retrying"
     if isinstance(failure, Refused):
         return "the rule's query is refused; `podscale doctor` shows it"

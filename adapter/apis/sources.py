@@ -15,6 +15,7 @@ from typing import get_args
 
 import structlog
 
+from adapter.apis.failures import PROVIDER_FAILED, PROVIDER_TIMEOUT
 from adapter.backends.backend import PassedAnswer
 from adapter.backends.open_backends import OpenBackends
 from adapter.discovery import mapping
@@ -265,11 +266,11 @@ class MetricSources:
         except TimeoutError:
             text = f"{type(provider).__name__} did not answer in time"
             log.warning("provider too slow", provider=type(provider).__name__)
-            return [Unavailable("ProviderTimeout", text, is_timeout=True)] * len(questions)
+            return [Unavailable(PROVIDER_TIMEOUT, text, is_timeout=True)] * len(questions)
         except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
             log.error("provider failed", provider=type(provider).__name__, error=repr(error))
             text = f"{type(provider).__name__} failed"
-            return [Unavailable("ProviderFailed", text)] * len(questions)
+            return [Unavailable(PROVIDER_FAILED, text)] * len(questions)
         return answers
 
 

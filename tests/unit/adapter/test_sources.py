@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from adapter.apis import sources
+from adapter.apis.failures import source_failed
 from adapter.apis.sources import MetricSources
 from podscale.core.metrics import (
     ExternalMetric,
@@ -146,6 +147,14 @@ async def test_a_provider_that_hangs_is_given_up():
     made = MetricSources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
     late = await made.external("shop", "nothing", "")
     assert (type(late), late.reason, late.is_timeout) == (Unavailable, "ProviderTimeout", True)
+    made = MetricSources(await provider(RecordingFeed()), [Failing()])
+    for failure, code, whose in (
+        (late, 504, "Hanging did not answer in time"),
+        (await made.external("shop", "nothing", ""), 503, "Failing failed"),
+    ):
+        told = source_failed(failure)
+        assert (told.code, "Prometheus" in told.message) == (code, False)
+        assert whose in told.message
 
 
 async def test_who_hangs_is_not_waited_for_where_another_has_answered():
