@@ -93,7 +93,7 @@ async def test_the_first_scene_scales_up_on_a_real_prometheus_and_tells_why(
 
 
 @pytest.mark.timeout(120)
-async def test_twenty_times_as_fast_all_three_stories_come_to_their_ends(tmp_path: Path) -> None:
+async def test_twenty_times_as_fast_all_four_stories_come_to_their_ends(tmp_path: Path) -> None:
     running = await demo(tmp_path, "--duration", "22s", "--speed", "20")
     text, _ = await running.communicate()
     shown = text.decode()
@@ -110,6 +110,10 @@ async def test_twenty_times_as_fast_all_three_stories_come_to_their_ends(tmp_pat
     queue = re.search(r"replicas went to zero (.+) and came back (.+), at most", shown)
     assert queue, shown
     assert "never" not in queue.groups()
+    both = re.search(r"both: replicas went between 2 and (\d+), and the CPU request (.+)\.", shown)
+    assert both, shown
+    assert int(both[1]) >= 6
+    assert both[2] == "stayed 100m", "what the VPA would have of one pod is another size"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,10 +30,10 @@ _SLOWEST, _FASTEST = 0.1, 60.0
 @click.option(
     "--scene",
     "chosen",
-    type=click.Choice(["shop", "worker", "queue"]),
+    type=click.Choice(["shop", "worker", "queue", "both"]),
     default="shop",
     show_default=True,
-    help="Which of the three stories to show; all of them run.",
+    help="Which of the four stories to show; all of them run.",
 )
 @click.option(
     "--speed",

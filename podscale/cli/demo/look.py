@@ -1,11 +1,11 @@
 """One look at a scene: what its pods do, what size they have, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from podscale.cli.demo.scenes import MIB, Scene, queue_load, shop_load
+from podscale.cli.demo.scenes import MIB, Scene, api_load, queue_load, shop_load
 from podscale.cli.demo.stage import DemoStage
 from podscale.core import quantity
 
@@ -33,6 +33,7 @@ class SceneLook(Struct, frozen=True):
     is_measured: bool  # its metric is served
     load_value: float = 0.0
     request_mib: tuple[float, ...] = ()  # of memory, by pod
+    request_milli: int = 0  # of CPU, the largest
     restarts: int = 0
 
 
@@ -53,6 +54,8 @@ async def look(stage: DemoStage, scene: Scene) -> SceneLook:
         pods = tuple(PodLook(name, 0.0, 0.0, note) for name, note in _pods(stage, scene))
         text = f"{queue_load(at_s):.0f} messages/s in, {messages:.0f} waiting"
         return SceneLook("queue", at_s, text, replicas, pods, reason, bool(items), messages)
+    if scene.name == "both":
+        return _both(stage, scene, at_s, replicas, reason, items)
     rates = {
         item["describedObject"]["name"]: quantity.parse(item["value"]).milli / 1000
         for item in items
@@ -67,6 +70,36 @@ def _let_size(stage: DemoStage, scene: Scene, is_measured: bool) -> None:
     plural = _AUTOSCALERS[scene.kind]
     if is_measured and not stage.objects.find(plural, scene.namespace, scene.workload):
         stage.objects.put(scene.autoscaler)
+        if scene.beside is not None:
+            stage.objects.put(scene.beside)
+
+
+def _both(
+    stage: DemoStage,
+    scene: Scene,
+    at_s: float,
+    replicas: int,
+    reason: str,
+    items: Sequence[Mapping[str, Any]],
+) -> SceneLook:
+    used = {
+        item["metadata"]["name"]: quantity.parse(each["usage"]["cpu"]).milli
+        for item in items
+        for each in item["containers"]
+        if "cpu" in each["usage"]
+    }
+    pods, requests = [], []
+    for pod in _held(stage, scene):
+        name = pod["metadata"]["name"]
+        request = quantity.parse(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]).milli
+        milli = used.get(name, 0)
+        pods.append(PodLook(name, milli, milli / request, f"{milli}m of {request}m"))
+        requests.append(request)
+    load = f"{api_load(at_s):.1f} req/s, requests {max(requests, default=0)}m"
+    return SceneLook(
+        "both", at_s, load, replicas, tuple(pods), reason, bool(items),
+        request_milli=max(requests, default=0),
+    )  # fmt: skip
 
 
 def _worker(

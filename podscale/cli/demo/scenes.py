@@ -1,4 +1,4 @@
-"""The three stories of the demo: what is deployed, what it has to do, and who sizes it."""
+"""The four stories of the demo: what is deployed, what it has to do, and who sizes it."""
 
 import math
 from typing import Any, Literal
@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from podscale.core.selectors import selector
+from podscale.core.settings import COORDINATE
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.load.queues import Queue
 from podscale.sandbox.load.traffic import Traffic
@@ -28,6 +29,7 @@ class Scene(Struct, frozen=True):
     kind: Literal["hpa", "vpa"]
     measured: str  # path of the metric that decisions are made by
     autoscaler: dict[str, Any]  # put once the metric is served: before, it would warn
+    beside: dict[str, Any] | None = None  # another one, put with it
 
     @property
     def decision(self) -> str:
@@ -43,6 +45,11 @@ def shop_load(elapsed_s: float) -> float:
     """Return the shop's requests per second: a day, from a quiet night to a busy noon."""
     day = (1 - math.cos(2 * math.pi * (elapsed_s + _DAWN_S) / PERIOD_S)) / 2
     return 12.0 + 108.0 * day**2
+
+
+def api_load(elapsed_s: float) -> float:
+    """Return the API's requests per second: the shop's day, at half its size."""
+    return shop_load(elapsed_s) / 2
 
 
 def queue_load(elapsed_s: float) -> float:
@@ -90,18 +97,30 @@ _BY_BACKLOG = {
         "target": {"type": "AverageValue", "averageValue": "30"},
     },
 }
-_VPA = {
-    "apiVersion": "autoscaling.k8s.io/v1",
-    "kind": "VerticalPodAutoscaler",
-    "metadata": {"name": "worker", "namespace": "jobs"},
-    "spec": {
-        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"},
-        "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
-        "resourcePolicy": {
-            "containerPolicies": [{"containerName": "app", "controlledResources": ["memory"]}]
-        },
-    },
+_BY_CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
 }
+
+
+def _vpa(namespace: str, name: str, resource: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
+            "resourcePolicy": {
+                "containerPolicies": [{"containerName": "app", "controlledResources": [resource]}]
+            },
+        },
+    }
+
+
+def _coordinated(hpa: dict[str, Any]) -> dict[str, Any]:
+    return {**hpa, "metadata": {**hpa["metadata"], "annotations": {COORDINATE: "on"}}}
+
 
 SCENES: tuple[Scene, ...] = (
     Scene(
@@ -116,7 +135,7 @@ SCENES: tuple[Scene, ...] = (
         "a leaking worker: killed for memory, then resized in place",
         "jobs", "worker", "vpa",
         f"{_RESOURCE}/jobs/pods",
-        _VPA,
+        _vpa("jobs", "worker", "memory"),
     ),
     Scene(
         "queue",
@@ -125,11 +144,19 @@ SCENES: tuple[Scene, ...] = (
         f"{_EXTERNAL}/orders/queue_messages",
         _hpa("orders", "consumer", 0, 6, _BY_BACKLOG),
     ),
+    Scene(
+        "both",
+        "an HPA and a VPA on one CPU: replicas follow the load by an anchor, 2 to 12 pods",
+        "api", "api", "hpa",
+        f"{_RESOURCE}/api/pods",
+        _coordinated(_hpa("api", "api", 2, 12, _BY_CPU)),
+        _vpa("api", "api", "cpu"),
+    ),
 )  # fmt: skip
 
 
 def deploy(cluster: SandboxCluster, began_s: float) -> None:
-    """Deploy all three and let their load begin; ``began_s`` is the demo's first second."""
+    """Deploy all four and let their load begin; ``began_s`` is the demo's first second."""
     for item in (
         *(_namespace(scene.namespace) for scene in SCENES),
         _deployment("shop", "web", 2, {"requests": {"cpu": "200m", "memory": "128Mi"}}),
@@ -141,6 +168,7 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
             },
         ),
         _deployment("orders", "consumer", 1, {"requests": {"cpu": "100m", "memory": "64Mi"}}),
+        _deployment("api", "api", 2, {"requests": {"cpu": "100m", "memory": "128Mi"}}),
         _budget("jobs", "worker"),
     ):  # fmt: skip
         cluster.server.objects.put(item)
@@ -158,6 +186,9 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
             leak_bytes_per_s=5 * MIB,
             leaks_until_bytes=700 * MIB,
         ),
+    )
+    cluster.load.set(
+        "api", Traffic("api", selector.parse("app=api"), lambda now: api_load(now - began_s))
     )
     cluster.load.queues["orders"] = Queue(
         "orders", selector.parse("app=consumer"), lambda now: queue_load(now - began_s)

@@ -11,7 +11,7 @@ def summary(looks: Mapping[str, Sequence[SceneLook]]) -> list[str]:
     lines = []
     for name, seen in looks.items():
         if seen:
-            lines.append({"worker": _worker, "queue": _queue}.get(name, _shop)(seen))
+            lines.append({"worker": _worker, "queue": _queue, "both": _both}.get(name, _shop)(seen))
     return lines
 
 
@@ -61,6 +61,15 @@ def _queue(seen: Sequence[SceneLook]) -> str:
         else "replicas " + _between(min(sizes), max(sizes))
     )
     return f"queue: up to {waited:.0f} message{'' if round(waited) == 1 else 's'} waited; {told}."
+
+
+def _both(seen: Sequence[SceneLook]) -> str:
+    sizes = [look.replicas for look in seen]
+    requests = [look.request_milli for look in seen if look.request_milli] or [0]
+    request = f"stayed {requests[-1]}m"
+    if requests[0] != requests[-1]:
+        request = f"went from {requests[0]}m to {requests[-1]}m"
+    return f"both: replicas {_between(min(sizes), max(sizes))}, and the CPU request {request}."
 
 
 def _between(least: int, most: int) -> str:

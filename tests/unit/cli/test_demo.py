@@ -50,7 +50,7 @@ def test_the_rules_ask_for_windows_of_ten_scrapes():
 
 
 def test_every_scene_is_in_a_namespace_of_its_own():
-    assert len({scene.namespace for scene in SCENES}) == len(SCENES) == 3
+    assert len({scene.namespace for scene in SCENES}) == len(SCENES) == 4
     assert {scene.autoscaler["metadata"]["namespace"] for scene in SCENES} == {
         scene.namespace for scene in SCENES
     }
@@ -234,3 +234,19 @@ def test_lines_for_a_pipe_have_at_most_200_characters(capsys):
     told = capsys.readouterr()
     assert max(map(len, (told.out + told.err).splitlines())) <= 200
     assert " ".join(told.out.split()).count(long) == 1  # nothing of it is lost, and it is said once
+
+
+def test_both_axes_are_told_in_one_sentence():
+    def told(*seen: tuple[int, int]) -> list[str]:
+        looks = [
+            SceneLook("both", 5.0 * at, "", replicas, (), "", True, request_milli=milli)
+            for at, (replicas, milli) in enumerate(seen)
+        ]
+        return summary({"both": looks})
+
+    assert told((2, 0), (2, 100), (7, 100)) == [
+        "both: replicas went between 2 and 7, and the CPU request stayed 100m."
+    ]
+    assert told((4, 100), (4, 250)) == [
+        "both: replicas stayed at 4, and the CPU request went from 100m to 250m."
+    ]
