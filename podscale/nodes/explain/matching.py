@@ -3,6 +3,7 @@
 Follows k8s.io/component-helpers/scheduling/corev1 and ``pkg/scheduler/framework``, Kubernetes 1.37.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from podscale.core.selectors import selector as selectors
@@ -14,10 +15,12 @@ from podscale.nodes.explain.objects import (
     NodeSelector,
     PodAffinityTerm,
     ScheduledPod,
+    SpreadConstraint,
     Toleration,
 )
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+_INTEGER = re.compile("[0-9]+")  # a sign would be no value of a label
 _ANY_HOST = ("", "0.0.0.0")  # noqa: S104 - what a pod asks for, not what we bind
 
 
@@ -26,6 +29,24 @@ def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str] | N
     if selector is None:
         return False
     return selectors.from_wire(builtins(selector)).matches(labels or {})
+
+
+def is_spread_with(
+    constraint: SpreadConstraint, pod: ScheduledPod, other: Mapping[str, str] | None
+) -> bool:
+    """Return whether a pod with these labels is one of those that ``pod`` is to be spread with."""
+    own, labels = pod.metadata.labels or {}, other or {}
+    same = all(labels.get(key) == own[key] for key in constraint.match_label_keys if key in own)
+    return same and matches_labels(constraint.label_selector, labels)
+
+
+def is_spread_over_nobody(constraint: SpreadConstraint, pod: ScheduledPod) -> bool:
+    """Return whether no pod that is there counts: upstream takes an empty selector for none
+    then, while ``pod`` itself matches it."""
+    has_keys = any(key in (pod.metadata.labels or {}) for key in constraint.match_label_keys)
+    selector = constraint.label_selector
+    is_empty = selector is not None and not (selector.match_labels or selector.match_expressions)
+    return is_empty and not has_keys
 
 
 def matches_node(selector: NodeSelector | None, node: Node) -> bool:
@@ -106,12 +127,15 @@ def _holds(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as operator:
-            try:
-                has, limit = int(value or ""), int(requirement.values[0])
-            except (ValueError, IndexError):
+            if value is None or not (_is_integer(value) and _is_integer(requirement.values[0])):
                 return False
+            has, limit = int(value), int(requirement.values[0])
             return has > limit if operator == "Gt" else has < limit
     return False
+
+
+def _is_integer(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and int(text) < 2**63
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -1,13 +1,11 @@
 """Pods, nodes and claims, as far as the scheduler's filters read them."""
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec import Struct
 
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity
 from podscale.kube.objects.cluster import Node
-from podscale.kube.objects.pod import PodStatus, ResourceRequirements
+from podscale.kube.objects.pod import PodCondition, ResourceRequirements
 
 
 class NodeRequirement(Struct, frozen=True, rename="camel"):
@@ -79,6 +77,7 @@ class SpreadConstraint(Struct, frozen=True, rename="camel"):
     min_domains: int = 1
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class ContainerPort(Struct, frozen=True, rename="camel"):
@@ -114,14 +113,18 @@ class NodeDisk(Struct, frozen=True):
     """``hostPath`` or ``local``: that the volume lies on a node's own disk."""
 
 
+class EphemeralSource(Struct, frozen=True):
+    """``ephemeral`` of a volume: that a claim is made for the pod."""
+
+
 class PodVolume(Struct, frozen=True, rename="camel"):
     """One of ``volumes``."""
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: Mapping[str, object] | None = None
     empty_dir: EmptyDir | None = None
     host_path: NodeDisk | None = None
+    ephemeral: EphemeralSource | None = None
 
 
 class SchedulingGate(Struct, frozen=True, rename="camel"):
@@ -149,12 +152,32 @@ class ScheduledPodSpec(Struct, frozen=True, rename="camel"):
     preemption_policy: str = ""
 
 
+class ScheduledContainerStatus(Struct, frozen=True, rename="camel"):
+    """One of ``containerStatuses``: what a resize has come to."""
+
+    name: str
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
+class ScheduledPodStatus(Struct, frozen=True, rename="camel"):
+    """``status``."""
+
+    phase: str = ""
+    qos_class: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ScheduledContainerStatus, ...] = ()
+    init_container_statuses: tuple[ScheduledContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None  # of the pod
+    allocated_resources: dict[str, Quantity] | None = None
+
+
 class ScheduledPod(Struct, frozen=True, rename="camel"):
     """A pod."""
 
     metadata: ObjectMeta
     spec: ScheduledPodSpec = ScheduledPodSpec()
-    status: PodStatus = PodStatus()
+    status: ScheduledPodStatus = ScheduledPodStatus()
 
 
 class VolumeClaimSpec(Struct, frozen=True, rename="camel"):
@@ -162,6 +185,16 @@ class VolumeClaimSpec(Struct, frozen=True, rename="camel"):
 
     volume_name: str = ""
     storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    selector: LabelSelector | None = None
+    volume_mode: str = "Filesystem"
+
+
+class VolumeClaimStatus(Struct, frozen=True, rename="camel"):
+    """``status`` of a claim."""
+
+    phase: str = ""
 
 
 class VolumeClaim(Struct, frozen=True, rename="camel"):
@@ -169,6 +202,7 @@ class VolumeClaim(Struct, frozen=True, rename="camel"):
 
     metadata: ObjectMeta
     spec: VolumeClaimSpec = VolumeClaimSpec()
+    status: VolumeClaimStatus = VolumeClaimStatus()
 
 
 class VolumeNodeAffinity(Struct, frozen=True, rename="camel"):
@@ -177,12 +211,31 @@ class VolumeNodeAffinity(Struct, frozen=True, rename="camel"):
     required: NodeSelector | None = None
 
 
+class ClaimRef(Struct, frozen=True, rename="camel"):
+    """``claimRef`` of a volume: whose it is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
 class VolumeSpec(Struct, frozen=True, rename="camel"):
     """``spec`` of a volume."""
 
     node_affinity: VolumeNodeAffinity = VolumeNodeAffinity()
     local: NodeDisk | None = None
     host_path: NodeDisk | None = None
+    capacity: dict[str, Quantity] | None = None
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimRef | None = None
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+
+
+class VolumeStatus(Struct, frozen=True, rename="camel"):
+    """``status`` of a volume."""
+
+    phase: str = ""
 
 
 class PersistentVolume(Struct, frozen=True, rename="camel"):
@@ -190,6 +243,20 @@ class PersistentVolume(Struct, frozen=True, rename="camel"):
 
     metadata: ObjectMeta
     spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class TopologyRequirement(Struct, frozen=True, rename="camel"):
+    """One of ``matchLabelExpressions`` of a topology."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Struct, frozen=True, rename="camel"):
+    """One of ``allowedTopologies``."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
@@ -197,6 +264,8 @@ class StorageClass(Struct, frozen=True, rename="camel"):
 
     metadata: ObjectMeta
     volume_binding_mode: str = "Immediate"
+    provisioner: str = ""
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 class NamespaceLabels(Struct, frozen=True, rename="camel"):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from podscale.nodes.explain.objects import ClusterView, ScheduledPod
-from podscale.nodes.explain.predicates import NodeRefusal, PodRefusal, Verdicts, verdicts
+from podscale.nodes.explain.predicates import Verdicts, verdicts
+from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
 
 _YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
 _EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff
@@ -20,6 +21,8 @@ _CHANGES = {
     "NodeAffinity": "label a node as the pod's node selector or affinity asks, or ask for less",
     "NodePorts": "another hostPort, or none",
     "NodeResourcesFit": "request less, free some, or add a node",
+    "VolumeRestrictions": "the claim has to be made, or let go by the pod that has it",
+    "VolumeZone": "a node in the volume's zone, or another claim",
     "VolumeBinding": "a node where the volume can be reached, or another claim",
     "PodTopologySpread": "a larger maxSkew, or room in the emptier domains",
     "InterPodAffinity": "another affinity, or room beside (or away from) those pods",
@@ -90,6 +93,8 @@ def message(found: Verdicts | PodRefusal, count: int) -> str:
     Follows ``FitError.Error`` of pkg/scheduler/framework.
     """
     if isinstance(found, PodRefusal):
+        if found.plugin == "SchedulingGates":  # before it is tried at all
+            return found.message
         return f"0/{count} nodes are available: {found.message}."
     if not count:
         return "no nodes available to schedule pods"

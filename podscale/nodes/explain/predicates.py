@@ -1,27 +1,25 @@
 """Which filter of the scheduler refuses a pod on each node, in the scheduler's order and words.
 
 Pure. Follows the plugins of ``pkg/scheduler/framework/plugins``, Kubernetes 1.37 (1.36 has the
-same ones): NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit,
-VolumeBinding as far as claims are missing or bound, PodTopologySpread, InterPodAffinity. Not
-followed: limits of CSI volumes, zones of volumes, dynamic resources, gangs.
+same ones): NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit, those
+of volumes (``volumes``), PodTopologySpread, InterPodAffinity. Not followed: dynamic resources,
+gangs, room that is nominated.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-
-from msgspec import Struct
+from itertools import chain
 
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
-from podscale.nodes.decide.requests import ContainerAmounts, pod_request
 from podscale.nodes.explain.matching import (
     UNSCHEDULABLE,
     concerns,
     conflicts,
     host_ports,
-    matches_labels,
-    matches_node,
+    is_spread_over_nobody,
+    is_spread_with,
     required_affinity,
     untolerated,
     wants_node,
@@ -29,26 +27,12 @@ from podscale.nodes.explain.matching import (
 from podscale.nodes.explain.objects import (
     ClusterView,
     PodAffinityTerm,
-    ScheduledContainer,
     ScheduledPod,
     SpreadConstraint,
 )
-
-
-class NodeRefusal(Struct, frozen=True):
-    """Why one node cannot take the pod."""
-
-    plugin: str  # the scheduler's name: NodeResourcesFit
-    messages: tuple[str, ...]  # the scheduler's words; several resources may lack
-    detail: str = ""  # in numbers, for a person
-
-
-class PodRefusal(Struct, frozen=True):
-    """Why no node is even looked at."""
-
-    plugin: str
-    message: str
-
+from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
+from podscale.nodes.explain.requests import held_requests, requests
+from podscale.nodes.explain.volumes import PodClaims
 
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 
@@ -56,15 +40,15 @@ Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 def verdicts(pod: ScheduledPod, cluster: ClusterView) -> Verdicts | PodRefusal:
     """Return the first filter that refuses the pod on each node."""
     if pod.spec.scheduling_gates:
-        names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return PodRefusal("SchedulingGates", f"waiting for scheduling gates: {names}")
+        names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return PodRefusal("SchedulingGates", f"waiting for scheduling gates: [{names}]")
     situation = _Situation(pod, cluster)
     only = _only_nodes(pod)
     if only is not None and not only:
         return PodRefusal("NodeAffinity", "pod affinity terms conflict")
-    missing = situation.missing_claim()
+    missing = situation.claims.refusal()
     if missing is not None:
-        return PodRefusal("VolumeBinding", missing)
+        return missing
     return {
         node.metadata.name: NodeRefusal(
             "NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
@@ -102,12 +86,14 @@ class _Situation:
         self._namespaces = {
             each.metadata.name: each.metadata.labels or {} for each in cluster.namespaces
         }
+        self._labels = {node.metadata.name: node.metadata.labels or {} for node in cluster.nodes}
         self._on: dict[str, list[ScheduledPod]] = {}
         for other in cluster.pods:
             has_ended = other.status.phase in ("Succeeded", "Failed")
-            if other.spec.node_name and not has_ended:
+            if other.spec.node_name in self._labels and not has_ended:
                 self._on.setdefault(other.spec.node_name, []).append(other)
-        self._labels = {node.metadata.name: node.metadata.labels or {} for node in cluster.nodes}
+        self.claims = PodClaims(pod, cluster)
+        self._in_use = self.claims.in_use(chain.from_iterable(self._on.values()))
         self._wanted = requests(pod)
         affinity, anti = pod.spec.affinity.pod_affinity, pod.spec.affinity.pod_anti_affinity
         self._near = affinity.required_during_scheduling_ignored_during_execution
@@ -141,72 +127,37 @@ class _Situation:
             text = "node(s) didn't have free ports for the requested pod ports"
             yield NodeRefusal("NodePorts", (text,))
         yield from self._fit(node, others)
-        yield from self._bound_elsewhere(node)
+        if self._in_use is not None:
+            yield self._in_use
+        yield from self.claims.refusals(node)
         yield from self._skewed(node)
         yield from self._by_pods(node)
 
     def _fit(self, node: Node, others: Sequence[ScheduledPod]) -> Iterator[NodeRefusal]:
         has = amounts(node.status.allocatable)
         messages, details = [], []
+        held = [(other, held_requests(other)) for other in others]
         if 1000 * (len(others) + 1) > has.get("pods", 0):
             messages.append("Too many pods")
             details.append(f"{len(others)} pods of {has.get('pods', 0) // 1000}")
         for resource, wanted in sorted(self._wanted.items(), key=lambda pair: _rank(pair[0])):
-            used = ballast = 0
-            for other in others:
-                amount = requests(other).get(resource, 0)
-                used += amount
-                ballast += amount if BALLAST_LABELS.matches(other.metadata.labels or {}) else 0
+            used = sum(own.get(resource, 0) for _, own in held)
+            ballast = sum(own.get(resource, 0) for other, own in held
+                          if BALLAST_LABELS.matches(other.metadata.labels or {}))  # fmt: skip
             if wanted > 0 and wanted > has.get(resource, 0) - used:
                 messages.append(f"Insufficient {resource}")
-                held = f", {_amount(ballast)} of it ballast" if ballast else ""
+                of_it = f", {_amount(ballast)} of it ballast" if ballast else ""
                 details.append(
                     f"{resource}: {_amount(wanted)} wanted, {_amount(used)} of "
-                    f"{_amount(has.get(resource, 0))} requested{held}"
+                    f"{_amount(has.get(resource, 0))} requested{of_it}"
                 )
         if messages:
             yield NodeRefusal("NodeResourcesFit", tuple(messages), "; ".join(details))
 
-    def missing_claim(self) -> str | None:
-        """Return what the scheduler says where claims keep the pod from every node."""
-        claims = {(each.metadata.namespace, each.metadata.name): each
-                  for each in self._cluster.claims}  # fmt: skip
-        classes = {each.metadata.name: each for each in self._cluster.classes}
-        is_unbound = False
-        for name in self._claim_names():
-            claim = claims.get((self._pod.metadata.namespace, name))
-            if claim is None:
-                return f'persistentvolumeclaim "{name}" not found'
-            known = classes.get(claim.spec.storage_class_name)
-            waits = known is not None and known.volume_binding_mode == "WaitForFirstConsumer"
-            is_unbound = is_unbound or not (claim.spec.volume_name or waits)
-        return "pod has unbound immediate PersistentVolumeClaims" if is_unbound else None
-
-    def _claim_names(self) -> Iterator[str]:
-        for volume in self._pod.spec.volumes:
-            if volume.persistent_volume_claim is not None:
-                yield volume.persistent_volume_claim.claim_name
-            elif volume.ephemeral is not None:
-                yield f"{self._pod.metadata.name}-{volume.name}"
-
-    def _bound_elsewhere(self, node: Node) -> Iterator[NodeRefusal]:
-        names = set(self._claim_names())
-        bound = {
-            claim.spec.volume_name
-            for claim in self._cluster.claims
-            if claim.metadata.namespace == self._pod.metadata.namespace
-            and claim.metadata.name in names
-        }
-        for volume in self._cluster.volumes:
-            is_ours = volume.metadata.name in bound
-            if is_ours and not matches_node(volume.spec.node_affinity.required, node):
-                text = "node(s) didn't match PersistentVolume's node affinity"
-                yield NodeRefusal("VolumeBinding", (text,), volume.metadata.name)
-                return
-
     def _counted(self, constraint: SpreadConstraint) -> Counter[str]:
         # Matching pods by domain; a domain of which no node counts is not there at all.
         keys = {each.topology_key for each in self._spread}
+        is_nobody = is_spread_over_nobody(constraint, self._pod)
         found: Counter[str] = Counter()
         for node in self._cluster.nodes:
             labels = node.metadata.labels or {}
@@ -219,11 +170,15 @@ class _Situation:
                 node.spec.taints, tolerations
             ):
                 continue
-            found[labels[constraint.topology_key]] += sum(
-                other.metadata.deletion_timestamp is None
-                and other.metadata.namespace == self._pod.metadata.namespace
-                and matches_labels(constraint.label_selector, other.metadata.labels)
-                for other in self._on.get(node.metadata.name, ())
+            found[labels[constraint.topology_key]] += (
+                0
+                if is_nobody
+                else sum(
+                    other.metadata.deletion_timestamp is None
+                    and other.metadata.namespace == self._pod.metadata.namespace
+                    and is_spread_with(constraint, self._pod, other.metadata.labels)
+                    for other in self._on.get(node.metadata.name, ())
+                )
             )
         return found
 
@@ -236,7 +191,7 @@ class _Situation:
                 text = f"{refused} (missing required label)"
                 yield NodeRefusal("PodTopologySpread", (text,), constraint.topology_key)
                 return
-            is_own = matches_labels(constraint.label_selector, self._pod.metadata.labels)
+            is_own = is_spread_with(constraint, self._pod, self._pod.metadata.labels)
             has_all = len(counts) >= constraint.min_domains
             least = min(counts.values(), default=2**31 - 1) if has_all else 0
             if counts[domain] + is_own - least > constraint.max_skew:
@@ -296,26 +251,6 @@ class _Situation:
         return not self._near_counts and all(
             concerns(term, self._pod, self._pod, self._namespaces) for term in self._near
         )
-
-
-def requests(pod: ScheduledPod) -> dict[str, int]:
-    """Return thousandths of every resource that the pod requests."""
-    spec = pod.spec
-    containers, init = (
-        [_amounts_of(each) for each in some] for some in (spec.containers, spec.init_containers)
-    )
-    pod_level = None if spec.resources is None else amounts(spec.resources.requests)
-    overhead = amounts(spec.overhead)
-    names = {name for each in (*containers, *init) for name in each.requests}
-    return {
-        name: pod_request(name, containers, init, pod_level=pod_level, overhead=overhead)
-        for name in names | (pod_level or {}).keys() | overhead.keys()
-    }
-
-
-def _amounts_of(container: ScheduledContainer) -> ContainerAmounts:
-    has = amounts(container.resources.requests)
-    return ContainerAmounts(has, container.restart_policy == "Always")
 
 
 def _rank(resource: str) -> tuple[int, str]:

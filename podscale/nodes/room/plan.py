@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from podscale.nodes.decide.evictions import EvictionCandidate, fewest_evictions
 from podscale.nodes.explain.objects import ClusterView, ScheduledPod
-from podscale.nodes.explain.predicates import PodRefusal, requests, verdicts
+from podscale.nodes.explain.predicates import verdicts
+from podscale.nodes.explain.refusals import PodRefusal
+from podscale.nodes.explain.requests import requests
 from podscale.nodes.room.candidates import budgets, candidate, key
 from podscale.nodes.room.view import (
     RoomRules,

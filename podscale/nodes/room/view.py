@@ -13,7 +13,7 @@ from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS, HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa
 from podscale.nodes.explain.objects import ScheduledContainer, ScheduledPod
-from podscale.nodes.explain.predicates import requests
+from podscale.nodes.explain.requests import requests
 
 _RESOURCES = ("cpu", "memory")  # those that can be resized
 _QOS = {"Guaranteed": 0, "Burstable": 1}

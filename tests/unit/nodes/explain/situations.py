@@ -249,9 +249,19 @@ SITUATIONS: Sequence[Situation] = (
               "1 node(s) didn't satisfy existing pods anti-affinity rules",
               [pod("shy", at="a", affinity=by_pods("podAntiAffinity", "web"))]),
     Situation("a-claim-that-is-not-there", pod(volumes=[volume_of("data")]), [A, B],
-              "VolumeBinding", 'persistentvolumeclaim "data" not found'),
+              "VolumeRestrictions", 'persistentvolumeclaim "data" not found'),
     Situation("a-claim-that-is-not-bound", pod(volumes=[volume_of("data")]), [A], "VolumeBinding",
               "pod has unbound immediate PersistentVolumeClaims", (), [claim("data")]),
+    Situation("spread-over-everything-counts-nobody", pod(
+        labels=WEB, topologySpreadConstraints=[spread(labelSelector={})]), ZONES, "Fits", "",
+        [pod("one", at="a", labels=WEB), pod("two", at="a", labels=WEB)]),
+    Situation("spread-with-pods-of-the-same-version", pod(
+        labels={**WEB, "version": "2"}, topologySpreadConstraints=[
+            spread(matchLabelKeys=["version"])]), [node("a", labels={"zone": "x"}),
+                                                   node("b", labels={"zone": "y"}, cpu="50m")],
+        "Fits", "", [pod("one", at="a", labels={**WEB, "version": "1"})]),
+    Situation("a-label-that-is-no-number", pod(affinity=wants(label("gen", "Gt", "5"))),
+              [node("a", labels={"gen": "1_0"})], "NodeAffinity", f"1 {AFFINITY}"),
     Situation("the-first-filter-is-told-not-all", pod(cpu="5", nodeSelector={"disk": "ssd"}),
               [node("a", unschedulable=True, taints=[taint("x")]), node("b", taints=[taint("x")]),
                C], "NodeAffinity",

@@ -64,6 +64,29 @@ def test_what_needs_no_node() -> None:
     assert explained(Situation("", pod(), [], "", "")).reason == "NoNodes"
 
 
+def test_what_is_resized_counts_with_the_most_of_it() -> None:
+    growing = pod("one", "1", at="a")
+    growing["status"] = {"containerStatuses": [
+        {"name": "app", "allocatedResources": {"cpu": "2"},
+         "resources": {"requests": {"cpu": "3"}}}]}  # fmt: skip
+    asked = pod(cpu="1500m")
+    assert not explained(Situation("", asked, [A], "", "", [growing])).has_room
+    # What the node can never give does not count.
+    never = pod("one", "4", at="a")
+    never["status"] = {
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+        "containerStatuses": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}],
+    }
+    assert explained(Situation("", asked, [A], "", "", [never])).has_room == ("a",)
+
+
+def test_a_claim_that_is_not_made_yet() -> None:
+    own = {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    got = explained(Situation("", pod(volumes=[own]), [A], "", ""))
+    assert got.reason == "VolumeBinding"
+    assert 'controller to create the persistentvolumeclaim "web-own"' in got.message
+
+
 def test_who_has_ended_takes_no_room() -> None:
     ended = pod("one", "4", at="a")
     ended["status"] = {"phase": "Succeeded"}

@@ -1,0 +1,95 @@
+"""What a pod requests, and what one on a node holds while it is resized. Pure.
+
+Follows ``PodRequests`` of k8s.io/component-helpers/resource, Kubernetes 1.37. Thousandths; all
+but CPU in whole units, rounded up.
+"""
+
+from collections.abc import Callable, Mapping
+
+from podscale.kube.columns.pod_shapes import amounts
+from podscale.nodes.decide.requests import ContainerAmounts, pod_request
+from podscale.nodes.explain.objects import (
+    ScheduledContainer,
+    ScheduledContainerStatus,
+    ScheduledPod,
+)
+
+Requests = dict[str, int]
+_Amounts = Callable[[ScheduledContainer], Mapping[str, int]]
+
+
+def requests(pod: ScheduledPod) -> Requests:
+    """Return what the pod's spec requests of every resource."""
+    spec = pod.spec
+    pod_level = None if spec.resources is None else amounts(spec.resources.requests)
+    return _with_overhead(pod, _summed(pod, _wanted) | (pod_level or {}))
+
+
+def held_requests(pod: ScheduledPod) -> Requests:
+    """Return what counts of a pod on a node: the most of what its spec wants, what the kubelet
+    allocated and what is in force; the spec not, where the node can never give it."""
+    spec, status = pod.spec, pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return requests(pod)
+    pending = next((each for each in status.conditions if each.type == "PodResizePending"), None)
+    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    given = {each.name: each
+             for each in (*status.init_container_statuses, *status.container_statuses)}  # fmt: skip
+
+    def allocated(container: ScheduledContainer) -> Mapping[str, int]:
+        found = given.get(container.name)
+        if found is not None and found.allocated_resources is not None:
+            return amounts(found.allocated_resources)
+        return {} if is_infeasible else _wanted(container)
+
+    def in_force(container: ScheduledContainer) -> Mapping[str, int]:
+        found = _in_force(given.get(container.name))
+        return allocated(container) if found is None else found
+
+    pod_allocated = amounts(status.allocated_resources)
+    pod_in_force = {} if status.resources is None else amounts(status.resources.requests)
+    if pod_allocated and pod_in_force:
+        lists = [pod_allocated, pod_in_force]
+    else:
+        lists = [_summed(pod, allocated), _summed(pod, in_force)]
+    if not is_infeasible:
+        lists.append(_summed(pod, _wanted))
+    found = _most(*lists)
+    if spec.resources is not None and spec.resources.requests:
+        own = amounts(spec.resources.requests)
+        if status.resources is not None:
+            own = _most({} if is_infeasible else own, pod_in_force, pod_allocated)
+        found |= own
+    return _with_overhead(pod, found)
+
+
+def _in_force(status: ScheduledContainerStatus | None) -> Mapping[str, int] | None:
+    if status is None or status.resources is None or status.resources.requests is None:
+        return None
+    return amounts(status.resources.requests)
+
+
+def _wanted(container: ScheduledContainer) -> Mapping[str, int]:
+    return amounts(container.resources.requests)
+
+
+def _summed(pod: ScheduledPod, of: _Amounts) -> Requests:
+    containers, init = (
+        [ContainerAmounts(of(each), each.restart_policy == "Always") for each in some]
+        for some in (pod.spec.containers, pod.spec.init_containers)
+    )
+    names = {name for each in (*containers, *init) for name in each.requests}
+    return {name: pod_request(name, containers, init) for name in names}
+
+
+def _most(*lists: Mapping[str, int]) -> Requests:
+    names = {name for each in lists for name in each}
+    return {name: max(each.get(name, 0) for each in lists) for name in names}
+
+
+def _with_overhead(pod: ScheduledPod, found: Requests) -> Requests:
+    overhead = amounts(pod.spec.overhead)
+    for name in overhead:
+        found[name] = found.get(name, 0) + overhead[name]
+    return {name: amount if name == "cpu" else -(-amount // 1000) * 1000
+            for name, amount in found.items()}  # fmt: skip

@@ -1,0 +1,96 @@
+"""Why a pod has no node, beside kube-scheduler's own filters called in process."""
+
+import os
+from collections import Counter
+
+import msgspec
+import pytest
+
+from podscale.kube.client.wire import decode
+from podscale.kube.objects.cluster import Node
+from podscale.nodes.explain.objects import (
+    ClusterView,
+    NamespaceLabels,
+    PersistentVolume,
+    ScheduledPod,
+    StorageClass,
+    VolumeClaim,
+)
+from podscale.nodes.explain.placement import message
+from podscale.nodes.explain.predicates import verdicts
+from podscale.nodes.explain.refusals import PodRefusal
+from tests.cluster.scheduler_draws import question
+from tests.cluster.scheduler_executed import Json, execute, program
+from tests.tools.programs import release
+
+pytestmark = pytest.mark.timeout(1200)  # the first time, Go builds what executes
+
+SHORT, LONG = 400, 2_000
+
+# Every filter that is followed has to be the first to refuse now and then.
+FOLLOWED = {
+    "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+    "VolumeRestrictions", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+    "SchedulingGates",
+}  # fmt: skip
+
+
+def ours(asked: Json) -> Json:
+    """Return what explains the pod, in the form of what the original tells."""
+    wire = msgspec.json.encode
+
+    def all_of(name: str, kind: type) -> tuple[Json, ...]:
+        return tuple(decode(wire(each), kind) for each in asked[name])
+
+    cluster = ClusterView(
+        all_of("nodes", Node), all_of("pods", ScheduledPod), all_of("claims", VolumeClaim),
+        all_of("volumes", PersistentVolume), all_of("classes", StorageClass),
+        all_of("namespaces", NamespaceLabels),
+    )  # fmt: skip
+    found = verdicts(decode(wire(asked["pod"]), ScheduledPod), cluster)
+    text = message(found, len(cluster.nodes))
+    if isinstance(found, PodRefusal):
+        refused = {"plugin": found.plugin, "messages": [found.message]}
+        return {"refused": refused, "nodes": None, "message": text}
+    nodes = {
+        name: refusal and {"plugin": refusal.plugin, "messages": list(refusal.messages)}
+        for name, refusal in found.items()
+    }
+    return without_order({"nodes": nodes, "message": text})
+
+
+def without_order(told: Json) -> Json:
+    """Return what was told: several resources come in the order of a map, and where a node has
+    room nothing is written about the others."""
+    nodes = (told["nodes"] or {}).values()
+    for refusal in nodes:
+        if refusal is not None:
+            refusal["messages"].sort()
+    if any(refusal is None for refusal in nodes):
+        told["message"] = ""
+    return told
+
+
+def test_every_node_has_the_verdict_of_the_scheduler() -> None:
+    count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
+    start = int(os.environ.get("PODSCALE_SEED", "0"))
+    asked = [question(seed) for seed in range(start, start + count)]
+    differing, first, nodes = [], Counter[str](), 0
+    for seed, (each, told) in enumerate(
+        zip(asked, execute(program(release()), asked), strict=True)
+    ):
+        expected, got = without_order(told), ours(each)
+        first.update(
+            "none" if refusal is None else refusal["plugin"]
+            for refusal in [told.get("refused"), *(told["nodes"] or {}).values()]
+            if refusal is not None or told["nodes"]
+        )
+        nodes += len(told["nodes"] or ())
+        if got != expected:
+            differing.append(f"seed {start + seed}:\n  {expected}\n  {got}")
+    print(
+        f"{release()}: {count} clusters from seed {start}, {nodes} nodes, "
+        f"{len(differing)} differ; first refusals {dict(first.most_common())}"
+    )
+    assert not differing, "\n".join(differing[:10])
+    assert first.keys() >= FOLLOWED
