@@ -134,11 +134,15 @@ class HandlerChain:
         self._count(request, target, outcome, started)
         return outcome
 
-    def body_limit(self, method: str, target: str) -> int:
-        """Return how large a body may be. A ``BodyLimit``: the large ones are declared."""
+    def body_limit(self, method: str, target: str, peer: Peer) -> int:
+        """Return how large a body may be: the large ones are declared, and what is not public
+        takes them from whoever has proved who they are before the first request."""
         parsed = parse_target(method, target)
         route = None if parsed.info.is_resource else self._route(parsed.path)
-        return route.body_limit if route is not None and method in route.methods else SMALL_BODY
+        if route is None or method not in route.methods or route.body_limit <= SMALL_BODY:
+            return SMALL_BODY
+        is_known = route.is_public or self._authenticator.believes(peer)
+        return route.body_limit if is_known else SMALL_BODY
 
     def _exchange(
         self, request: HttpRequest, target: RequestTarget, started: float

@@ -144,8 +144,8 @@ class ApiGroup(Protocol):
 class Route(Struct, frozen=True):
     """One path outside the APIs.
 
-    Raises ``ValueError`` for a large body behind authentication: a body is read before it is
-    known who sends it, so strangers could fill our memory in somebody else's name.
+    A body is read before it is known who sends it, so strangers could fill our memory in somebody
+    else's name: behind authentication, large ones are taken with a client certificate only.
     """
 
     path: str  # exact, or a prefix when it ends in "/*"
@@ -154,7 +154,3 @@ class Route(Struct, frozen=True):
     is_public: bool = False  # True: neither authentication nor authorization (webhooks)
     is_listed: bool = True  # in the index at "/"
     body_limit: int = SMALL_BODY  # bytes; beyond it a request gets 413
-
-    def __post_init__(self) -> None:
-        if self.body_limit > SMALL_BODY and not self.is_public:
-            raise ValueError(f"{self.path} takes large bodies and is not public")

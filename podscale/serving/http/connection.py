@@ -16,8 +16,8 @@ import structlog
 from podscale.serving import status
 from podscale.serving.http.head import reply_head
 from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.parser import BodyLimit, Parser
-from podscale.serving.http.peer import Peer, peer_of
+from podscale.serving.http.parser import Parser
+from podscale.serving.http.peer import NOBODY, Peer, peer_of
 from podscale.serving.http.reply import Reply, encoded, failed
 from podscale.serving.http.request import HttpRequest, RequestRefusal
 from podscale.serving.status import Status
@@ -51,7 +51,10 @@ class Host(Protocol):
     held: int
     turned_away: int
     respond: Respond
-    body_limit: BodyLimit
+
+    def body_limit(self, method: str, target: str, peer: Peer) -> int:
+        """Return how large a body may be that this peer sends, in bytes."""
+        ...
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -83,7 +86,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._parser = Parser(body_limit=host.body_limit)
+        self._parser = Parser(body_limit=self._body_limit)
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -188,6 +191,9 @@ class HttpConnection(asyncio.Protocol):
         """End the connection now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _body_limit(self, method: str, target: str) -> int:
+        return self._host.body_limit(method, target, self._peer or NOBODY)
 
     def _advance(self) -> None:
         if self._is_advancing:

@@ -22,7 +22,7 @@ from podscale.serving.http.connection_slots import ConnectionSlots
 from podscale.serving.http.head import http_date
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.listener import Listener
-from podscale.serving.http.parser import BodyLimit, small_only
+from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.http.peer import Peer
 from podscale.serving.monitoring.health import OK, Health, HealthVerdict
 
@@ -40,7 +40,7 @@ class HttpServer:
         respond: Respond,
         *,
         limits: ServerLimits | None = None,
-        body_limit: BodyLimit = small_only,
+        body_limit: Callable[[str, str, Peer], int] = lambda _method, _target, _peer: SMALL_BODY,
         believes: Callable[[Peer], bool] = lambda _peer: False,
     ) -> None:
         """``believes`` says whose certificate keeps a place; see ``places``."""

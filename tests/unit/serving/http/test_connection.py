@@ -14,11 +14,13 @@ from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.peer import Peer
+from podscale.serving.http.peer import NOBODY, Peer
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest
 from podscale.serving.http.server import HttpServer
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
+from tests.unit.serving.kit import Pki, authority
+from tests.unit.serving.test_authn import peer
 from tests.unit.serving.test_surface import Recorder
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -76,7 +78,7 @@ def posted(length: int) -> bytes:
     return b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
 
 
-def takes_large(_method: str, _target: str) -> int:
+def takes_large(_method: str, _target: str, _peer: Peer) -> int:
     return LARGE
 
 
@@ -203,17 +205,24 @@ async def _nothing(_request: ApiRequest) -> ApiResponse:
     return ApiResponse()
 
 
-def test_large_bodies_are_declared_by_who_takes_them_from_anybody() -> None:
+def test_large_bodies_are_declared_by_who_takes_them() -> None:
     hook = Route("/", _nothing, ("POST",), is_public=True, body_limit=LARGE)
-    metrics = SelfMetrics()
+    known = Route("/known", _nothing, ("POST",), body_limit=LARGE)
+    metrics, pki = SelfMetrics(), Pki()
     front = HandlerChain(
         [],
-        [hook, Route("/page/*", _nothing)],
-        Authenticator(Trust(), None, metrics),
+        [hook, known, Route("/page/*", _nothing)],
+        Authenticator(Trust((authority(pki.clients),)), None, metrics),
         Authorizer(None, metrics),
         metrics,
     )
-    assert front.body_limit("POST", "/?timeout=10s") == LARGE
+    assert front.body_limit("POST", "/?timeout=10s", NOBODY) == LARGE
+    # Before the body nobody has shown a token, so a certificate has to say who it is.
+    scheduler = peer(pki.clients.issue_cert(common_name="system:kube-scheduler"))
+    stranger = peer(pki.proxies.issue_cert(common_name="system:kube-scheduler"))
+    limits = [front.body_limit("POST", "/known", one) for one in (scheduler, stranger, NOBODY)]
+    assert limits == [LARGE, SMALL_BODY, SMALL_BODY]
+    assert front.body_limit("POST", "/elsewhere", scheduler) == SMALL_BODY
     for method, target in [
         ("GET", "/"),
         ("PUT", "/"),
@@ -221,6 +230,4 @@ def test_large_bodies_are_declared_by_who_takes_them_from_anybody() -> None:
         ("POST", "/elsewhere"),
         ("POST", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/rps"),
     ]:
-        assert front.body_limit(method, target) == SMALL_BODY, (method, target)
-    with pytest.raises(ValueError, match="not public"):
-        Route("/", _nothing, ("POST",), body_limit=LARGE)
+        assert front.body_limit(method, target, NOBODY) == SMALL_BODY, (method, target)
