@@ -23,7 +23,8 @@ LEASE = "podscale-nodes"
 OWN: tuple[Flag, ...] = (
     Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
     Flag("mode", default="shadow",
-         help="shadow: decide and write nothing; ballast: resize the ballast pods."),
+         help="shadow: decide and write nothing; ballast: resize the ballast pods; extender: "
+              "answer schedulers; taint: taint nodes that are full."),
     Flag("node-selector", help="Only nodes with these labels; others have no ballast."),
     Flag("cpu-threshold", "float", 0.8, "Share of a node's CPU that pods may use; the label "
          "nodes.podscale.io/cpu-threshold sets it per node."),
@@ -33,6 +34,8 @@ OWN: tuple[Flag, ...] = (
          "count with their requests; after two without a measurement a node is let go."),
     Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable."),
     Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go."),
+    Flag("taint-hysteresis", "float", 0.1, "How far below the threshold a tainted node loses its "
+         "taint, as a share of it."),
     Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node."),
     Flag("ballast-namespace", default="podscale-ballast", help="Where the ballast pods are."),
     Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes."),
@@ -70,7 +73,7 @@ def problems(flags: Flags) -> list[str]:
     ]
     found += [
         f"--{name} must be at least 0 and below 1"
-        for name in ("ballast-step", "ballast-release")
+        for name in ("ballast-step", "ballast-release", "taint-hysteresis")
         if not 0 <= flags.seconds(name) < 1
     ]
     found += [
@@ -111,6 +114,7 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
             step=flags.seconds("ballast-step"),
             release=flags.seconds("ballast-release"),
             write_interval_s=flags.seconds("ballast-write-interval"),
+            taint_hysteresis=flags.seconds("taint-hysteresis"),
         ),
         interval_s=flags.seconds("nodes-interval"),
         timeout_s=flags.seconds("metrics-timeout"),

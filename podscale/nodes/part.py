@@ -15,7 +15,9 @@ from podscale.kube.leadership.lease import Term
 from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
+from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.leader_loop import LeaderLoop
 from podscale.nodes.load_watcher import LoadWatcher
@@ -75,7 +77,12 @@ class NodesPart(LeadingPart):
             self._loops.append(
                 LeaderLoop("nodes-headroom", keeper.once, choice.interval_s, self.is_leader)
             )
-        self.load_watcher = LoadWatcher(self.rounds, shared.wall)
+        self.routes = LoadWatcher(self.rounds, shared.wall).routes()
+        if choice.mode == "extender":
+            live = LiveRequests(shared.pods, choice.namespace)
+            stale_s = 2 * choice.ballast.window_s
+            extender = Extender(self.rounds, live, stale_s=stale_s, wall=shared.wall)
+            self.routes = (*self.routes, *extender.routes())
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches and the rounds: they look whoever leads."""
@@ -106,7 +113,7 @@ def _is_feed(flags: Flags) -> bool:
 
 
 def _routes(part: Part) -> Sequence[Route]:
-    return part.load_watcher.routes() if isinstance(part, NodesPart) else ()
+    return part.routes if isinstance(part, NodesPart) else ()
 
 
 @asynccontextmanager

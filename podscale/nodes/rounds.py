@@ -1,16 +1,18 @@
 """The rounds over all nodes: read usage, decide, write what is due.
 
-Every replica decides, so that each can answer for the load watcher; only the leader writes, and
-only in mode ``ballast``.
+Every replica decides, so that each can answer schedulers; only the leader writes: the requests of
+ballast in mode ``ballast``, taints in mode ``taint``.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import numpy as np
 import structlog
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from podscale.core.metrics import (
     ContainerColumns,
@@ -25,14 +27,17 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, ObjectReference
+from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
 from podscale.nodes.cluster.resizer import resize
+from podscale.nodes.decide import taint
 from podscale.nodes.decide.ballast import (
     CPU,
     LEAST,
     MEMORY,
     BallastPlan,
+    Bools,
     Floats,
     HeldBallast,
     NodeColumns,
@@ -48,6 +53,7 @@ from podscale.serving.monitoring.liveness import Heartbeat
 _log = structlog.get_logger(__name__)
 
 _TOGETHER = 8  # writes at once
+Write = Coroutine[Any, Any, str]  # to what became of it
 # What is told of when it begins: it opens many nodes, and somebody can mend it.
 _TOLD = {
     Reason.STALE_USAGE: "no usage of {count} nodes was measured for two windows: pods are "
@@ -64,6 +70,8 @@ class DecidedNodes(Struct, frozen=True, eq=False):
     columns: NodeColumns
     sums: PodSums
     plan: BallastPlan
+    states: NodeStates
+    at_s: float  # unix time of the decision
 
 
 class NodeRounds:
@@ -131,11 +139,17 @@ class NodeRounds:
         decided = await self._decide(now)
         self.decided = decided
         self._metrics.rounds.labels("decided").inc()
-        self._tell(decided)
+        if self._choice.mode == "taint":
+            tainting = self._taint_plan(decided)
+            self._tell(decided, tainting.reason)
+            if self._is_leader():
+                await self._taint(decided, tainting)
+            return
+        self._tell(decided, decided.plan.reason)
         if self._choice.mode != "ballast":
             self._memory.keep(decided, now)
         elif self._is_leader():
-            await self._write(decided, now)
+            await self._write(decided)
 
     async def _measure(self) -> None:
         names = self._table.arrays().names
@@ -179,7 +193,7 @@ class NodeRounds:
             columns, states, HeldBallast(held, self._memory.written_s(nodes)),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
-        return DecidedNodes(nodes, columns, sums, made)
+        return DecidedNodes(nodes, columns, sums, made, states, now)
 
     async def _unused(self, sums: PodSums, nodes: NodeArrays) -> Floats:
         young = self._totals.young_pods(sums)
@@ -195,32 +209,63 @@ class NodeRounds:
         # What is not measured counts as requested: the cautious way for a young pod.
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
-    async def _write(self, decided: DecidedNodes, now: float) -> None:
-        places = np.flatnonzero(decided.plan.is_due)
-        is_less = np.asarray((decided.plan.requests < decided.sums.held).any(axis=0))[places]
-        due = iter(places[np.argsort(~is_less, kind="stable")].tolist())  # what is let go first
+    async def _write(self, decided: DecidedNodes) -> None:
+        requests, sums = decided.plan.requests, decided.sums
+
+        def resized(place: int) -> Write | None:
+            pod = self._totals.ballast(sums, place)
+            if pod is None or pod.node != decided.nodes.names[place]:
+                return None
+            wanted = requests[:, place].tolist()
+            return resize(self._api, self._pods, pod.namespace, pod.name, pod.uid, wanted)
+
+        is_less = np.asarray((requests < sums.held).any(axis=0))
+        await self._write_each(decided, decided.plan.is_due, is_less, resized)
+
+    async def _write_each(
+        self,
+        decided: DecidedNodes,
+        is_due: Bools,
+        is_first: Bools,
+        write: Callable[[int], Write | None],
+    ) -> None:
+        places = np.flatnonzero(is_due)
+        due = iter(places[np.argsort(~is_first[places], kind="stable")].tolist())
 
         async def some() -> None:
             for place in due:
-                if self._wall() - now > self._choice.interval_s:
+                if self._wall() - decided.at_s > self._choice.interval_s:
                     return  # a slow API server: what is left is decided anew
-                pod = self._totals.ballast(decided.sums, place)
-                if pod is None or pod.node != decided.nodes.names[place]:
-                    continue
-                # Noted whatever comes of it: one that is refused is not tried every round.
-                self._memory.note_write(decided.nodes.names[place], now)
-                result = await resize(
-                    self._api, self._pods, pod.namespace, pod.name, pod.uid,
-                    decided.plan.requests[:, place].tolist(),
-                )  # fmt: skip
-                self._metrics.writes.labels(result).inc()
+                writing = write(place)
+                if writing is not None:
+                    # Noted whatever comes of it: one that is refused is not tried every round.
+                    self._memory.note_write(decided.nodes.names[place], decided.at_s)
+                    self._metrics.writes.labels(await writing).inc()
 
         # Not in a task group, whose errors come wrapped: whoever stops leading stops quietly.
         await asyncio.gather(*(some() for _ in range(_TOGETHER)))
         self._memory.forget(decided.nodes)
 
-    def _tell(self, decided: DecidedNodes) -> None:
-        counts = np.bincount(decided.plan.reason, minlength=len(Reason))
+    def _taint_plan(self, decided: DecidedNodes) -> taint.TaintPlan:
+        has = [(node := self._nodes.get("", name)) is not None and taints.is_tainted(node)
+               for name in decided.nodes.names]  # fmt: skip
+        self._metrics.tainted.set(sum(has))
+        return taint.plan(
+            decided.columns, decided.states, np.array(has, np.bool_),
+            self._memory.written_s(decided.nodes), decided.nodes.thresholds, decided.at_s,
+            self._choice.ballast,
+        )  # fmt: skip
+
+    async def _taint(self, decided: DecidedNodes, plan: taint.TaintPlan) -> None:
+        def tainted(place: int) -> Write | None:
+            node = self._nodes.get("", decided.nodes.names[place])
+            is_wanted = bool(plan.is_wanted[place])
+            return None if node is None else taints.write(self._api, node, is_wanted=is_wanted)
+
+        await self._write_each(decided, plan.is_due, ~plan.is_wanted, tainted)
+
+    def _tell(self, decided: DecidedNodes, reasons: NDArray[np.uint8]) -> None:
+        counts = np.bincount(reasons, minlength=len(Reason))
         for reason in Reason:
             self._metrics.reasons.labels(reason.token).set(int(counts[reason]))
         held = np.nansum(decided.sums.held, axis=1)

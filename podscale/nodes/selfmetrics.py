@@ -10,21 +10,25 @@ class NodesMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reasons = Gauge(
-            PREFIX + "ballast", "Nodes by the reason for what their ballast is.", ("reason",),
-            registry=registry,
+            PREFIX + "ballast", "Nodes by the reason for what their ballast or taint is.",
+            ("reason",), registry=registry,
         )  # fmt: skip
         self.held = Gauge(
             PREFIX + "ballast_requests", "What all ballast requests: cores, bytes.", ("resource",),
             registry=registry,
         )  # fmt: skip
         self.writes = Counter(
-            PREFIX + "ballast_writes", "Resizes of ballast by what became of them.", ("result",),
+            PREFIX + "ballast_writes", "Writes of ballast and of taints by what became of "
+            "them.", ("result",),
             registry=registry,
         )  # fmt: skip
         self.failures = Counter(
             PREFIX + "usage_failures", "Rounds that usage could not be read in.", ("reason",),
             registry=registry,
         )  # fmt: skip
+        self.tainted = Gauge(
+            PREFIX + "tainted", "Nodes that have the taint of mode taint.", registry=registry
+        )
         self.rounds = Counter(
             PREFIX + "rounds", "Rounds over all nodes: decided, behind (the watches are not "
             "current), failed.", ("result",), registry=registry,

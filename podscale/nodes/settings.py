@@ -10,7 +10,7 @@ from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.headroom.keeper import HeadroomChoice
 from podscale.nodes.room.room_maker import RoomChoice
 
-Mode = Literal["shadow", "ballast"]
+Mode = Literal["shadow", "ballast", "extender", "taint"]
 
 
 class NodesChoice(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Lets all ballast go when nobody leads: a process beside the nodes part, with an account that
-may only resize and delete ballast.
+"""Lets all ballast go when nobody leads, and takes the taints of mode taint away: a process
+beside the nodes part, with an account that may do nothing else.
 
-Ballast that nobody looks after keeps pods out by a load that has long gone.
+What nobody looks after keeps pods out by a load that has long gone.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Lease, LeaseSpec
 from podscale.kube.objects.pod import Pod
+from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
 from podscale.nodes.cluster.resizer import LEAST_REQUESTS, resize
 
@@ -35,6 +36,7 @@ class WatchdogChoice(Struct, frozen=True):
     lease_namespace: str = "podscale"
     patience_s: float = 300.0
     interval_s: float = 15.0
+    takes_taints: bool = False
 
 
 class RenewalAge:
@@ -65,7 +67,7 @@ async def watch(
     wall: Callable[[], float] = time.time,
 ) -> None:
     """Look at the Lease for ever; while nobody has renewed it for the patience, keep all ballast
-    at its least."""
+    at its least, and nodes without the taint."""
     age, was_led = RenewalAge(), True
     while True:
         try:
@@ -77,6 +79,8 @@ async def watch(
             was_led = is_led
             if not is_led:
                 await let_go(api, choice.namespace)
+                if choice.takes_taints:
+                    await taints.remove_all(api)
         except (KubeError, msgspec.DecodeError) as error:
             log.warning("not looked at", error=str(error))
         await asyncio.sleep(choice.interval_s)

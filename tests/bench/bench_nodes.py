@@ -1,4 +1,5 @@
-"""Rounds over 5,000 nodes and 100,000 pods, beside one numpy pass over the same arrays.
+"""Rounds over 5,000 nodes and 100,000 pods, beside one numpy pass over the same arrays; calls of
+the extender, beside calls of the same server that answer with all nodes unread.
 
 The API server's side of writes is a function that takes them; usage has ±5 % of independent
 noise in each round.
@@ -6,9 +7,13 @@ noise in each round.
 
 import asyncio
 import gc
+import http.client
 import os
+import ssl
 import sys
+import tempfile
 import time
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -23,14 +28,19 @@ from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
+from podscale.nodes.cluster.live_requests import LiveRequests
+from podscale.nodes.extender import BODY_LIMIT, Extender
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Route
 from tests.bench.figures import Figures, resident_mb
 from tests.kit.stores import fill
+from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving
 
 NODES, PODS_A_NODE = 5_000, 20
 WARM, ROUNDS, PERIOD_S = 62, 40, 15.0
+TURNS, CALLS = 9, 50
 GI = 2**30
 NOW = 1_795_000_000.0
 
@@ -156,6 +166,90 @@ async def _run(figures: Figures) -> None:
     figures.at_most("memory beside the stores, MB", resident_mb(os.getpid()) - before, 500.0)
 
 
+class Unread(msgspec.Struct, rename="pascal"):
+    """What the extender is sent, not looked at."""
+
+    node_names: msgspec.Raw
+
+
+class Everything(msgspec.Struct, rename="pascal"):
+    """The answer that admits to all nodes."""
+
+    node_names: msgspec.Raw
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+_UNREAD = msgspec.json.Decoder(Unread)
+
+
+def unread(request: ApiRequest) -> ApiResponse:
+    """Answer with the names as they came."""
+    return ApiResponse(value=Everything(_UNREAD.decode(request.body).node_names))
+
+
+class Scheduler:
+    """Calls over one TLS connection, in a thread whose CPU is not counted."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext) -> None:
+        self._connection = http.client.HTTPSConnection("localhost", port, context=tls)
+        pod = _pod("asked", "", "1500m", "app", {"app": "asked"})
+        names = [f"node-{n}" for n in range(NODES)]
+        body = {"Pod": pod, "Nodes": None, "NodeNames": names}
+        self._body = msgspec.json.encode(body)
+
+    def call(self, path: str) -> int:
+        """Return how many nodes are left."""
+        headers = {"Content-Type": "application/json"}
+        self._connection.request("POST", path, self._body, headers)
+        answer = self._connection.getresponse()
+        read = answer.read()
+        assert answer.status == 200, read
+        return len(msgspec.json.decode(read)["NodeNames"])
+
+    def calls(self, path: str) -> None:
+        for _ in range(CALLS):
+            self.call(path)
+
+
+async def _extender(figures: Figures, directory: Path) -> None:
+    fleet = Fleet()
+    live = LiveRequests(fleet.pods, "podscale-ballast")
+    fleet.fill()
+    gc.collect()
+    gc.freeze()
+    rounds = NodeRounds(
+        fleet, fleet, fleet.nodes, fleet.pods, NodesChoice(mode="extender"),  # type: ignore[arg-type]
+        NodesMetrics(CollectorRegistry()), Recorder(fleet, "bench"),  # type: ignore[arg-type]
+        is_leader=lambda: True, wall=lambda: fleet.now,
+    )  # fmt: skip
+    _feed_again(rounds, fleet)
+    await rounds.once()
+    extender = Extender(rounds, live, stale_s=600.0, wall=lambda: fleet.now)
+    beside = Route("/unread", unread, ("POST",), body_limit=BODY_LIMIT)
+    pki, api = Pki(), ScriptedApi()
+    api.allowed = lambda _: True
+    flags = flags_for(directory, pki)
+    async with serving(flags, api, routes=[*extender.routes(), beside]) as server:
+        tls = pki.client(pki.user("system:kube-scheduler"))
+        scheduler = await asyncio.to_thread(Scheduler, server.port, tls)
+        left = await asyncio.to_thread(scheduler.call, "/scheduler/filter")
+        figures.note(f"a filter call leaves {left:,} of {NODES:,} nodes")
+        ratios, took = [], {"/scheduler/filter": 0.0, "/unread": 0.0}
+        for _ in range(TURNS):
+            spent = {}
+            for path in took:
+                begun = time.thread_time()
+                await asyncio.to_thread(scheduler.calls, path)
+                spent[path] = (time.thread_time() - begun) / CALLS
+                took[path] += spent[path] / TURNS
+            ratios.append(spent["/scheduler/filter"] / spent["/unread"])
+    told = ", ".join(f"{path} {1000 * each:.2f} ms" for path, each in took.items())
+    figures.note(f"CPU of a call: {told}")
+    figures.at_most("CPU of a filter call, in calls that answer with all nodes unread",
+                    median(ratios), 3.0)  # fmt: skip
+
+
 def _feed_again(rounds: NodeRounds, fleet: Fleet) -> None:
     # The table of nodes lives on changes: it was made after the store was filled.
     for node in list(fleet.nodes.values()):
@@ -167,6 +261,8 @@ def _feed_again(rounds: NodeRounds, fleet: Fleet) -> None:
 def main() -> int:
     figures = Figures("nodes")
     asyncio.run(_run(figures))
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_extender(figures, Path(directory)))
     return figures.finish()
 
 

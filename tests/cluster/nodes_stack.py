@@ -1,5 +1,6 @@
 """The nodes part on the real plane: its manifests, its rights, real Prometheus, pretended usage."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,7 +9,8 @@ from typing import Self
 
 import yaml
 
-from tests.cluster.plane import Plane
+from podscale.nodes.cluster.taints import KEY
+from tests.cluster.plane import Plane, wait_healthy
 from tests.integration.exporter import Exporter, Target, gauge
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.process import LOOPBACK, NotReadyError, Program, free_port, wait_until
@@ -16,6 +18,7 @@ from tests.tools.required import require
 
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE, BALLAST = "podscale", "podscale-ballast"
+BY_LOAD = "by-load"
 RULES = """\
 resourceRules:
   cpu:
@@ -100,6 +103,67 @@ class NodesStack:
     def start_watchdog(self, *arguments: str) -> Program:
         """Start the watchdog with its own account."""
         return self._start("watchdog", "podscale-nodes-watchdog", "watchdog", *arguments)
+
+    def start_scheduler(self) -> Program:
+        """Start a scheduler of the name ``BY_LOAD``, which asks the part that was started last."""
+        who = self.plane.user("system:kube-scheduler")
+        assert who.cert is not None
+        kubeconfig = str(who.write_kubeconfig(self.directory / f"{BY_LOAD}.kubeconfig"))
+        extender = {
+            "urlPrefix": f"https://{LOOPBACK}:{self.port}/scheduler",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "weight": 1,
+            "nodeCacheCapable": True,
+            "ignorable": True,
+            "httpTimeout": "2s",
+            "enableHTTPS": True,
+            "tlsConfig": {
+                "insecure": True,  # the part signs its own certificate
+                "certFile": str(who.cert.cert_file),
+                "keyFile": str(who.cert.key_file),
+            },
+        }
+        config = self.directory / f"{BY_LOAD}.json"
+        config.write_text(json.dumps({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": kubeconfig},
+            "leaderElection": {"leaderElect": False},
+            "profiles": [{"schedulerName": BY_LOAD}],
+            "extenders": [extender],
+        }))  # fmt: skip
+        port = free_port()
+        program = Program(
+            BY_LOAD,
+            [
+                require("kube-scheduler"),
+                f"--config={config}",
+                f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
+                f"--bind-address={LOOPBACK}",
+                f"--secure-port={port}",
+            ],
+            self.directory / f"{BY_LOAD}.log",
+        )
+        program.start()
+        self.running.append(program)
+        wait_healthy(program, port)
+        return program
+
+    def tainted(self) -> list[str]:
+        """Return the nodes with the taint of mode taint."""
+        nodes = self.plane.admin.get("/api/v1/nodes")["items"]
+        return [
+            node["metadata"]["name"]
+            for node in nodes
+            if any(each["key"] == KEY for each in node["spec"].get("taints", ()))
+        ]
+
+    def wait_tainted(self, *wanted: str) -> None:
+        """Return when these nodes have the taint, and no others."""
+        what = f"tainted are {wanted}"
+        wait_until(what, lambda: self.tainted() == list(wanted), 30.0, self.running)
 
     def requests(self) -> dict[str, tuple[str, str]]:
         """Return CPU and memory that the ballast of each node requests, as written."""

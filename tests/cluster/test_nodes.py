@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from podscale.nodes.cluster.taints import KEY
 from tests.cluster.kubelet import kubelet
-from tests.cluster.nodes_stack import BALLAST, NodesStack
+from tests.cluster.nodes_stack import BALLAST, BY_LOAD, ROOT, NodesStack
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
 from tests.integration.exporter import Exporter
@@ -44,20 +45,22 @@ def stack(
         yield made
 
 
-def pod(name: str, cores: float, node: str) -> dict[str, Any]:
+def pod(name: str, cores: float, node: str, scheduler: str = "") -> dict[str, Any]:
     resources = {"requests": {"cpu": f"{round(cores * 1000)}m", "memory": "16Mi"}}
     container = {"name": "app", "image": "pretend", "resources": resources}
-    spec = {
+    spec: dict[str, Any] = {
         "nodeSelector": {"kubernetes.io/hostname": node},
         "terminationGracePeriodSeconds": 0,
         "containers": [container],
     }
+    if scheduler:
+        spec["schedulerName"] = scheduler
     metadata = {"name": name, "namespace": "default"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def is_admitted(plane: Plane, name: str, cores: float, node: str) -> bool:
-    """Return whether the scheduler binds such a pod; it is gone afterwards."""
+def is_admitted(plane: Plane, name: str, cores: float, node: str, scheduler: str = "") -> bool:
+    """Return whether a scheduler binds such a pod; it is gone afterwards."""
     path = f"/api/v1/namespaces/default/pods/{name}"
     verdict: list[bool] = []
 
@@ -71,11 +74,24 @@ def is_admitted(plane: Plane, name: str, cores: float, node: str) -> bool:
         verdict[:] = [scheduled["status"] == "True"]
         return True
 
-    plane.apply(pod(name, cores, node))
+    plane.apply(pod(name, cores, node, scheduler))
     wait_until(f"{name} is decided on", is_decided, 20.0)
     plane.admin.request("DELETE", path)
     wait_until(f"{name} is gone", lambda: plane.admin.request("GET", path).status == 404, 20.0)
     return verdict[0]
+
+
+def as_the_predicate_says(plane: Plane, scheduler: str = "") -> None:
+    """Probe every node with every size of pod."""
+    probes = 0
+    for node, usage in USAGE.items():
+        for size in SIZES:
+            by_load = usage + size <= THETA * CORES or HELD[node] == "1m"
+            expected = by_load and REQUESTED[node] + size <= CORES
+            name = f"probe-{node}-{round(size * 1000)}"
+            assert is_admitted(plane, name, size, node, scheduler) == expected, (node, size)
+            probes += 1
+    print(f"{scheduler or 'ballast'}: {probes} of {probes} placements as the predicate says")
 
 
 def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
@@ -91,15 +107,7 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
 
     part = stack.start("--mode=ballast")
     stack.wait_requests(HELD)
-    probes = 0
-    for node, usage in USAGE.items():
-        for size in SIZES:
-            by_load = usage + size <= THETA * CORES or HELD[node] == "1m"
-            expected = by_load and REQUESTED[node] + size <= CORES
-            name = f"probe-{node}-{round(size * 1000)}"
-            assert is_admitted(plane, name, size, node) == expected, (node, size)
-            probes += 1
-    print(f"{probes} of {probes} placements as the predicate says")
+    as_the_predicate_says(plane)
 
     # Room that comes lets a waiting pod in: a resize makes the scheduler try again.
     plane.apply(pod("waiting", 3.0, "node-0"))
@@ -136,3 +144,52 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
                  "/apis/scheduling.k8s.io/v1/priorityclasses/podscale-ballast"):  # fmt: skip
         assert plane.admin.request("GET", path).status == 404
     assert plane.pods(BALLAST) == []
+
+
+def test_a_scheduler_with_the_extender_comes_to_the_same_placements(stack: NodesStack) -> None:
+    plane = stack.plane
+    part = stack.start("--mode=extender")
+    wait_until("the part runs", lambda: "leading" in part.tail(), 30.0, (part,))
+    stack.start_scheduler()
+    # Without the right to ask, the extender is an error, and this one is ignorable.
+    assert is_admitted(plane, "unasked", 6.0, "node-0", BY_LOAD)
+    plane.kubectl(
+        "create", "clusterrolebinding", BY_LOAD, "--clusterrole=podscale:scheduler-extender",
+        "--user=system:kube-scheduler",
+    )  # fmt: skip
+    wait_until("it is asked", lambda: not is_admitted(plane, "asked", 6.0, "node-0", BY_LOAD), 60.0)
+    as_the_predicate_says(plane, BY_LOAD)
+    assert {cpu for cpu, _ in stack.requests().values()} == {"1m"}  # nothing is written
+
+    # Without a node selector the emptiest node is taken, and the full one is not.
+    free = pod("free", 0.5, "", BY_LOAD)
+    del free["spec"]["nodeSelector"]
+    plane.apply(free)
+    path = "/api/v1/namespaces/default/pods/free"
+    wait_until("it is bound", lambda: "nodeName" in plane.admin.get(path)["spec"], 20.0, (part,))
+    assert plane.admin.get(path)["spec"]["nodeName"] == "node-3"
+
+
+def test_full_nodes_are_tainted_until_they_are_well_below(stack: NodesStack) -> None:
+    plane = stack.plane
+    plane.kubectl("apply", "-k", str(ROOT / "config/rbac/nodes-taint"))
+    part = stack.start("--mode=taint")
+    stack.wait_tainted("node-2")  # 9.5 of 8
+    assert not is_admitted(plane, "kept-out", 0.5, "node-2")
+    assert is_admitted(plane, "let-in", 0.5, "node-1")
+    stack.use({"node-0": (8.5, MEMORY), "node-2": (6.0, MEMORY)})
+    stack.wait_tainted("node-0")
+    # Nobody leads: the watchdog takes it away, if it is told to.
+    part.kill()
+    stack.stop(part)
+    watchdog = stack.start_watchdog("--patience=3", "--interval=0.5", "--taints")
+    stack.wait_tainted()
+    stack.stop(watchdog)
+    plane.kubectl("taint", "nodes", "node-1", f"{KEY}=:NoSchedule")
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", "nodes", "off",
+         f"--kubeconfig={plane.admin_kubeconfig}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert stack.tainted() == []

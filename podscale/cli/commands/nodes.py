@@ -29,9 +29,9 @@ _NAMESPACE = click.option(
 @cluster_options
 @click.pass_context
 def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, timeout_s: int) -> None:
-    """Take all ballast and headroom away: their namespaces and priority classes.
+    """Take all ballast and headroom away: their namespaces, priority classes, and the taints.
 
-    A part that still runs finds no ballast and writes nothing.
+    A part that still runs finds no ballast and writes nothing; in mode taint, stop it first.
     """
     from podscale.kube.client.errors import KubeError
 
@@ -59,6 +59,7 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
 @click.option(
     "--interval", "interval_s", default=15.0, show_default=True, help="Seconds between two looks."
 )
+@click.option("--taints", is_flag=True, help="Take the taints of mode taint away as well.")
 @cluster_options
 def watchdog(
     cluster: ClusterChoice,
@@ -67,13 +68,16 @@ def watchdog(
     lease_namespace: str,
     patience_s: float,
     interval_s: float,
+    taints: bool,
 ) -> None:
     """Let all ballast go when no leader has renewed its Lease for the patience."""
     from podscale.nodes.watchdog import WatchdogChoice
 
     if not (patience_s > 0 and interval_s > 0):  # nan is neither
         raise click.UsageError("--patience and --interval must be greater than 0")
-    choice = WatchdogChoice(ballast_namespace, lease, lease_namespace, patience_s, interval_s)
+    choice = WatchdogChoice(
+        ballast_namespace, lease, lease_namespace, patience_s, interval_s, taints
+    )
     asyncio.run(_watch(cluster, choice))
 
 
@@ -90,6 +94,7 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
     from podscale.kube.client.resource import NAMESPACES
     from podscale.kube.client.wire import PartialObjectMetadata, decode
     from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
+    from podscale.nodes.cluster.taints import remove_all
 
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     paths = {
@@ -99,6 +104,7 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
         f"{classes}/podscale-headroom": ("headroom", "the priority class of headroom"),
     }
     async with cluster.connect("nodes-off") as api:
+        await remove_all(api)
         for _ in range(timeout_s):
             left = []
             for path, (component, what) in paths.items():

@@ -91,15 +91,11 @@ class PodTotals:
             place = nodes.places.get(pod.node)
             if place is None or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                 continue
-            if pod.namespace == self._namespace and BALLAST_LABELS.matches(pod.labels):
+            if is_ballast(pod, self._namespace):
                 continue
-            now = requests_of(_actual(pod))
-            is_infeasible = any(condition.reason == "Infeasible" for condition in pod.resize)
-            for row, (wanted, actual) in enumerate(
-                zip(requests_of(pod.template), now, strict=True)
-            ):
-                counted = actual if is_infeasible else max(wanted, actual)
-                requested[row, place] += counted - wanted
+            wanted = requests_of(pod.template)
+            for row, counted in enumerate(counted_requests(pod)):
+                requested[row, place] += counted - wanted[row]
 
 
 def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeArrays) -> Floats:
@@ -122,6 +118,23 @@ def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeA
             for row, wanted in enumerate(requests_of(view.template)):
                 found[row, place] += max(0.0, wanted - own[row])
     return found
+
+
+def is_ballast(pod: PodView, namespace: str) -> bool:
+    """Return whether it is a ballast pod of this namespace."""
+    return pod.namespace == namespace and BALLAST_LABELS.matches(pod.labels)
+
+
+def counted_requests(pod: PodView) -> tuple[float, float]:
+    """Return what counts of a pod on a node: until a resize is done the larger of what is wanted
+    and what is."""
+    wanted = requests_of(pod.template)
+    if not pod.resize:
+        return wanted
+    actual = requests_of(_actual(pod))
+    if any(condition.reason == "Infeasible" for condition in pod.resize):
+        return actual
+    return max(wanted[0], actual[0]), max(wanted[1], actual[1])
 
 
 def requests_of(template: WirePodTemplate) -> tuple[float, float]:

@@ -31,6 +31,7 @@ class BallastSettings(Struct, frozen=True):
     step: float = 0.02  # least change worth a write, of allocatable
     release: float = 0.5  # of the threshold: a node used less is open
     write_interval_s: float = 60.0  # between two writes of one node
+    taint_hysteresis: float = 0.1  # of the threshold: how far below it a tainted node is open
 
 
 class NodeColumns(Struct, frozen=True, eq=False):
@@ -111,7 +112,7 @@ def plan(
     priority than ballast runs, so that refusing a pod could preempt it (decision 041).
     """
     with np.errstate(invalid="ignore"):
-        reason = _reasons(nodes, states, held, now, settings, has_lower_priority)
+        reason = standing(nodes, states, held, now, settings, has_lower_priority=has_lower_priority)
         wanted = needed(nodes, thresholds)
         share = nodes.usage / (thresholds * nodes.capacity)
         # A node that is open takes up ballast a step above where it would let it go.
@@ -146,14 +147,17 @@ def needed(nodes: NodeColumns, thresholds: Floats) -> Floats:
     return np.asarray(np.maximum(np.minimum(wanted, np.floor(room / _UNIT) * _UNIT), LEAST))
 
 
-def _reasons(
+def standing(
     nodes: NodeColumns,
     states: NodeStates,
     held: HeldBallast,
     now: float,
     settings: BallastSettings,
+    *,
     has_lower_priority: bool,
 ) -> NDArray[np.int64]:
+    """Return the ``Reason`` by which each node is left alone or let go; ``LOADED``: its load
+    decides."""
     sizes = np.stack([nodes.capacity, nodes.allocatable, nodes.requested, nodes.young])
     readable = (np.isfinite(sizes) & (sizes >= 0)).all(axis=(0, 1)) & (nodes.capacity > 0).all(0)
     unknown = ~(np.isfinite(nodes.usage) & (nodes.usage >= 0)).all(axis=0)

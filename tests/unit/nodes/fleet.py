@@ -15,12 +15,13 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound
+from podscale.kube.client.errors import ApiError, ApiUnreachable, ObjectNotFound
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
+from podscale.nodes.cluster.taints import KEY
 from tests.kit.api import FakeApi, Sent, ok
 from tests.kit.stores import fill
 
@@ -86,6 +87,11 @@ class Fleet(FakeApi):
         container = self.pods[f"ballast-{node}"]["spec"]["containers"][0]
         return str(container["resources"]["requests"]["cpu"])
 
+    def tainted(self) -> list[str]:
+        """Return the nodes that have the taint of mode taint."""
+        taints = {name: node.get("spec", {}).get("taints", ()) for name, node in self.nodes.items()}
+        return [name for name, has in taints.items() if any(each["key"] == KEY for each in has)]
+
     def feed(self) -> None:
         """Bring the stores to what there is."""
         self._version += 1
@@ -103,6 +109,11 @@ class Fleet(FakeApi):
         method, path = sent.method, sent.path
         if method == "PATCH" and path.endswith("/resize"):
             return self._resize(path.split("/")[-2], sent.object)
+        if method == "PATCH" and path.startswith("/api/v1/nodes/"):
+            return self._patch_node(path.split("/")[-1], sent.object)
+        if path == "/api/v1/nodes":
+            items = list(self.nodes.values())
+            return ok({"items": items})
         if method == "POST" and path.endswith("/events"):
             self.events.append(sent.object["reason"])
             return ok({"metadata": sent.object["metadata"]})
@@ -126,6 +137,22 @@ class Fleet(FakeApi):
         pod["spec"]["containers"][0]["resources"]["requests"] = requests
         self.patches.append((name, requests))
         return ok(pod)
+
+    def _patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
+        node, (test, change) = self.nodes[name], patch
+        if test["value"] != node["metadata"]["resourceVersion"]:
+            raise ApiError(422, "Invalid", "the server rejected our request: testing failed")
+        spec = node.setdefault("spec", {})
+        *_, place = change["path"].split("/")
+        if place == "taints":
+            assert not spec.get("taints")
+            spec["taints"] = change["value"]
+        elif place == "-":
+            spec["taints"].append(change["value"])
+        else:
+            assert change["op"] == "remove"
+            del spec["taints"][int(place)]
+        return ok(node)
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
         if self.is_broken:

@@ -1,0 +1,157 @@
+"""What a scheduler extender answers: the predicate of ballast, by name."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from podscale.nodes.cluster.live_requests import LiveRequests
+from podscale.nodes.decide.ballast import LEAST
+from podscale.nodes.decide.room import refuses
+from podscale.nodes.extender import Extender
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
+from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
+from tests.unit.nodes.fleet import GI, Fleet
+from tests.unit.nodes.test_rounds import NOW, OLD, Rounds
+
+NAMES = ["a", "b", "new"]
+FULL = "node(s) had no room by measured load"
+
+
+class Asked:
+    """An extender over a fleet of two nodes: 6 and 2 of 10 cores used, 2 requested on each."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        for name, cores in (("a", 6.0), ("b", 4.5)):
+            self.fleet.node(name)
+            self.fleet.pod(f"web-{name}", name, "2", started=OLD)
+            self.fleet.usage[name] = (cores, GI)
+        self.live = LiveRequests(self.fleet.pod_store, "podscale-ballast")
+        self.rounds = Rounds(self.fleet, mode="extender")
+        self.extender = Extender(
+            self.rounds.rounds, self.live, stale_s=600, wall=lambda: self.rounds.now
+        )
+
+    def post(self, verb: str, cpu: str, names: list[str] | None = None, **args: Any) -> Any:
+        container = {"name": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+        pod = {"metadata": {"name": "asked", "namespace": "shop", "creationTimestamp": None},
+               "spec": {"containers": [container]}, "status": {}}  # fmt: skip
+        body = {"Pod": pod, "Nodes": None, "NodeNames": NAMES if names is None else names, **args}
+        return self.send(verb, msgspec.json.encode(body))
+
+    def send(self, verb: str, body: bytes) -> Any:
+        path = f"/scheduler/{verb}"
+        (route,) = [each for each in self.extender.routes() if each.path == path]
+        request = ApiRequest("POST", path, request_info("POST", path, {}), {}, {}, body,
+                             ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
+        answer = route.handler(request)
+        if isinstance(answer, Status):
+            return answer
+        assert isinstance(answer, ApiResponse)
+        body = answer.body or msgspec.json.encode(answer.value)
+        return msgspec.json.decode(body)
+
+
+async def test_nodes_are_refused_by_measured_load() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    assert asked.post("filter", "2") == {"NodeNames": NAMES, "FailedAndUnresolvableNodes": {}}
+    got = asked.post("filter", "2001m")  # 6 + 2.001 > 8
+    assert got["NodeNames"] == ["b", "new"]  # what is not known yet has its own fit check
+    assert got["FailedAndUnresolvableNodes"] == {"a": FULL}
+    assert asked.post("filter", "3501m")["NodeNames"] == ["new"]
+    # Of nodes that another filter has refused nothing is said.
+    assert asked.post("filter", "3501m", ["b"]) == {
+        "NodeNames": [], "FailedAndUnresolvableNodes": {"b": FULL},
+    }  # fmt: skip
+    # Who requests nothing of it is not kept out by it.
+    assert asked.post("filter", "0")["NodeNames"] == NAMES
+
+
+async def test_pods_that_came_since_the_round_count() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    asked.fleet.pod("next", "b", "3", started="2026-11-18T11:06:40Z")
+    asked.fleet.feed()
+    assert asked.post("filter", "1")["NodeNames"] == ["a", "new"]
+    del asked.fleet.pods["next"]
+    asked.fleet.feed()
+    assert asked.post("filter", "1")["NodeNames"] == NAMES
+
+
+async def test_the_emptier_node_has_the_higher_score() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    assert asked.post("prioritize", "500m") == [
+        {"Host": "a", "Score": 2}, {"Host": "b", "Score": 4}, {"Host": "new", "Score": 0},
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_answered_is_no_refusal_of_nodes() -> None:
+    asked = Asked()
+    assert asked.post("filter", "1").code == 503  # no round yet
+    await asked.rounds.at(0)
+    asked.rounds.now = NOW + 601
+    assert asked.post("filter", "1").code == 503
+    await asked.rounds.at(602)
+    assert asked.send("filter", b'{"NodeNames": 5}').code == 400
+    whole = {"NodeNames": None, "Nodes": {"items": []}}
+    assert "nodeCacheCapable" in asked.post("filter", "1", **whole)["Error"]
+    assert asked.post("prioritize", "1", **whole).code == 400
+
+
+async def test_a_node_that_is_let_go_is_open() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    asked.fleet.nodes["a"]["spec"] = {"unschedulable": True}
+    await asked.rounds.at(15)
+    assert asked.post("filter", "5")["NodeNames"] == ["a", "new"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_that_are_kept_are_those_that_are_counted(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    fleet = Fleet()
+    live = LiveRequests(fleet.pod_store, "podscale-ballast")
+    for name in "abc":
+        fleet.node(name)
+    for step in range(12):
+        name = f"pod-{random.integers(6)}"
+        if name in fleet.pods and random.random() < 0.5:
+            del fleet.pods[name]
+        else:
+            pod = fleet.pod(name, str(random.choice(["a", "b", "c", "gone", ""])),
+                            f"{random.integers(1, 5)}", started=OLD)  # fmt: skip
+            if random.random() < 0.3:
+                pod["status"]["phase"] = "Succeeded"
+            if random.random() < 0.3:
+                pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
+                pod["status"]["containerStatuses"] = [
+                    {"name": "app", "resources": {"requests": {"cpu": "3"}}}
+                ]
+        if step == 5:
+            fleet.ballast("a", "3")
+        fleet.feed()
+    rounds = Rounds(fleet, mode="extender")
+    fleet.feed()
+    nodes = rounds.rounds._table.arrays()
+    counted = rounds.rounds._totals.sums(nodes, NOW).requested
+    np.testing.assert_array_equal(live.over(nodes), counted)
+    np.testing.assert_array_equal(
+        LiveRequests(fleet.pod_store, "podscale-ballast").over(nodes), counted
+    )
+
+
+async def test_a_node_that_cannot_be_read_refuses_nothing() -> None:
+    asked = Asked()
+    asked.fleet.nodes["a"]["status"]["capacity"] = {"cpu": "lots"}
+    await asked.rounds.at(0)
+    decided = asked.rounds.rounds.decided
+    assert decided is not None
+    assert np.isnan(decided.plan.requests[:, 0]).all()
+    full = refuses(decided.columns, decided.plan, decided.sums.requested, (9e9, 9e9))
+    assert full.tolist() == [False, bool((decided.plan.requests[:, 1:] > LEAST).any())]
