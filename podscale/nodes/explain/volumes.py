@@ -34,13 +34,13 @@ class PodClaims:
         namespace = pod.metadata.namespace
         claims = {each.metadata.name: each for each in cluster.claims
                   if each.metadata.namespace == namespace}  # fmt: skip
-        self._claims = {name: claims.get(name) for name, _ in _claim_names(pod)}
+        self._claims = {name: claims.get(name) for name, _ in claim_names(pod)}
         self._classes = {each.metadata.name: each for each in cluster.classes}
         self._volumes = {each.metadata.name: each for each in cluster.volumes}
 
     def refusal(self) -> PodRefusal | None:
         """Return what keeps the pod from every node."""
-        names = list(_claim_names(self._pod))
+        names = list(claim_names(self._pod))
         for name, is_ephemeral in names:
             if self._claims[name] is None and not is_ephemeral:
                 return PodRefusal("VolumeRestrictions", f'persistentvolumeclaim "{name}" not found')
@@ -67,7 +67,7 @@ class PodClaims:
             return None
         for other in assigned:
             if other.metadata.namespace == self._pod.metadata.namespace:
-                used = alone.intersection(name for name, _ in _claim_names(other))
+                used = alone.intersection(name for name, _ in claim_names(other))
                 if used:
                     text = (
                         "node(s) unavailable due to PersistentVolumeClaim with "
@@ -156,8 +156,8 @@ class PodClaims:
         return waits and not claim.spec.volume_name
 
 
-def _claim_names(pod: ScheduledPod) -> Iterator[tuple[str, bool]]:
-    # With whether the claim is made for the pod.
+def claim_names(pod: ScheduledPod) -> Iterator[tuple[str, bool]]:
+    """Yield the claims that the pod names, and whether each is made for the pod."""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name, False

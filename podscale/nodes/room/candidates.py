@@ -9,6 +9,7 @@ from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.evictions import EvictionCandidate
 from podscale.nodes.explain.matching import matches_labels
 from podscale.nodes.explain.objects import ScheduledPod
+from podscale.nodes.explain.volumes import claim_names
 from podscale.nodes.room.view import LivePods, RoomRules, RoomView, held, vpa_of
 
 
@@ -103,14 +104,8 @@ def _is_local(pod: ScheduledPod, view: RoomView) -> bool:
         disk = volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
         if (disk or volume.host_path is not None) and volume.name not in safe:
             return True
-        name = f"{pod.metadata.name}-{volume.name}"  # of an ephemeral volume's claim
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        elif volume.ephemeral is None:
-            continue
-        if f"{pod.metadata.namespace}/{name}" in view.local_claims:
-            return True
-    return False
+    claims = {f"{pod.metadata.namespace}/{name}" for name, _ in claim_names(pod)}
+    return not claims.isdisjoint(view.local_claims)
 
 
 def key(item: ScheduledPod | PodDisruptionBudget) -> str:

@@ -20,6 +20,7 @@ from podscale.nodes.explain.objects import (
     VolumeClaim,
 )
 from podscale.nodes.explain.reading import read_all
+from podscale.nodes.explain.volumes import claim_names
 from podscale.nodes.room.view import LivePods, RoomView
 
 _CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -95,12 +96,7 @@ async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str
     found = set()
     for pod in pods:
         namespace = pod.metadata.namespace
-        for volume in pod.spec.volumes:
-            name = f"{pod.metadata.name}-{volume.name}"
-            if volume.persistent_volume_claim is not None:
-                name = volume.persistent_volume_claim.claim_name
-            elif volume.ephemeral is None:
-                continue
+        for name, _ in claim_names(pod):
             try:
                 path = _CLAIMS.path(namespace, name)
                 claim = decode((await api.request("GET", path)).body, VolumeClaim)

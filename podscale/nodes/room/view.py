@@ -12,8 +12,8 @@ from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS, HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa
-from podscale.nodes.explain.objects import ScheduledContainer, ScheduledPod
-from podscale.nodes.explain.requests import requests
+from podscale.nodes.explain.objects import ScheduledPod
+from podscale.nodes.explain.requests import held_requests, requests
 
 _RESOURCES = ("cpu", "memory")  # those that can be resized
 _QOS = {"Guaranteed": 0, "Burstable": 1}
@@ -113,24 +113,15 @@ def held(pod: ScheduledPod, grower: ScheduledPod) -> dict[str, int]:
     """Return what ``pod`` holds of its node while ``grower`` waits, in thousandths."""
     if is_ballast(pod):
         return {}  # lets go in its next round, since Σ has grown
-    wanted, state = requests(pod), resize_state(pod)
-    actual = requests(_as_running(pod))
-    if state == "Infeasible" or (state == "Deferred" and queue_key(pod) > queue_key(grower)):
-        return actual
-    return {name: max(wanted.get(name, 0), actual.get(name, 0)) for name in wanted | actual}
+    if resize_state(pod) == "Deferred" and queue_key(pod) > queue_key(grower):
+        pod = _without_resize(pod)  # its turn comes later
+    return held_requests(pod)
 
 
-def _as_running(pod: ScheduledPod) -> ScheduledPod:
-    status = pod.status
-    found = {each.name: each.resources
-             for each in (*status.container_statuses, *status.init_container_statuses)
-             if each.resources is not None}  # fmt: skip
-
-    def running(containers: tuple[ScheduledContainer, ...]) -> tuple[ScheduledContainer, ...]:
-        return tuple(replace(each, resources=found.get(each.name, each.resources))
-                     for each in containers)  # fmt: skip
-
-    spec = pod.spec
-    spec = replace(spec, containers=running(spec.containers),
-                   init_containers=running(spec.init_containers))  # fmt: skip
-    return replace(pod, spec=spec)
+def _without_resize(pod: ScheduledPod) -> ScheduledPod:
+    # Of a resize that cannot be, what the spec wants does not count.
+    conditions = tuple(
+        replace(each, reason="Infeasible") if each.type == "PodResizePending" else each
+        for each in pod.status.conditions
+    )
+    return replace(pod, status=replace(pod.status, conditions=conditions))
