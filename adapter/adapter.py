@@ -8,9 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter import flags as flags_
 from adapter.apis import sources
@@ -24,27 +23,30 @@ from adapter.backends import backends_file
 from adapter.backends.backends_file import NamedBackends
 from adapter.backends.open_backends import OpenBackends
 from adapter.discovery.objects import WatchedObjects
-from adapter.discovery.registry import MetricRegistry
+from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
+from adapter.metric_rules.status_writer import RuleStatusWriter
+from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.rules_file import rules_file
-from adapter.rules.ruleset import RuleSet
+from adapter.rules.ruleset import Rule, RuleSet
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources.open_sources import OpenSources
 from adapter.sources.sources_file import NamedSources, sources_file
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
 from podscale.feed.by_source import FeedBySource
-from podscale.feed.http.client import PrometheusClient, SeriesAnswer
-from podscale.feed.http.series import Wanted
+from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import Resource
 from podscale.kube.columns.on_demand import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.leadership.leading import for_ever
+from podscale.kube.leadership.lease import Elector
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
@@ -60,6 +62,8 @@ class AdapterGround(Struct, frozen=True):
     sources: OpenSources
     backends: OpenBackends
     metrics: AdapterMetrics
+    elector: Elector | None = None  # who leads writes the status of rules; None: there is one
+    is_server: bool = True  # of the APIs; who only reads writes no status
 
 
 class NewestMapper:
@@ -71,26 +75,6 @@ class NewestMapper:
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return what ``resource`` means now; raises ``NoMatch``."""
         return self._discovery.mapper.resource_for(resource, group, version)
-
-
-class SeriesSource(Protocol):
-    """Lists the series of Prometheis (``adapter.sources.open_sources``)."""
-
-    async def series(
-        self, match: str, start_s: float, source: str, wanted: Wanted
-    ) -> SeriesAnswer: ...
-
-
-class RuleLister:
-    """Lists series for rules: of labels in too great a number, those that a rule maps are kept."""
-
-    def __init__(self, sources: SeriesSource, rules: Callable[[], RuleSet]) -> None:
-        self._sources = sources
-        self._rules = rules
-
-    async def series(self, match: str, start_s: float, source: str) -> SeriesAnswer:
-        """Return names and label names; raises ``podscale.feed.errors.QueryError``."""
-        return await self._sources.series(match, start_s, source, self._rules().wanted(match))
 
 
 class Adapter:
@@ -123,6 +107,12 @@ class Adapter:
         self.objects = WatchedObjects(ground.pods, self._others)
         self._plans = Plans()
         self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)
+        self.metric_rules = WatchedMetricRules(
+            ground.api, mapper, lambda: ground.sources.named, self._take_objects
+        )
+        self._statuses = RuleStatusWriter(
+            ground.api, self.metric_rules, self._state_of, self._listed
+        )
         self._sources = ground.sources
         self._sources_file = sources_file(
             flags.text("sources"), self._take_sources, self._refuse_sources
@@ -189,10 +179,10 @@ class Adapter:
         self._rules = await self._file.first()
         has_rules = bool(self._rules.custom or self._rules.external)
         self._relister = Relister(
-            RuleLister(self._sources, lambda: self._rules),
+            self._sources,
             self._rules,
             flags_.relist_options(self._flags, has_rules=has_rules),
-            seen=self._ground.metrics,
+            seen=self,
             renewed=self._relisted,
             clock=self._clock,
         )
@@ -201,6 +191,8 @@ class Adapter:
         """Relist, follow the rules file and watch objects for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._others.run(), name="objects")
+            group.create_task(self.metric_rules.run(), name="MetricRules")
+            group.create_task(self._write_statuses(), name="status of MetricRules")
             group.create_task(self.relister.run(), name="relist")
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
@@ -218,6 +210,7 @@ class Adapter:
         health.add_readiness("rules-file", self._rules_read)
         if self.has_backends:
             health.add_readiness("external-backends", self._backends_tried)
+        health.add_readiness("metric-rules", self._objects_tried)
 
     async def reload(self) -> None:
         """Look at the files now."""
@@ -246,6 +239,31 @@ class Adapter:
             rules=[told(state) for state in self.relister.states.values()],
         )
 
+    def relisted(self, state: RuleState, seconds: float) -> None:
+        """A rule has been listed, or has failed to be; a ``RelistObserver``."""
+        if state.rule.origin:
+            self._statuses.note(state.rule.namespace)
+        if not state.rule.namespace:  # thousands of teams' rules are told in their own status
+            self._ground.metrics.relisted(state, seconds)
+
+    async def _write_statuses(self) -> None:
+        await self.metric_rules.installed.wait()
+        if not self._ground.is_server:
+            return
+        elector = self._ground.elector
+        if elector is None:
+            await self._statuses.run(lambda: True)
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(elector.run(for_ever))
+            group.create_task(self._statuses.run(elector.may_write))
+
+    def _state_of(self, rule: Rule) -> RuleState | None:
+        return self.relister.state(rule)
+
+    def _listed(self, section: str) -> MetricRegistry:
+        return self._custom() if section == "rules" else self._external()
+
     def _custom(self) -> MetricRegistry:
         return self.relister.custom
 
@@ -256,9 +274,24 @@ class Adapter:
         self._reuse.clear()
         self._feed.relisted()
 
+    async def _take_objects(self, rules: RuleSet, namespace: str) -> None:
+        await self.relister.replace(rules if namespace else self._everywhere(), namespace)
+        if not namespace:
+            self._ground.metrics.keep_only(self.relister.states)
+        self._statuses.note(namespace)
+
+    def _everywhere(self) -> RuleSet:
+        """Return the file's rules and, after them, those of ClusterMetricRules: the later wins."""
+        objects, rules = self.metric_rules.rules(""), self._rules
+        return structs.replace(
+            rules,
+            custom=(*rules.custom, *objects.custom),
+            external=(*rules.external, *objects.external),
+        )
+
     async def _take(self, rules: RuleSet) -> None:
-        await self.relister.replace(rules)
         self._rules = rules
+        await self.relister.replace(self._everywhere())
         self._plans.clear()
         self._reuse.clear()
         metrics = self._ground.metrics
@@ -272,6 +305,7 @@ class Adapter:
         self._reuse.clear()
         self._told("SourcesReloaded", "the sources file has changed and is in force")
         self._file.retry()  # what was refused may name a source that has come
+        await self.metric_rules.sources_changed()
         await self.relister.relist()
 
     async def _take_backends(self, named: NamedBackends) -> None:
@@ -314,6 +348,11 @@ class Adapter:
     def _backends_tried(self) -> HealthVerdict:
         is_tried = self._ground.backends.is_tried
         return HealthVerdict(is_tried, "" if is_tried else "they are being listed")
+
+    def _objects_tried(self) -> HealthVerdict:
+        if self.metric_rules.is_tried:
+            return HealthVerdict()
+        return HealthVerdict(False, "MetricRules are not listed yet")
 
     def _rules_read(self) -> HealthVerdict:
         if self.rules_problem:

@@ -17,9 +17,12 @@ from adapter.sources.open_sources import OpenSource, OpenSources
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.leadership.lease import Elector
+from podscale.kube.leadership.own_pod import identity
 from podscale.process.part import Part, PartKind, Shared, Work
 from podscale.process.rights import Right
 from podscale.serving.apis.api import ApiGroup
+from podscale.serving.certificates.service import service_of
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.monitoring.health import Health
 
@@ -103,7 +106,15 @@ def reader(
             # A launcher has upstream's rights, and those do not include events.
             told = None if shared.is_launcher else announcing(recorder)
             ground = AdapterGround(
-                shared.api, shared.discovery, shared.pods, client, sources, backends, metrics
+                shared.api,
+                shared.discovery,
+                shared.pods,
+                client,
+                sources,
+                backends,
+                metrics,
+                _elector(flags, shared),
+                KIND.name in shared.names,
             )
             adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
             try:
@@ -127,6 +138,17 @@ def _adopts(part: Part) -> Sequence[str]:
         *(_EXTERNAL if has_external else ()),
         *(_RESOURCE if rules.resource is not None else ()),
     )
+
+
+def _elector(flags: Flags, shared: Shared) -> Elector | None:
+    """Return the Lease under which the status of MetricRules is written, if replicas share one."""
+    service = service_of(flags.text("service")) if "service" in flags.values else None
+    if service is None:
+        return None
+    return Elector(
+        shared.api, namespace=service.namespace, name=f"{service.name}-rules",
+        identity=identity(), chosen_by="--service",
+    )  # fmt: skip
 
 
 @asynccontextmanager

@@ -103,7 +103,7 @@ class FeedProvider:
         """Sort out what is asked again and again, by query and namespace, and the rest, each
         question once: ten autoscalers of a namespace ask for the same external metric."""
         self._standings.grow_older()
-        plans: dict[tuple[str, str], tuple[QueryPlan, Origin] | None] = {}
+        plans: dict[tuple[str, str, str], tuple[QueryPlan, Origin] | None] = {}
         changes: dict[str, int] = {}  # by namespace: nothing changes until all are sorted
         standing: dict[tuple[QueryPlan, str], list[tuple[StandingQuestion, int]]] = {}
         others: dict[Question, list[int]] = {}
@@ -123,15 +123,16 @@ class FeedProvider:
     def _stands(
         self,
         question: PodMetric,
-        plans: dict[tuple[str, str], tuple[QueryPlan, Origin] | None],
+        plans: dict[tuple[str, str, str], tuple[QueryPlan, Origin] | None],
         changed: int,
     ) -> StandingQuestion | None:
         if not question.namespace:
             return None
         try:
-            key = (question.metric, question.metric_selector)
+            scope = self._custom().scope(question.namespace)
+            key = (scope, question.metric, question.metric_selector)
             if key not in plans:
-                found = self._plan("pods", question.namespace, *key)
+                found = self._plan("pods", question.namespace, *key[1:])
                 plans[key] = found if isinstance(found, tuple) else None
             place = plans[key]
             return None if place is None else self._standings.of(question, *place, changed)
@@ -171,10 +172,10 @@ class FeedProvider:
             question.metric, question.metric_selector,
         )  # fmt: skip
 
-    def is_listed(self, resource: str, metric: str) -> bool:
+    def is_listed(self, resource: str, metric: str, namespace: str) -> bool:
         """Return whether a rule has ``metric`` of ``resource[.group]``; "": an external one."""
         listed = self._custom() if resource else self._external()
-        return listed.find(resource, metric) is not None
+        return listed.find(resource, metric, namespace) is not None
 
     def several(
         self,
@@ -216,9 +217,9 @@ class FeedProvider:
     ) -> Inquiry[ExternalSamples | Failure] | Failure:
         """Return how to ask for an external metric."""
         known = self._external()
-        source = known.find("", metric)
+        source = known.find("", metric, namespace)
         if source is None:
-            return _unknown(known, "", metric)
+            return _unknown(known, "", metric, namespace)
         selector = parse(metric_selector)
         if problem := matchers.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
@@ -254,7 +255,7 @@ class FeedProvider:
         listed = self._custom()
         source = self._source(listed, resource, namespace, metric)
         if source is None:
-            return _unknown(listed, resource, metric)
+            return _unknown(listed, resource, metric, namespace)
         selector = parse(metric_selector)
         if problem := matchers.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
@@ -269,7 +270,7 @@ class FeedProvider:
     def _source(
         self, listed: MetricRegistry, resource: str, namespace: str, metric: str
     ) -> MetricSource | None:
-        source = listed.find(resource, metric)
+        source = listed.find(resource, metric, namespace)
         if source is None or namespace or not registry.is_namespaced(resource):
             return source
         # Without a namespace only what is truly cluster-scoped can be asked for: unlike
@@ -278,10 +279,12 @@ class FeedProvider:
         return None if described is None or described.namespaced else source
 
 
-def _unknown(listed: MetricRegistry, resource: str, metric: str) -> NotFound | Unavailable:
+def _unknown(
+    listed: MetricRegistry, resource: str, metric: str, namespace: str
+) -> NotFound | Unavailable:
     # Of what was never listed nobody knows whether it is there: that is no "not found".
-    waiting = registry.unlisted(listed, resource, metric)
+    waiting = registry.unlisted(listed, resource, metric, namespace)
     if waiting is not None:
         return waiting
-    finding = registry.why_unknown(listed, resource, metric)
+    finding = registry.why_unknown(listed, resource, metric, namespace)
     return NotFound(finding.stage, finding.message)

@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from adapter.discovery.registry import RuleState
 from podscale.core.showable import shown_url
 from podscale.feed.decoding.wire import InstantAnswer
-from podscale.feed.http.client import PrometheusClient, SeriesAnswer
-from podscale.feed.http.series import Wanted
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.series import SeriesReader, SplitSeriesReader
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
 
@@ -110,7 +110,7 @@ class AdapterMetrics:
         self.config_ok.set(1)
         self._registry = registry
 
-    def relisted(self, state: RuleState, seconds: float, series: int) -> None:
+    def relisted(self, state: RuleState, seconds: float) -> None:
         """Take in one relist of one rule."""
         rule = state.rule.id
         self._seconds.labels(rule).set(seconds)
@@ -122,7 +122,7 @@ class AdapterMetrics:
         if state.listing is None or state.listed_s is None:
             return
         self._listed_s.labels(rule).set(state.listed_s)
-        self._series.labels(rule).set(series)
+        self._series.labels(rule).set(state.series)
         self._metrics.labels(rule).set(len(state.listing.exposed))
         for stage, count in state.listing.losses.items():
             self._lost.labels(rule, stage).set(count)
@@ -170,13 +170,12 @@ class ObservedClient(PrometheusClient):
         finally:
             self._query_seconds.observe(time.monotonic() - started)
 
-    async def series(
-        self, match: str, start_s: float, wanted: Wanted = lambda _: False
-    ) -> SeriesAnswer:
-        """Return what discovery knows of a selector; raises ``QueryError``."""
+    async def _series(
+        self, match: str, start_s: float, reader: SeriesReader | SplitSeriesReader
+    ) -> bytes:
         started = time.monotonic()
         try:
-            return await super().series(match, start_s, wanted)
+            return await super()._series(match, start_s, reader)
         finally:
             self._series_seconds.observe(time.monotonic() - started)
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from adapter.backends.open_backends import BackendTold
 from adapter.discovery.registry import RuleState
+from adapter.doctor.rule_problems import problem_of_state
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse
 from podscale.serving.auth.authorization import Permission
@@ -27,7 +28,7 @@ class RuleTold(Struct, frozen=True, rename="camel"):
     rule: str  # "rules[3]"
     listed_s: float | None  # unix time of the last good list
     metrics: int
-    problem: str = ""  # of the last relist; the last good list still serves
+    problem: str = ""  # of the last relist; after a failed one the last good list still serves
     crowded: Sequence[str] = ()  # series names of which not all label names were looked at
 
 
@@ -51,8 +52,9 @@ def told(state: RuleState) -> RuleTold:
     """Return what is told of one rule."""
     exposed = state.listing.exposed if state.listing is not None else ()
     crowded = state.listing.crowded if state.listing is not None else ()
-    failure = f"{state.failure.stage}: {state.failure.message}" if state.failure else ""
-    return RuleTold(state.rule.id, state.listed_s, len(exposed), failure, crowded)
+    problem = problem_of_state(state)
+    told = "" if problem is None else f"{problem[0]}: {problem[1]}"
+    return RuleTold(state.rule.id, state.listed_s, len(exposed), told, crowded)
 
 
 class WithRules:

@@ -143,7 +143,7 @@ class MetricSources:
             key, namespace, found.names, found.known, metric, metric_selector
         )
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if isinstance(answer, Failure) and self._is_unknown(answer, key, metric):
+        if isinstance(answer, Failure) and self._is_unknown(answer, key, metric, namespace):
             answer = await self._elsewhere_objects(
                 key, namespace, found.names, str(selector), metric, metric_selector, answer
             )
@@ -159,7 +159,7 @@ class MetricSources:
             return answer
         described = mapping.resolve(self.provider.mapper, *mapping.split(resource))
         key = described.group_resource if described is not None else resource
-        if not self._is_unknown(answer, key, metric):
+        if not self._is_unknown(answer, key, metric, namespace):
             return answer
         question = ObjectMetric(namespace, key, name, metric, metric_selector)
         for provider in self.others:
@@ -180,7 +180,7 @@ class MetricSources:
             return await backends.passed(question)
         inquiry = self.provider.external(namespace, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if by_rules_only or not self._is_unknown(answer, "", metric):
+        if by_rules_only or not self._is_unknown(answer, "", metric, namespace):
             return answer
         for provider in self.others:
             answers = await self._asked(provider, [question])
@@ -210,10 +210,10 @@ class MetricSources:
     def _others(self) -> Sequence[MetricsProvider]:
         return self.others if self._backends is None else (*self.others, self._backends)
 
-    def _is_unknown(self, answer: object, resource: str, metric: str) -> bool:
+    def _is_unknown(self, answer: object, resource: str, metric: str, namespace: str) -> bool:
         # Nobody's fault but our list's: that must not hide what another provider has.
         if isinstance(answer, Unavailable):
-            return not self.provider.is_listed(resource, metric)
+            return not self.provider.is_listed(resource, metric, namespace)
         return isinstance(answer, NotFound)
 
     async def _elsewhere_objects(
@@ -277,15 +277,17 @@ class MetricSources:
 _ANSWERS = get_args(Answer)
 
 
-def _metric_of(question: Question) -> tuple[str, str] | None:
-    """Return resource ("" for external ones) and metric; None for usage, which is the rules'."""
+def _metric_of(question: Question) -> tuple[str, str, str] | None:
+    """Return resource ("" for external ones), metric and namespace; None for usage, which is
+    the rules'.
+    """
     match question:
         case PodMetric():
-            return PODS.group_resource, question.metric
+            return PODS.group_resource, question.metric, question.namespace
         case ObjectMetric():
-            return question.resource, question.metric
+            return question.resource, question.metric, question.namespace
         case ExternalMetric():
-            return "", question.metric
+            return "", question.metric, question.namespace
     return None
 
 

@@ -34,13 +34,15 @@ class Namer:
             )
         self._as = as_ or ("$1" if groups else "$0")
         self._groups = {*map(str, range(groups + 1)), *self._pattern.groupindex}
+        self._last: tuple[str, str | None] | None = None  # most rules have one series to name
 
     def name(self, series: str) -> str | None:
         """Return the metric's name, possibly empty; ``None`` when the pattern does not match."""
-        match = self._pattern.search(series)
-        if match is None:
-            return None
-        return expand(self._as, match, self._pattern.groupindex)
+        if self._last is None or self._last[0] != series:
+            match = self._pattern.search(series)
+            named = match and expand(self._as, match, self._pattern.groupindex)
+            self._last = series, named
+        return self._last[1]
 
     def meant(self) -> str | None:
         """Return ``name.as`` with ``${1}`` where a group was meant and Go reads none.

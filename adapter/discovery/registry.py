@@ -42,6 +42,7 @@ class RuleState(Struct, frozen=True):
     rule: Rule
     listing: RuleListing | None = None  # the last good one
     listed_s: float | None = None  # when, in unix seconds
+    series: int = 0  # that seriesQuery found then
     failure: RelistFailure | None = None  # of the last attempt
     gone: Mapping[tuple[str, str], float] = {}  # listed in grace: when they were first missed
 
@@ -53,10 +54,23 @@ class MetricRegistry(Struct, frozen=True):
     states: tuple[RuleState, ...] = ()
     revision: int = 0  # changes when ``sources`` lists other metrics
     parts: tuple[Mapping[tuple[str, str], MetricSource], ...] = ()  # what ``sources`` is merged of
+    # By namespace, those that it has to itself; kept current by whoever keeps the lists.
+    within: Mapping[str, "MetricRegistry"] = {}
 
-    def find(self, resource: str, metric: str) -> MetricSource | None:
-        """Return where ``metric`` of ``resource[.group]`` comes from."""
+    def find(self, resource: str, metric: str, namespace: str = "") -> MetricSource | None:
+        """Return where ``metric`` of ``resource[.group]`` in ``namespace`` comes from: of the
+        namespace's own rules if they have it.
+        """
+        own = self.within.get(namespace)
+        if own is not None and is_namespaced(resource):
+            found = own.sources.get((resource, metric))
+            if found is not None:
+                return found
         return self.sources.get((resource, metric))
+
+    def scope(self, namespace: str) -> str:
+        """Return ``namespace`` if it has metrics of its own, "" if it has those of everywhere."""
+        return namespace if namespace in self.within else ""
 
 
 def merge(
@@ -83,7 +97,7 @@ def merging(
     listings = [each.listing for each in (*leaving, *states) if each.listing is not None]
     parts = tuple(listing.exposed for listing in listings)
     if len(parts) == len(before.parts) and all(map(operator.is_, parts, before.parts)):
-        return MetricRegistry(before.sources, tuple(states), before.revision, parts)
+        return MetricRegistry(before.sources, tuple(states), before.revision, parts, before.within)
     sources: dict[tuple[str, str], MetricSource] = {}
     same = True
     for part in parts:
@@ -91,9 +105,11 @@ def merging(
         while page := dict(islice(items, PAGE)):
             sources.update(page)
             same = same and page.keys() <= before.sources.keys()
-            yield
+            if len(page) == PAGE:  # thousands of rules expose a handful each
+                yield
     same = same and len(sources) == len(before.sources)
-    return MetricRegistry(sources, tuple(states), before.revision + (not same), parts)
+    revision = before.revision + (not same)
+    return MetricRegistry(sources, tuple(states), revision, parts, before.within)
 
 
 def is_namespaced(resource: str) -> bool:
@@ -101,15 +117,18 @@ def is_namespaced(resource: str) -> bool:
     return resource not in ROOT_RESOURCES
 
 
-def unlisted(registry: MetricRegistry, resource: str, metric: str) -> Unavailable | None:
+def unlisted(
+    registry: MetricRegistry, resource: str, metric: str, namespace: str = ""
+) -> Unavailable | None:
     """Return why it cannot be said whether there is ``metric``; ``None``: it can.
 
     A rule that could expose it was never listed, so it may well be there. A rule whose
     seriesQuery Prometheus refuses exposes nothing until it is mended.
     """
-    if registry.find(resource, metric) is not None:
+    if registry.find(resource, metric, namespace) is not None:
         return None  # known, and asked for at the wrong place
-    for state in reversed(registry.states):
+    own = registry.within.get(namespace)
+    for state in (*reversed(own.states if own else ()), *reversed(registry.states)):
         failure = state.failure
         if state.listing is not None or not state.rule.may_expose(metric):
             continue
@@ -122,12 +141,19 @@ def unlisted(registry: MetricRegistry, resource: str, metric: str) -> Unavailabl
     return None
 
 
-def why_unknown(registry: MetricRegistry, resource: str, metric: str) -> Finding:
+def why_unknown(
+    registry: MetricRegistry, resource: str, metric: str, namespace: str = ""
+) -> Finding:
     """Return at which stage ``metric`` of ``resource`` was lost; it is not in the registry.
 
     The rule meant for it is the last that exposes the name for another kind of object,
     or would expose it had it not lost the series, or that loses a series of that name.
     """
+    own = registry.within.get(namespace)
+    if own is not None:
+        finding = why_unknown(own, resource, metric)
+        if finding.stage is not Stage.NO_SERIES:
+            return finding
     for state in reversed(registry.states):
         found = _for_other_kinds(state, resource, metric)
         if found is not None:

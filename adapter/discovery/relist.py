@@ -9,7 +9,15 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -26,16 +34,19 @@ from adapter.discovery.registry import (
     merging,
 )
 from adapter.doctor.lints import TOO_MANY_LABELS
-from adapter.rules.ruleset import Rule, RuleSet
+from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import SeriesAnswer
+from podscale.feed.http.series import Wanted
+from podscale.feed.prover.confinement import shared_selector
 
 log = structlog.get_logger(__name__)
 
 _PAGE = 200  # shapes between two looks at the event loop, some 2 ms
 _PAGE_LABELS = 100  # of shapes not read before, likewise
+_MOST_TOGETHER = 60  # namespaces in one request: names of 63 letters make a URL of 4 KB
 _MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
 _SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
@@ -44,15 +55,24 @@ T = TypeVar("T")
 
 _Key = tuple[str, str]  # resource[.group] and metric
 _Listed = tuple[str, str]  # source and seriesQuery, for all rules that share them
-_Content = tuple[str, str]  # section and fingerprint: the same rule, wherever it stands
+# Origin, section and fingerprint: the same rule, wherever it stands.
+_Content = tuple[str, str, str]
 
 
 class Lister(Protocol):
     """What is asked of Prometheus here (``adapter.sources``)."""
 
-    async def series(self, match: str, start_s: float, source: str) -> SeriesAnswer:
+    async def series(self, match: str, start_s: float, source: str, wanted: Wanted) -> SeriesAnswer:
         """Return names and label names, of one source or ("") of those that rules without one
-        are answered from; raises ``podscale.feed.errors.QueryError``."""
+        are answered from; raises ``podscale.feed.errors.QueryError``. Of names with very many
+        label names only those ``wanted`` are sure to be told."""
+        ...
+
+    async def series_by(
+        self, match: str, start_s: float, source: str, label: str, values: Sequence[str]
+    ) -> Mapping[str, SeriesAnswer]:
+        """Return them for each of several values of a label, from one answer; those are left out
+        that have to be asked for alone. Raises ``QueryError``."""
         ...
 
 
@@ -74,9 +94,46 @@ class RelistOptions(Struct, frozen=True):
 class RelistObserver(Protocol):
     """Is told what a relist found (``adapter.selfmetrics``)."""
 
-    def relisted(self, state: RuleState, seconds: float, series: int) -> None:
+    def relisted(self, state: RuleState, seconds: float) -> None:
         """One rule has been listed, or has failed to be."""
         ...
+
+
+class _RuleScope:
+    """The rules that are listed together: those of everywhere, or a namespace's own."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.states = {rule.id: RuleState(rule) for rule in _every(rules)}
+        # Rules of before a change, which serve on until those that came with it are listed.
+        self.leaving: dict[_Content, RuleState] = {}
+        self.awaited: set[_Content] = set()
+
+    async def replace(self, rules: RuleSet) -> None:
+        """Work with other rules from now on; see ``Relister.replace``."""
+        before = {_content(state.rule): state for state in self.states.values()}
+        known = {**self.leaving, **before}
+        states = {}
+        for rule in _every(rules):
+            old = known.get(_content(rule))
+            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
+        come = {_content(state.rule) for state in states.values()}
+        self.states = states
+        self.awaited = (self.awaited | (come - before.keys())) & come
+        self.leaving = {
+            content: state
+            for content, state in known.items()
+            if content not in come and state.listing is not None
+        }
+
+    def let_go(self) -> tuple[RuleState, ...]:
+        """Return what is leaving, without that in whose place everything is listed."""
+        if not self.leaving:
+            return ()
+        unlisted = {_content(state.rule) for state in self.states.values() if state.listing is None}
+        self.awaited &= unlisted
+        origins = {origin for origin, _, _ in self.awaited}
+        self.leaving = {c: state for c, state in self.leaving.items() if c[0] in origins}
+        return tuple(self.leaving.values())
 
 
 class Relister:
@@ -99,42 +156,43 @@ class Relister:
         self._clock = clock
         self._slots: dict[str, asyncio.Semaphore] = {}  # by source
         self.is_tried = False  # every rule of no named source has succeeded or failed once
-        self._states = {rule.id: RuleState(rule) for rule in _every(rules)}
-        # Rules of before a reload, which serve on until those that came with it are listed.
-        self._leaving: dict[_Content, RuleState] = {}
-        self._awaited: set[_Content] = set()
+        self._scopes = {"": _RuleScope(rules)}  # by namespace
+        # Namespace and id of the rules that share a series query.
+        self._sharing: dict[_Listed, dict[tuple[str, str], None]] = {}
         self._asking: set[_Listed] = set()  # series queries on their way
         self._insisting: set[_Listed] = set()  # those that ``_insist`` sees to
-        self._behind = asyncio.Event()  # something is new or has failed
+        self._behind: dict[_Listed, None] = {}  # those of which something is new or has failed
+        self._is_behind = asyncio.Event()
+        self._replacing = asyncio.Lock()
         self._publishing = asyncio.Lock()
-        states = tuple(self._states.values())
-        self.custom = merge(_of("rules", states), MetricRegistry())
-        self.external = merge(_of("externalRules", states), MetricRegistry())
+        self._share("")
+        states = tuple(self._scopes[""].states.values())
+        self._own: dict[str, dict[str, MetricRegistry]] = {section: {} for section in SECTIONS}
+        self.custom, self.external = (
+            structs.replace(merge(_of(section, states), MetricRegistry()), within=own)
+            for section, own in self._own.items()
+        )
 
-    async def replace(self, rules: RuleSet) -> None:
-        """Work with other rules from now on. Prometheus is not waited for.
+    async def replace(self, rules: RuleSet, namespace: str = "") -> None:
+        """Work with other rules from now on: ("") those of everywhere, or a namespace's own.
+        Prometheus is not waited for, nor is anything of another namespace touched.
 
         A rule that was there before keeps its list, wherever it stands now. What has gone
-        serves on, behind the others, until every rule that has come is listed: a reload
-        interrupts nothing, and in an outage takes nothing away.
+        serves on, behind the others, until every rule that has come from the same file or
+        object is listed: a reload interrupts nothing, and in an outage takes nothing away.
         """
-        before = {_content(state.rule): state for state in self._states.values()}
-        known = {**self._leaving, **before}
-        states = {}
-        for rule in _every(rules):
-            old = known.get(_content(rule))
-            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
-        come = {_content(state.rule) for state in states.values()}
-        self._states = states
-        self._awaited = (self._awaited | (come - before.keys())) & come
-        self._leaving = {
-            content: state
-            for content, state in known.items()
-            if content not in come and state.listing is not None
-        }
-        await self._publish()
+        async with self._replacing:
+            scope = self._scopes.setdefault(namespace, _RuleScope(RuleSet.empty()))
+            self._unshare(namespace)
+            await scope.replace(rules)
+            self._share(namespace)
+            await self._publish(namespace)
+            if namespace and not scope.states:
+                del self._scopes[namespace]
         self._renewed()
-        self._behind.set()
+        self._fall_behind(
+            state.rule.listed_by for state in scope.states.values() if _is_behind(state)
+        )
 
     @property
     def reach_s(self) -> float:
@@ -143,8 +201,14 @@ class Relister:
 
     @property
     def states(self) -> dict[str, RuleState]:
-        """What is known about each rule, by its id."""
-        return self._states
+        """What is known about each rule of everywhere, by its id."""
+        return self._scopes[""].states
+
+    def state(self, rule: Rule) -> RuleState | None:
+        """Return what is known about a rule; ``None``: it is not worked with."""
+        scope = self._scopes.get(rule.namespace)
+        found = None if scope is None else scope.states.get(rule.id)
+        return found if found is not None and found.rule is rule else None
 
     async def run(self) -> None:
         """Relist for ever; ends only by cancellation."""
@@ -154,59 +218,133 @@ class Relister:
 
     async def relist(self) -> None:
         """Ask for every seriesQuery once; never raises for a failed one."""
-        by_source: dict[str, dict[_Listed, None]] = {"": {}}
-        for state in self._states.values():
-            by_source.setdefault(state.rule.source, {})[state.rule.listed_by] = None
         async with asyncio.TaskGroup() as group:
-            for source, queries in by_source.items():
-                group.create_task(self._relist(source, queries))
+            for source in self._sources():
+                group.create_task(self._relist(source))
 
-    async def _relist(self, source: str, queries: Iterable[_Listed]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for query in queries:
-                if query not in self._asking:
-                    group.create_task(self._list(query))
+    def _sources(self) -> set[str]:
+        return {"", *(source for source, _ in self._sharing)}
+
+    async def _relist(self, source: str) -> None:
+        await self._list_each([query for query in self._sharing if query[0] == source])
         # A named source that hangs keeps nobody else's metrics waiting.
         self.is_tried = self.is_tried or not source
         self._renewed()
 
+    async def _list_each(self, queries: Iterable[_Listed]) -> None:
+        """Ask for these of one source, as many at a time as may be."""
+        waiting = self._asked_together(queries)
+
+        async def work() -> None:
+            for each in waiting:
+                left = [query for query in each if query not in self._asking]
+                if len(left) > 1:
+                    await self._list_together(left)
+                elif left:
+                    await self._list(left[0])
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._options.in_flight):
+                group.create_task(work())
+
+    def _asked_together(self, queries: Iterable[_Listed]) -> Iterator[list[_Listed]]:
+        """Yield what one request asks for: rules of many namespaces may write the same query."""
+        shared: dict[tuple[str, str], list[_Listed]] = {}
+        for query in list(queries):
+            rule = next((state.rule for state in self._states(query)), None)
+            if rule is None or rule.confinement is None:
+                yield [query]
+            else:
+                shared.setdefault((rule.confinement.label, rule.open_query), []).append(query)
+        for own in shared.values():
+            yield from (own[at : at + _MOST_TOGETHER] for at in range(0, len(own), _MOST_TOGETHER))
+
     async def _renew(self) -> None:
-        while True:
-            await self.relist()
-            pause = self._options.interval_s * (1 - self._options.jitter * random.random())
-            await asyncio.sleep(pause)
+        """Relist the rules of each source at its own pace: one that hangs holds nobody up."""
+        renewing: set[str] = set()
+
+        async def renew(source: str) -> None:
+            while source in self._sources():
+                await self._relist(source)
+                await self._pause()
+            renewing.discard(source)
+
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for source in self._sources() - renewing:
+                    renewing.add(source)
+                    group.create_task(renew(source), name=f"relist {source}")
+                await self._pause()
+
+    async def _pause(self) -> None:
+        options = self._options
+        await asyncio.sleep(options.interval_s * (1 - options.jitter * random.random()))
 
     async def _catch_up(self) -> None:
         """See to what is new or has failed, each seriesQuery at its own pace."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._behind.wait()
-                self._behind.clear()
-                behind = (s.rule.listed_by for s in self._states.values() if _is_behind(s))
-                for query in dict.fromkeys(behind):
-                    if query not in self._insisting:
-                        self._insisting.add(query)
+                await self._is_behind.wait()
+                self._is_behind.clear()
+                behind, self._behind = self._behind, {}
+                fresh: dict[str, list[_Listed]] = {}
+                for query in behind.keys() - self._insisting:
+                    self._insisting.add(query)
+                    if any(state.failure is not None for state in self._states(query)):
                         group.create_task(self._insist(query))
+                    else:
+                        fresh.setdefault(query[0], []).append(query)
+                for queries in fresh.values():
+                    group.create_task(self._list_first(queries))
+
+    async def _list_first(self, queries: Sequence[_Listed]) -> None:
+        """Ask for what is new, and leave what fails to ``_insist``."""
+        try:
+            await self._list_each(queries)
+            self._renewed()
+        finally:
+            self._insisting.difference_update(queries)
+        left = [query for query in queries if any(map(_is_behind, self._states(query)))]
+        if any(state.failure is None for query in left for state in self._states(query)):
+            await asyncio.sleep(_RETRY_LEAST_S)  # a relist is asking for it
+        self._fall_behind(left)
 
     async def _insist(self, query: _Listed) -> None:
-        """Ask until ``query`` is listed: at once if it is new, then ever less often."""
+        """Ask until ``query`` is listed, ever less often."""
         try:
             tries = 0
-            while behind := [state for state in self._sharing(query) if _is_behind(state)]:
+            while behind := [state for state in self._states(query) if _is_behind(state)]:
                 if all(state.failure is not None for state in behind):
                     await asyncio.sleep(_pause_s(tries, behind))
                     tries += 1
                 if query in self._asking:  # a relist was faster
                     await asyncio.sleep(_RETRY_LEAST_S)
-                elif any(_is_behind(state) for state in self._sharing(query)):
+                elif any(_is_behind(state) for state in self._states(query)):
                     await self._list(query)
-                    if not any(_is_behind(state) for state in self._sharing(query)):
+                    if not any(_is_behind(state) for state in self._states(query)):
                         self._renewed()
         finally:
             self._insisting.discard(query)
 
-    def _sharing(self, query: _Listed) -> list[RuleState]:
-        return [state for state in self._states.values() if state.rule.listed_by == query]
+    def _states(self, query: _Listed) -> list[RuleState]:
+        found = self._sharing.get(query, {})
+        return [self._scopes[namespace].states[rule] for namespace, rule in found]
+
+    def _share(self, namespace: str) -> None:
+        for state in self._scopes[namespace].states.values():
+            sharing = self._sharing.setdefault(state.rule.listed_by, {})
+            sharing[namespace, state.rule.id] = None
+
+    def _unshare(self, namespace: str) -> None:
+        for state in self._scopes[namespace].states.values():
+            sharing = self._sharing[state.rule.listed_by]
+            del sharing[namespace, state.rule.id]
+            if not sharing:
+                del self._sharing[state.rule.listed_by]
+
+    def _fall_behind(self, queries: Iterable[_Listed]) -> None:
+        self._behind.update(dict.fromkeys(queries))
+        self._is_behind.set()
 
     async def _list(self, query: _Listed) -> None:
         """Ask for one seriesQuery, for all rules that share it."""
@@ -218,36 +356,79 @@ class Relister:
         finally:
             self._asking.discard(query)
 
+    async def _list_together(self, queries: Sequence[_Listed]) -> None:
+        """Ask for what one query tells of several namespaces, and for the rest one by one."""
+        self._asking.update(queries)
+        alone: Sequence[_Listed] = queries
+        try:
+            slots = self._slots.setdefault(
+                queries[0][0], asyncio.Semaphore(self._options.in_flight)
+            )
+            async with slots:
+                alone = await self._list_together_now(queries)
+        finally:
+            self._asking.difference_update(queries)
+        for query in alone:
+            await self._list(query)
+
+    async def _list_together_now(self, queries: Sequence[_Listed]) -> Sequence[_Listed]:
+        """Return those that have to be asked for alone."""
+        started, now = time.monotonic(), self._clock()
+        rules = {query: state.rule for query in queries for state in self._states(query)[:1]}
+        first = next(iter(rules.values()), None)
+        if first is None or first.confinement is None:
+            return ()
+        label = first.confinement.label
+        namespaces = [rule.namespace for rule in rules.values()]
+        try:
+            found = await self._lister.series_by(
+                shared_selector(first.open_query, label, namespaces),
+                now - self._options.reach_s, first.source, label, namespaces,
+            )  # fmt: skip
+        except Exception:  # noqa: BLE001 - each of them may fail by itself, and says why
+            return queries
+        for query, rule in rules.items():
+            if rule.namespace in found:
+                await self._take(query, found[rule.namespace], started, now)
+        return [query for query, rule in rules.items() if rule.namespace not in found]
+
     async def _list_now(self, query: _Listed) -> None:
         started = time.monotonic()
         now = self._clock()
-        outcome = await self._ask(query, now)
-        for rule in [state.rule for state in self._sharing(query)]:
+        await self._take(query, await self._ask(query, now), started, now)
+
+    async def _take(
+        self, query: _Listed, outcome: SeriesAnswer | RelistFailure, started: float, now: float
+    ) -> None:
+        """Work off what was answered, for all rules that share the query."""
+        rules = [state.rule for state in self._states(query)]
+        for rule in rules:
             state = await self._state(rule, outcome, now)
-            if rule.id not in self._states or self._states[rule.id].rule is not rule:
+            if self.state(rule) is None:
                 continue  # replaced while we worked
             seconds = time.monotonic() - started
             if state.failure is not None:
                 failure = structs.replace(state.failure, seconds=seconds)
                 state = structs.replace(state, failure=failure)
-            self._states[rule.id] = state
+            self._scopes[rule.namespace].states[rule.id] = state
             if self._seen is not None:
-                count = outcome.count if isinstance(outcome, SeriesAnswer) else 0
-                self._seen.relisted(state, seconds, count)
-        await self._publish()
-        if any(_is_behind(state) for state in self._sharing(query)):
-            self._behind.set()
+                self._seen.relisted(state, seconds)
+        for namespace in dict.fromkeys(rule.namespace for rule in rules):
+            await self._publish(namespace)
+        if any(_is_behind(state) for state in self._states(query)):
+            self._fall_behind([query])
 
     async def _ask(self, query: _Listed, now: float) -> SeriesAnswer | RelistFailure:
         try:
             source, match = query
-            return await self._lister.series(match, now - self._options.reach_s, source)
+            wanted = wanted_by([state.rule for state in self._states(query)])
+            return await self._lister.series(match, now - self._options.reach_s, source, wanted)
         except QueryError as error:
             invalid = error.kind == "bad-data"
             stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
             return _failed(stage, error.failure)
         except Exception as error:  # noqa: BLE001 - one list must not end all
-            return self._bug("asking for its series failed", error, self._sharing(query))
+            return self._bug("asking for its series failed", error, self._states(query))
 
     def _bug(self, what: str, error: Exception, states: Sequence[RuleState]) -> RelistFailure:
         # Whatever one list raises is that rule's failure: it must not end the process, and
@@ -262,7 +443,7 @@ class Relister:
         self, rule: Rule, outcome: SeriesAnswer | RelistFailure, now: float
     ) -> RuleState:
         """Return what is known of ``rule`` now; a failed list leaves the one before."""
-        before = self._states.get(rule.id, RuleState(rule))
+        before = self.state(rule) or RuleState(rule)
         if isinstance(outcome, SeriesAnswer):
             try:
                 return await self._listed(before, rule, outcome, now)
@@ -301,20 +482,29 @@ class Relister:
             log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
         if listing.conflicts:
             log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
-        return RuleState(rule, listing, now, gone=gone)
+        return RuleState(rule, listing, now, outcome.count, gone=gone)
 
-    async def _publish(self) -> None:
+    async def _publish(self, namespace: str) -> None:
         async with self._publishing:
-            states = tuple(self._states.values())
-            unlisted = {_content(state.rule) for state in states if state.listing is None}
-            self._awaited &= unlisted
-            if not self._awaited:
-                self._leaving = {}
-            leaving = tuple(self._leaving.values())
-            self.custom, self.external = [
-                await _paged(merging(_of(section, states), registry, _of(section, leaving)))
-                for section, registry in (("rules", self.custom), ("externalRules", self.external))
-            ]
+            scope = self._scopes.get(namespace)
+            if scope is None:
+                return
+            leaving, states = scope.let_go(), tuple(scope.states.values())
+            if not namespace:
+                self.custom, self.external = [
+                    await _paged(merging(_of(section, states), registry, _of(section, leaving)))
+                    for section, registry in zip(
+                        SECTIONS, (self.custom, self.external), strict=True
+                    )
+                ]
+                return
+            for section, own in self._own.items():
+                listed, gone = _of(section, states), _of(section, leaving)
+                if listed or gone:
+                    before = own.get(namespace, MetricRegistry())
+                    own[namespace] = await _paged(merging(listed, before, gone))
+                else:
+                    own.pop(namespace, None)
 
 
 def _every(rules: RuleSet) -> tuple[Rule, ...]:
@@ -322,7 +512,7 @@ def _every(rules: RuleSet) -> tuple[Rule, ...]:
 
 
 def _content(rule: Rule) -> _Content:
-    return rule.section, rule.fingerprint
+    return rule.origin, rule.section, rule.fingerprint
 
 
 def _of(section: str, states: Sequence[RuleState]) -> list[RuleState]:
@@ -381,7 +571,8 @@ def _still_in_grace(
         for key in page:
             if key not in listing.exposed and now - before.gone.get(key, now) < grace_s:
                 gone[key] = before.gone.get(key, now)
-        yield
+        if len(page) == PAGE:
+            yield
     return gone
 
 
@@ -397,7 +588,8 @@ def _with_gone(
         is_same = True
         while is_same and (page := list(islice(items, PAGE))):
             is_same = all((was := old.get(key)) and was.series == new.series for key, new in page)
-            yield
+            if len(page) == PAGE:
+                yield
         if is_same:
             return structs.replace(listing, exposed=old, kinds=before.kinds)
     if not gone:

@@ -6,16 +6,19 @@ feed proves it once. Raises ``QueryError`` where a rule cannot ask such a thing 
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from adapter.discovery.listing import MetricSource
+from adapter.errors import RuleQueryError
 from adapter.queries import matchers
 from adapter.queries.promql import QueryTemplate
-from adapter.rules.ruleset import ResourceRule
+from adapter.rules.ruleset import ResourceRule, Rule
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
 from podscale.core.times import duration
-from podscale.feed.plan import Api, KeyLabels, QueryPlan, Render
+from podscale.feed.plan import Api, Confine, KeyLabels, QueryPlan, Render
+from podscale.feed.prover.confinement import NotConfined, confined
 
 _MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors
 _PLAN_BYTES = 2000
@@ -45,7 +48,7 @@ class Plans:
         found = self._plans.get(key)
         if found is None:
             labels = KeyLabels(
-                namespace=rule.labels.label("namespaces") if is_scoped else "",
+                namespace=rule.namespace_label() if is_scoped else "",
                 object=rule.labels.label(resource),
             )
             conditions = matchers.of_selector(selector)
@@ -58,6 +61,7 @@ class Plans:
                 tuple(map(str, conditions)),
                 resource == "namespaces",
                 rule.source,
+                _confine(rule),
             ))  # fmt: skip
         return found
 
@@ -70,7 +74,7 @@ class Plans:
         key = (rule.id, rule.fingerprint, source.series, "", is_scoped, text)
         found = self._plans.get(key)
         if found is None:
-            label = rule.labels.label("namespaces") if is_scoped else ""
+            label = rule.namespace_label() if is_scoped else ""
             conditions = matchers.of_selector(selector)
             found = self._keep(key, QueryPlan(
                 "external",
@@ -80,6 +84,7 @@ class Plans:
                 _renderer(rule.query, source.series, conditions, (), ""),
                 tuple(map(str, conditions)),
                 source=rule.source,
+                confine=_confine(rule),
             ))  # fmt: skip
         return found
 
@@ -124,7 +129,12 @@ class Plans:
         return found
 
     def _keep(self, key: tuple[object, ...], plan: QueryPlan) -> QueryPlan:
-        plan.text("x", ("x",))  # a template that can never be executed is refused here, once
+        try:
+            plan.text("x", ("x",))  # a template that can never be executed is refused here, once
+        except NotConfined as error:
+            raise RuleQueryError(
+                f"metricsQuery cannot be kept within a namespace: {error}"
+            ) from None
         texts = _TEXT_BYTES * sum(map(len, plan.matchers))
         self._plans.put(key, plan, _PLAN_BYTES + _MATCHER_BYTES * len(plan.matchers) + texts)
         return plan
@@ -145,6 +155,10 @@ def _renderer(
         return query.render(series, label_matchers, shown, group_by_slice, group_by)
 
     return render
+
+
+def _confine(rule: Rule) -> Confine | None:
+    return None if rule.confinement is None else partial(confined, to=rule.confinement)
 
 
 def _window(plan: QueryPlan) -> float | None:

@@ -21,10 +21,13 @@ class NameFilter:
         self.text = config.is_ or config.is_not
         self.is_positive = bool(config.is_)
         self._pattern = patterns.compile(self.text)
+        self._last: tuple[str, bool] | None = None  # most rules have one series to look at
 
     def keeps(self, series: str) -> bool:
         """Return whether a series of this name passes."""
-        return (self._pattern.search(series) is not None) is self.is_positive
+        if self._last is None or self._last[0] != series:
+            self._last = series, (self._pattern.search(series) is not None) is self.is_positive
+        return self._last[1]
 
 
 def keeps_all(filters: Sequence[NameFilter], series: str) -> bool:

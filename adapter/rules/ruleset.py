@@ -7,10 +7,10 @@ provider (queries). All problems of a file are found in one pass.
 import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter.discovery.labels import LabelProblem, ResourceLabels
 from adapter.discovery.mapping import ResourceMapper
@@ -31,6 +31,9 @@ from adapter.rules.config import (
 from adapter.rules.filters import NameFilter
 from podscale.core import gotemplate
 from podscale.feed.http.series import Wanted
+from podscale.feed.prover.confinement import Confinement
+
+SECTIONS = ("rules", "externalRules")  # of the file: custom and external metrics
 
 # A selector that names its metric; of any other it is not known what it selects.
 _NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)
@@ -48,11 +51,25 @@ class Rule(Struct, frozen=True):
     query: QueryTemplate
     fingerprint: str  # equal for rules that do the same
     source: str = ""  # of the sources file; "": by namespace, else the default
+    origin: str = ""  # the object it is written in, "MetricRule shop/web"; "": the file
+    confinement: Confinement | None = None  # of a namespace's own rule: all that it may read
+    open_query: str = ""  # its seriesQuery as written, which rules of many namespaces may share
 
     @property
     def id(self) -> str:
         """``rules[3]``: how problems, metrics and log lines name this rule."""
-        return f"{self.section}[{self.index}]"
+        return self.origin or f"{self.section}[{self.index}]"
+
+    @property
+    def namespace(self) -> str:
+        """The only one that has its metrics; "": every one has."""
+        return "" if self.confinement is None else self.confinement.namespace
+
+    def namespace_label(self) -> str:
+        """Return the label that names a series' namespace; raises ``NoLabel``."""
+        if self.confinement is not None:
+            return self.confinement.label
+        return self.labels.label("namespaces")
 
     @property
     def listed_by(self) -> tuple[str, str]:
@@ -101,14 +118,20 @@ class RuleSet(Struct, frozen=True):
         """Return what tells whether a label says, to a rule with this query, which object a
         series is of.
         """
-        sharing = [r for r in (*self.custom, *self.external) if r.series_query == series_query]
-        mappings = list({rule.labels.mark: rule.labels for rule in sharing}.values())
-        return lambda label: any(each.maps(label) for each in mappings)
+        return wanted_by(
+            [r for r in (*self.custom, *self.external) if r.series_query == series_query]
+        )
 
     @classmethod
     def empty(cls) -> "RuleSet":
         """Return the rules of an empty file."""
         return cls(Config())
+
+
+def wanted_by(rules: Iterable[Rule]) -> Wanted:
+    """Return what tells whether a label says, to one of ``rules``, which object a series is of."""
+    mappings = list({rule.labels.mark: rule.labels for rule in rules}.values())
+    return lambda label: any(each.maps(label) for each in mappings)
 
 
 def read_rules(
@@ -147,6 +170,17 @@ def compile_rules(
     return RuleSet(config, tuple(custom), tuple(external), resource)
 
 
+def compile_object_rule(
+    section: str, config: RuleConfig, parsed: Parsed, mapper: ResourceMapper
+) -> Rule:
+    """Return the rule of an object, whose name ``parsed.file`` is; raises ``ConfigInvalid``."""
+    compiler = _Compiler(parsed, mapper, None)
+    rule = compiler.rule("spec", section, 0, config)
+    if rule is None or compiler.problems:
+        raise ConfigInvalid(compiler.problems, parsed.file)
+    return structs.replace(rule, origin=parsed.file)
+
+
 class _Compiler:
     def __init__(
         self, parsed: Parsed, mapper: ResourceMapper, sources: frozenset[str] | None
@@ -157,11 +191,12 @@ class _Compiler:
         self._mapper = mapper
 
     def rules(self, section: str, configs: Sequence[RuleConfig]) -> list[Rule]:
-        compiled = (self._rule(section, i, config) for i, config in enumerate(configs))
+        compiled = (
+            self.rule(f"{section}[{i}]", section, i, config) for i, config in enumerate(configs)
+        )
         return [rule for rule in compiled if rule is not None]
 
-    def _rule(self, section: str, index: int, config: RuleConfig) -> Rule | None:
-        path = f"{section}[{index}]"
+    def rule(self, path: str, section: str, index: int, config: RuleConfig) -> Rule | None:
         self._source(path, config.source)
         filters = self._filters(path, config)
         namer = self._namer(path, config.name)

@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct
 
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
-from adapter.sources.sources_file import NamedSources, unknown_source
+from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, unknown_source
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.errors import QueryError
@@ -50,6 +50,12 @@ class OneSource:
     ) -> SeriesAnswer:
         """Return them; raises ``QueryError``."""
         return await self._client.series(match, start_s, wanted)
+
+    async def series_by(
+        self, match: str, start_s: float, _source: str, label: str, values: Sequence[str]
+    ) -> Mapping[str, SeriesAnswer]:
+        """Return them for each of several values of a label; raises ``QueryError``."""
+        return await self._client.series_by(match, start_s, label, values)
 
 
 class OpenSources:
@@ -97,7 +103,7 @@ class OpenSources:
     @property
     def names(self) -> frozenset[str]:
         """What rules may choose."""
-        return frozenset(self.named.sources)
+        return frozenset((DEFAULT_SOURCE, *self.named.sources))
 
     def feeds(self) -> Sequence[Feed]:
         """Return every feed."""
@@ -110,7 +116,7 @@ class OpenSources:
     def feed_for(self, source: str, namespace: str) -> Feed | Failure:
         """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
         name = source or self._source_of(namespace)
-        if not name:
+        if name in ("", DEFAULT_SOURCE):
             return self._default.feed
         found = self._open.get(name)
         return Unavailable("SourceNotOpen", self._why(name)) if found is None else found.feed
@@ -177,6 +183,13 @@ class OpenSources:
             frozenset().union(*(each.crowded for each in answers)),
         )
 
+    async def series_by(
+        self, match: str, start_s: float, source: str, label: str, values: Sequence[str]
+    ) -> Mapping[str, SeriesAnswer]:
+        """Return the series of one source for each of several values of a label; see
+        ``PrometheusClient.series_by``."""
+        return await self._client(source).series_by(match, start_s, label, values)
+
     async def _tried(
         self, name: str, match: str, start_s: float, wanted: Wanted
     ) -> SeriesAnswer | QueryError:
@@ -194,7 +207,7 @@ class OpenSources:
         return found
 
     def _client(self, name: str) -> PrometheusClient:
-        found = self._open.get(name) if name else self._default
+        found = self._default if name in ("", DEFAULT_SOURCE) else self._open.get(name)
         if found is None:
             raise QueryError("unreachable", Unavailable("SourceNotOpen", self._why(name)))
         return found.client

@@ -6,6 +6,10 @@
       caFile: /etc/infra/ca.crt
       tokenFile: /etc/infra/token
       headers: {X-Scope-OrgID: infra}
+      namespaces: [infra-*]  # whose own rules (MetricRules) may ask it; none unless they are named
+      namespaceLabel: namespace
+    default:               # the same two of --prometheus-url
+      namespaces: ["*"]
     namespaces:            # of rules without a source; the first match decides
     - match: infra-*
       source: infra
@@ -14,6 +18,7 @@ Secrets are named by file or environment variable, never written here.
 """
 
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,21 +27,37 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
-from adapter.errors import ConfigInvalid
+from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.strict_yaml import Fields, YamlReader
 from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.prover.confinement import Confinement
 
 _SOURCE = (
     "name", "url", "caFile", "clientCertFile", "clientKeyFile", "serverName",
     "insecureSkipVerify", "tokenFile", "tokenEnv", "username", "passwordFile", "passwordEnv",
     "headers", "queryParameters", "verb", "timeout", "seriesTimeout", "maxBodyBytes",
-    "connections",
+    "connections", "namespaces", "namespaceLabel",
 )  # fmt: skip
 _VERBS: Mapping[str, Verb] = {"GET": "GET", "POST": "POST"}
 _MOST_CONNECTIONS = 1024
 _ZERO = PrometheusOptions()
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+DEFAULT_SOURCE = "default"  # what rules may call the one of --prometheus-url
+
+
+class SourceAccess(Struct, frozen=True):
+    """Which namespaces' own rules may ask a source, and what keeps them apart there."""
+
+    namespaces: tuple[str, ...] = ()  # patterns as of a shell
+    namespace_label: str = "namespace"
+
+    def confinement(self, namespace: str) -> Confinement | None:
+        """Return what a rule of ``namespace`` is kept within; ``None``: it may not ask."""
+        if any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+            return Confinement(self.namespace_label, namespace)
+        return None
 
 
 class NamespaceMatch(Struct, frozen=True):
@@ -51,6 +72,7 @@ class NamedSources(Struct, frozen=True):
 
     sources: Mapping[str, PrometheusOptions] = {}
     namespaces: tuple[NamespaceMatch, ...] = ()
+    access: Mapping[str, SourceAccess] = {}  # by name; of the default, too
 
     def of_namespace(self, namespace: str) -> str:
         """Return the source of rules that choose none; "": the default."""
@@ -58,6 +80,13 @@ class NamedSources(Struct, frozen=True):
             if fnmatchcase(namespace, each.pattern):
                 return each.source
         return ""
+
+    def for_own_rule(self, source: str, namespace: str) -> tuple[str, Confinement | None]:
+        """Return the source of a namespace's own rule, and what it is kept within there;
+        ``None``: the rule may not ask it.
+        """
+        name = source or self.of_namespace(namespace) or DEFAULT_SOURCE
+        return name, self.access.get(name, SourceAccess()).confinement(namespace)
 
     def listed_with(self, source: str) -> tuple[str, ...]:
         """Return the sources whose series a rule of ``source`` exposes."""
@@ -70,18 +99,23 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
     """Return what ``text`` names; raises ``ConfigInvalid`` with every problem."""
     reader = YamlReader()
     root = reader.document(text)
-    fields = reader.fields([] if root is None else [root], "", ("sources", "namespaces"))
+    fields = reader.fields([] if root is None else [root], "", ("sources", "namespaces", "default"))
     found: dict[str, PrometheusOptions] = {}
+    default = reader.child(fields, "default", ("namespaces", "namespaceLabel"))
+    access = {DEFAULT_SOURCE: _access(reader, default)}
     for node, path in reader.items(fields, "sources"):
         entry = reader.fields([node], path, _SOURCE)
         name = reader.text(entry, "name")
         options = _SourceReader(reader, entry, environment).options()
         if not name:
             reader.refuse(entry, "name", "a source needs a name")
+        elif name == DEFAULT_SOURCE:
+            reader.refuse(entry, "name", f"{name!r} is what the one of --prometheus-url is called")
         elif name in found:
             reader.refuse(entry, "name", f"{name!r} is the name of a source before it")
         else:
             found[name] = options
+            access[name] = _access(reader, entry)
     matches = []
     for node, path in reader.items(fields, "namespaces"):
         entry = reader.fields([node], path, ("match", "source"))
@@ -93,7 +127,7 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
         matches.append(each)
     if reader.problems:
         raise ConfigInvalid(reader.problems, file)
-    return NamedSources(found, tuple(matches))
+    return NamedSources(found, tuple(matches), access)
 
 
 def load(path: Path) -> tuple[str, NamedSources]:
@@ -120,6 +154,20 @@ def unknown_source(name: str, known: Mapping[str, object]) -> str:
     """Return that there is no such source, and those that there are."""
     there = ", ".join(sorted(known)) or "none"
     return f"the sources file has no source {name!r}; there are: {there}"
+
+
+def _access(reader: YamlReader, entry: Fields) -> SourceAccess:
+    label = reader.text(entry, "namespaceLabel") or SourceAccess().namespace_label
+    if not _LABEL.fullmatch(label):
+        reader.refuse(entry, "namespaceLabel", f"{label!r} is not the name of a label")
+    patterns = []
+    for node, path in reader.items(entry, "namespaces"):
+        if isinstance(node, yaml.ScalarNode) and node.value:
+            patterns.append(str(node.value))
+        else:
+            what = "a name of namespaces is expected, * and ? count"
+            reader.problems.append(Problem(path, what, node.start_mark.line + 1))
+    return SourceAccess(tuple(patterns), label)
 
 
 class _SourceReader:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
 
-from adapter.adapter import RuleLister
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.sources.open_sources import OneSource
 from podscale.feed.http.client import PrometheusClient
@@ -75,9 +74,7 @@ async def relisted(url: str) -> Relister:
     compiled = rules(RULES)
     options = PrometheusOptions(url=url, series_deadline_s=120.0)
     async with PrometheusClient(options) as client:
-        relister = Relister(
-            RuleLister(OneSource(client), lambda: compiled), compiled, RelistOptions()
-        )
+        relister = Relister(OneSource(client), compiled, RelistOptions())
         await relister.relist()
         return relister
 

@@ -33,7 +33,9 @@ class GivenSeries:
         self._series = series
         self.asked: list[tuple[str, float]] = []
 
-    async def series(self, match: str, start_s: float, _source: str = "") -> SeriesAnswer:
+    async def series(
+        self, match: str, start_s: float, _source: str = "", _wanted: object = None
+    ) -> SeriesAnswer:
         """Return names and label names."""
         self.asked.append((match, start_s))
         found: dict[str, set[frozenset[str]]] = {}

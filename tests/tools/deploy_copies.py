@@ -51,6 +51,8 @@ def copies() -> dict[Path, str]:
     found[CHART / "files" / "podautoscaler.yaml"] = _kept(crd.read_text())
     crd = ROOT / "config" / "crds" / "vpa" / "vpa.yaml"
     found[CHART / "files" / "vpa-crds.yaml"] = _kept(crd.read_text())
+    crd = ROOT / "config" / "crds" / "metric-rules" / "metricrules.yaml"
+    found[CHART / "files" / "metricrules.yaml"] = _kept(crd.read_text())
     found[CHART / "files" / "vpa.yaml"] = _vpa()
     return found
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -26,7 +26,14 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.credentials import PrometheusCredentials
 from podscale.feed.http.proxies import proxy_of
-from podscale.feed.http.series import SeriesNames, SeriesReader, Wanted, first_entries, last_entries
+from podscale.feed.http.series import (
+    SeriesNames,
+    SeriesReader,
+    SplitSeriesReader,
+    Wanted,
+    first_entries,
+    last_entries,
+)
 from podscale.feed.http.session import session
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
@@ -235,20 +242,45 @@ class PrometheusClient:
         with very many label names only those ``wanted`` are sure to be told.
         """
         reader = SeriesReader(wanted)
-        fields = [("match[]", match), ("start", format_time(start_s))]
         with self._watched():
-            rest = await self._exchange(
-                self.options.verb or "GET",
-                "/api/v1/series",
-                fields,
-                reader,
-                self.options.series_deadline_s,
-                None,
-                not self.is_local,
-            )
+            rest = await self._series(match, start_s, reader)
             is_partial = _decoded(reader.end, rest)
         names = await LoopPace().through(reader.names())
         return SeriesAnswer(names, reader.count, is_partial, reader.crowded)
+
+    async def series_by(
+        self, match: str, start_s: float, label: str, values: Sequence[str]
+    ) -> dict[str, SeriesAnswer]:
+        """Return what ``series`` does for each of several values of a label, from one answer;
+        raises ``QueryError``. Values of which there is too much to be told are left out: ask for
+        each by itself.
+        """
+        reader = SplitSeriesReader(label, values)
+        with self._watched():
+            rest = await self._series(match, start_s, reader)
+            is_partial = _decoded(reader.end, rest)
+        if reader.is_left_out:
+            return {}
+        found, pace = {}, LoopPace()
+        for value, each in reader.readers.items():
+            if not each.crowded:
+                names = await pace.through(each.names())
+                found[value] = SeriesAnswer(names, each.count, is_partial)
+        return found
+
+    async def _series(
+        self, match: str, start_s: float, reader: SeriesReader | SplitSeriesReader
+    ) -> bytes:
+        fields = [("match[]", match), ("start", format_time(start_s))]
+        return await self._exchange(
+            self.options.verb or "GET",
+            "/api/v1/series",
+            fields,
+            reader,
+            self.options.series_deadline_s,
+            None,
+            not self.is_local,
+        )
 
     async def sample_series(
         self, match: str, start_s: float | None, limit: int
@@ -391,7 +423,8 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
     series = reader if isinstance(reader, SeriesReader) else None
-    splitter = Splitter(reader.page_bytes, None if series is None else series.leave_out)
+    lists = reader if isinstance(reader, SeriesReader | SplitSeriesReader) else None
+    splitter = Splitter(reader.page_bytes, None if lists is None else lists.leave_out)
     received, pace = 0, LoopPace()
     async for chunk in content.iter_chunked(reader.page_bytes):
         received += len(chunk)

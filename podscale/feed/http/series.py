@@ -6,7 +6,7 @@ object a series is of, are kept whatever else comes: nobody floods them away.
 """
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -45,17 +45,36 @@ class _Shapes:
         self.sets: frozenset[frozenset[str]] | None = None
 
 
+class _ShapeStore:
+    """The shapes of one answer, each once."""
+
+    def __init__(self) -> None:
+        self.alive: dict[frozenset[_Shape], _Shapes] = {}
+        self._distinct: dict[_Shape, _Shape] = {}
+        self._left_bytes = _ALL_SHAPES_BYTES
+
+    def held(self, shape: _Shape) -> _Shape | None:
+        """Return the one object for a shape; ``None``: it is too large, or there is no room."""
+        held = self._distinct.get(shape)
+        if held is None and len(shape) <= MOST_LABELS:
+            chars = sum(map(len, shape))
+            size = chars + _LABEL_BYTES * len(shape)
+            if chars <= _SHAPE_CHARS and size <= self._left_bytes:
+                self._left_bytes -= size
+                held = self._distinct[shape] = shape
+        return held
+
+
 class SeriesReader:
     """Collects the label names of series; values are dropped page by page."""
 
     page_bytes = PAGE_BYTES
 
-    def __init__(self, wanted: Wanted = lambda _: False) -> None:
+    def __init__(self, wanted: Wanted = lambda _: False, shapes: _ShapeStore | None = None) -> None:
+        """``shapes`` may be shared by the readers of one answer."""
         self._wanted = wanted
-        self._by_name: dict[str, _Shapes] = {}
-        self._alive: dict[frozenset[_Shape], _Shapes] = {}
-        self._distinct: dict[_Shape, _Shape] = {}
-        self._left_bytes = _ALL_SHAPES_BYTES
+        self.by_name: dict[str, _Shapes] = {}
+        self._store = shapes or _ShapeStore()
         self._waiting: list[tuple[str, _Shape]] = []  # beyond the bounds, not looked at yet
         self._beyond: dict[str, set[str]] = {}  # wanted labels of those
         self.crowded: dict[str, None] = {}  # names of which not all label names are kept
@@ -65,12 +84,12 @@ class SeriesReader:
         """Take entries; raises one of ``DECODE_ERRORS``."""
         entries = _entries.decode(page)
         self.count += len(entries)
-        by_name = self._by_name
+        by_name = self.by_name
         for labels in entries:
             name, shape = labels.get("__name__", ""), tuple(labels)
             known = by_name.get(name)
             if known is None or shape not in known.shapes:
-                self._take(name, known, shape)
+                self.take(name, known, shape)
 
     def look_closer(self) -> Generator[None, None, None]:
         """Find what is wanted of the last page beyond the bounds. Yields between pages."""
@@ -103,7 +122,7 @@ class SeriesReader:
         yield from self.look_closer()
         found: dict[str, frozenset[frozenset[str]]] = {}
         done = 0
-        for name, known in self._by_name.items():
+        for name, known in self.by_name.items():
             done += 1
             if known.sets is None:
                 known.sets = frozenset(map(frozenset, known.shapes))
@@ -118,41 +137,68 @@ class SeriesReader:
                 yield
         return found
 
-    def _take(self, name: str, known: _Shapes | None, shape: _Shape) -> None:
+    def take(self, name: str, known: _Shapes | None, shape: _Shape) -> None:
+        """Take what is ``known`` of a name with one list of label names more."""
         if len(name) > LONGEST_NAME:
             self._tell(name)
             return
         shapes = frozenset[_Shape]() if known is None else known.shapes
-        held = self._held(shape) if len(shapes) < MOST_SHAPES else None
+        held = self._store.held(shape) if len(shapes) < MOST_SHAPES else None
         if held is None:
             self._tell(name)
             self._waiting.append((name, shape))
             return
         grown = shapes | {held}
-        shared = self._alive.get(grown)
+        shared = self._store.alive.get(grown)
         if shared is None:
-            shared = self._alive[grown] = _Shapes(grown)
+            shared = self._store.alive[grown] = _Shapes(grown)
         shared.names += 1
-        self._by_name[name] = shared
+        self.by_name[name] = shared
         if known is not None:
             known.names -= 1
             if not known.names:  # nobody else stands where this name stood
-                del self._alive[known.shapes]
-
-    def _held(self, shape: _Shape) -> _Shape | None:
-        """Return the one object for a shape; ``None``: it is too large, or there is no room."""
-        held = self._distinct.get(shape)
-        if held is None and len(shape) <= MOST_LABELS:
-            chars = sum(map(len, shape))
-            size = chars + _LABEL_BYTES * len(shape)
-            if chars <= _SHAPE_CHARS and size <= self._left_bytes:
-                self._left_bytes -= size
-                held = self._distinct[shape] = shape
-        return held
+                del self._store.alive[known.shapes]
 
     def _tell(self, name: str) -> None:
         if len(self.crowded) < _MOST_TOLD:
             self.crowded[name[:LONGEST_NAME]] = None
+
+
+class SplitSeriesReader:
+    """Collects the series of several values of one label apart from each other."""
+
+    page_bytes = PAGE_BYTES
+
+    def __init__(self, label: str, values: Sequence[str]) -> None:
+        self._label = label
+        shapes = _ShapeStore()
+        self.readers = {value: SeriesReader(shapes=shapes) for value in values}
+        self.is_left_out = False  # an entry was too long to be read: nobody knows whose
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises one of ``DECODE_ERRORS``."""
+        label, value, reader = self._label, None, None
+        for labels in _entries.decode(page):
+            if (found := labels.get(label)) != value:  # mostly those of one follow each other
+                value, reader = found, self.readers.get(found or "")
+            if reader is not None:
+                reader.count += 1
+                name, shape = labels.get("__name__", ""), tuple(labels)
+                known = reader.by_name.get(name)
+                is_new = known is None or shape not in known.shapes
+                if is_new and not reader.crowded:  # who is beyond is asked for alone
+                    reader.take(name, known, shape)
+
+    def leave_out(self, _beginning: bytes) -> None:
+        """Note an entry that is too long to be read."""
+        self.is_left_out = True
+
+    def end(self, rest: bytes) -> bool:
+        """Take the last entries; return whether some series could not be listed."""
+        envelope = success(rest)
+        if bytes(envelope.data) != b"null":
+            self.page(bytes(envelope.data))
+        return is_partial(envelope)
 
 
 def first_entries(page: bytes, most: int) -> list[dict[str, str]]:

@@ -4,6 +4,8 @@ For rules that a namespace's own people write. What Prometheus gets is printed f
 never their text, so that a selector that only Prometheus would see cannot be written. Pure.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -62,6 +64,17 @@ def confined_selector(text: str, to: Confinement) -> str:
     if not isinstance(tree, VectorSelector) or tree.range_ms or tree.offset_ms or tree.at:
         raise NotConfined('it is not one selector, like http_requests_total{job!=""}')
     return _printed(confine(tree, to))
+
+
+def shared_selector(text: str, label: str, namespaces: Sequence[str]) -> str:
+    """Return one selector for the series of a seriesQuery in all of these namespaces, whose names
+    are those of Kubernetes; raises ``NotConfined``.
+    """
+    tree = _parsed(text)
+    if not isinstance(tree, VectorSelector):
+        raise NotConfined("it is not one selector")
+    every = Matcher(label, "=~", "|".join(namespaces))
+    return _printed(replace(tree, matchers=(*tree.matchers, every)))
 
 
 def confine(node: Node, to: Confinement) -> Node:

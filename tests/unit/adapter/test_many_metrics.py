@@ -42,7 +42,9 @@ class Prometheus:
     def __init__(self, count: int = MANY) -> None:
         self.names = {f"many_{n}": frozenset((SHAPE,)) for n in range(count)}
 
-    async def series(self, match: str, start_s: float, _source: str = "") -> SeriesAnswer:
+    async def series(
+        self, match: str, start_s: float, _source: str = "", _wanted: object = None
+    ) -> SeriesAnswer:
         found = self.names if "many" in match else {"few": frozenset((SHAPE,))}
         return SeriesAnswer(dict(found), len(found))
 

@@ -34,7 +34,7 @@ class Prometheus:
         self.asked = []
         self.is_partial = False
 
-    async def series(self, match, start_s, _source=""):
+    async def series(self, match, start_s, _source="", _wanted=None):
         self.asked.append((match, start_s))
         found = self.answers.get(match, {})
         if isinstance(found, Exception):
@@ -44,6 +44,12 @@ class Prometheus:
             for name, shapes in found.items()
         }
         return SeriesAnswer(names, len(names), self.is_partial)
+
+    async def series_by(self, match, start_s, _source, label, values):
+        written = "|".join(values)
+        own = (match.replace(f'{label}=~"{written}"', f'{label}="{value}"') for value in values)
+        found = [await self.series(text, start_s) for text in own]
+        return dict(zip(values, found, strict=True))
 
 
 def pods(*names):

@@ -32,7 +32,7 @@ class Slow(Prometheus):
         self.running, self.most = [], 0
         self.doubled = []
 
-    async def series(self, match, start_s, _source=""):
+    async def series(self, match, start_s, _source="", _wanted=None):
         self.doubled += [match] if match in self.running else []
         self.running.append(match)
         self.most = max(self.most, len(self.running))
@@ -225,7 +225,7 @@ async def test_a_reload_that_is_taken_back_in_an_outage_has_its_lists_again():
         await made.replace(rules(text))
         await made.relist()
         assert served(made) == before
-    assert not made._leaving
+    assert not made._scopes[""].leaving
     assert all(state.listing is not None for state in made.states.values())
 
 

@@ -148,7 +148,7 @@ def test_own_metrics_follow_the_rules_that_are_there():
     metrics = AdapterMetrics(registry)
     for rule in rules("rules: [{seriesQuery: a}, {seriesQuery: b}]").custom:
         failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down")
-        metrics.relisted(RuleState(rule, failure=failure), 0.5, 0)
+        metrics.relisted(RuleState(rule, failure=failure), 0.5)
     metrics.keep_only(["rules[0]"])
     value = registry.get_sample_value
     name = "podscale_adapter_rule_relist_duration_seconds"
@@ -164,10 +164,10 @@ def test_a_rule_that_fails_before_its_first_list_is_told_as_never_listed():
     [rule] = rules("rules: [{seriesQuery: a}]").custom
     failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down")
     name, labels = "podscale_adapter_rule_last_relist_timestamp_seconds", {"rule": "rules[0]"}
-    metrics.relisted(RuleState(rule, failure=failure), 0.5, 0)
+    metrics.relisted(RuleState(rule, failure=failure), 0.5)
     assert registry.get_sample_value(name, labels) == 0.0
     # The list of before goes on serving, wherever the rule stood then.
-    metrics.relisted(RuleState(rule, listed_s=1_700_000_000.0, failure=failure), 0.5, 0)
+    metrics.relisted(RuleState(rule, listed_s=1_700_000_000.0, failure=failure), 0.5)
     assert registry.get_sample_value(name, labels) == 1_700_000_000.0
 
 

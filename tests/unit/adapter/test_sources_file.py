@@ -11,6 +11,7 @@ from adapter.sources import sources_file
 from adapter.sources.open_sources import OpenSource, OpenSources
 from adapter.sources.sources_file import NamedSources, NamespaceMatch, read_sources
 from podscale.feed.options import FeedOptions
+from podscale.feed.prover.confinement import Confinement
 
 GOOD = """
 sources:
@@ -106,3 +107,32 @@ async def test_patterns_are_tried_once_for_each_namespace(monkeypatch) -> None:
                 failure = sources.feed_for("", "shop")
                 assert f"no source '{source}'" in failure.message
             assert tried == ["shop"]
+
+
+def test_who_may_ask_a_source_is_said_in_the_file() -> None:
+    text = GOOD.replace("  url: http://prometheus\n", (
+        "  url: http://prometheus\n  namespaces: [shop-*, bar]\n  namespaceLabel: kube_namespace\n"
+    ))  # fmt: skip
+    found = read_sources(text + "default: {namespaces: [old-*]}\n", "f", {"INFRA_TOKEN": "t"})
+    own = found.for_own_rule
+    assert own("plain", "shop-1") == ("plain", Confinement("kube_namespace", "shop-1"))
+    assert own("plain", "old-1") == ("plain", None)
+    assert own("", "old-1") == ("default", Confinement("namespace", "old-1"))
+    assert own("", "bar") == ("default", None)
+    assert own("", "infra-1") == ("infra", None)  # chosen by the namespace, and open to nobody
+    assert own("nowhere", "bar") == ("nowhere", None)
+    assert NamedSources().for_own_rule("", "bar") == ("default", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("default: {namespaces: [[]]}", "default.namespaces[0]: a name of namespaces"),
+        ("default: {namespaceLabel: a-b}", "default.namespaceLabel: 'a-b' is not the name"),
+        ("sources: [{name: default, url: http://a}]", "is what the one of --prometheus-url"),
+    ],
+)
+def test_what_is_wrong_about_access_is_told_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(ConfigInvalid) as error:
+        read_sources(text, "f")
+    assert words in str(error.value)

@@ -1,0 +1,198 @@
+"""Watches rules that are objects, and keeps the lists of metrics by them.
+
+Each namespace's own rules are one set, those of everywhere (the file's and ClusterMetricRules)
+another: a change of one touches no other. Where the CRDs are not installed there are none.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from adapter.discovery.mapping import ResourceMapper
+from adapter.metric_rules.objects import (
+    CLUSTER_METRIC_RULES,
+    GROUP,
+    METRIC_RULES,
+    VERSION,
+    RuleRefusal,
+    StoredMetricRule,
+    compiled,
+)
+from adapter.rules.config import Config
+from adapter.rules.ruleset import Rule, RuleSet
+from adapter.sources.sources_file import NamedSources
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
+from podscale.kube.client.resource import Resource
+from podscale.kube.informer.list_watch import WatchSource
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Change, Store
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 30.0  # for CRDs that are not there yet
+_PAGE = 8  # objects compiled in one turn of the loop, some 0.3 ms each
+
+
+class TakesRules(Protocol):
+    """Works with the rules of a namespace, or ("") with those of everywhere."""
+
+    def __call__(self, rules: RuleSet, namespace: str) -> Awaitable[None]: ...
+
+
+class WatchedMetricRules:
+    """The objects, and the rule or the refusal that each comes to."""
+
+    def __init__(
+        self,
+        api: Api,
+        mapper: ResourceMapper,
+        sources: Callable[[], NamedSources],
+        take: TakesRules,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        self._api = api
+        self._mapper = mapper
+        self._sources = sources
+        self._take = take
+        self._look_s = look_s
+        self._stores: Mapping[Resource, Store[StoredMetricRule]] = {
+            resource: Store(keep=StoredMetricRule.kept)
+            for resource in (METRIC_RULES, CLUSTER_METRIC_RULES)
+        }
+        self._found: dict[str, dict[str, Rule | RuleRefusal]] = {}  # by namespace and name
+        self._taking = asyncio.Lock()
+        self.installed = asyncio.Event()  # the CRDs are there
+        self.is_tried = False  # objects were listed once, or cannot be
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """Those that have objects; "" stands for ClusterMetricRules."""
+        return self._found.keys()
+
+    def objects(self, namespace: str) -> Iterable[tuple[StoredMetricRule, Rule | RuleRefusal]]:
+        """Yield the objects of a namespace, or ("") the ClusterMetricRules, by name."""
+        store = self._stores[METRIC_RULES if namespace else CLUSTER_METRIC_RULES]
+        for name, found in sorted(self._found.get(namespace, {}).items()):
+            stored = store.get(namespace, name)
+            if stored is not None:
+                yield stored, found
+
+    def accept(self, stored: StoredMetricRule) -> None:
+        """Take in the answer to our own write."""
+        resource = METRIC_RULES if stored.metadata.namespace else CLUSTER_METRIC_RULES
+        self._stores[resource].accept(stored)
+
+    def rules(self, namespace: str) -> RuleSet:
+        """Return the rules of a namespace's objects, or ("") of ClusterMetricRules, by name."""
+        found = [each for _, each in sorted(self._found.get(namespace, {}).items())]
+        rules = [each for each in found if isinstance(each, Rule)]
+        return RuleSet(
+            Config(),
+            tuple(each for each in rules if each.section == "rules"),
+            tuple(each for each in rules if each.section == "externalRules"),
+        )
+
+    async def run(self) -> None:
+        """Watch for ever, from when there are CRDs."""
+        await self._wait_installed()
+        async with asyncio.TaskGroup() as group:
+            for resource, store in self._stores.items():
+                source = WatchSource(resource, StoredMetricRule)
+                group.create_task(self._follow(store), name=f"follow {resource.plural}")
+                group.create_task(Reflector(self._api, source, store).run())
+            group.create_task(self._wait_listed())
+            group.create_task(self._try_again())
+
+    async def sources_changed(self) -> None:
+        """Compile every object again: what it may ask may have changed."""
+        for namespace in list(self._found):
+            await self._compile_again(namespace)
+
+    async def _try_again(self) -> None:
+        """Compile those again that name a resource which the cluster may have by now."""
+        while True:
+            await asyncio.sleep(self._look_s)
+            for namespace, found in list(self._found.items()):
+                if any(isinstance(each, RuleRefusal) for each in found.values()):
+                    await self._compile_again(namespace)
+
+    async def _compile_again(self, namespace: str) -> None:
+        async with self._taking:
+            before = dict(self._found.get(namespace, {}))
+            for stored, _ in list(self.objects(namespace)):
+                self._compile(stored)
+                await asyncio.sleep(0)
+            if not _is_same(before, self._found.get(namespace, {})):
+                await self._take(self.rules(namespace), namespace)
+
+    async def _wait_installed(self) -> None:
+        is_told = False
+        while not self.installed.is_set():
+            try:
+                await self._api.request("GET", f"/apis/{GROUP}/{VERSION}")
+                self.installed.set()
+                return
+            except ObjectNotFound:
+                if not is_told:
+                    log.info("no MetricRules are watched: their CRDs are not installed")
+                is_told = self.is_tried = True
+            except KubeError as error:
+                self.is_tried |= isinstance(error, Forbidden)
+                log.debug("whether there are MetricRules is not known", error=str(error))
+            await asyncio.sleep(self._look_s)
+
+    async def _wait_listed(self) -> None:
+        for store in self._stores.values():
+            await store.wait_listed(self._look_s)
+        self.is_tried = True
+
+    async def _follow(self, store: Store[StoredMetricRule]) -> None:
+        async for changes in store.changes():
+            by_namespace: dict[str, list[Change[StoredMetricRule]]] = {}
+            for change in changes:
+                by_namespace.setdefault(change.namespace, []).append(change)
+            for namespace, own in by_namespace.items():
+                await self._change(namespace, own)
+
+    async def _change(self, namespace: str, changes: list[Change[StoredMetricRule]]) -> None:
+        async with self._taking:
+            is_news = False
+            for count, change in enumerate(changes, 1):
+                if count % _PAGE == 0:
+                    await asyncio.sleep(0)
+                new, old = change.new, change.old
+                if new is None:
+                    is_news |= self._found[namespace].pop(change.name, None) is not None
+                elif old is None or old.spec != new.spec:
+                    self._compile(new)
+                    is_news = True
+            if is_news:
+                await self._take(self.rules(namespace), namespace)
+            if not self._found.get(namespace, True):
+                del self._found[namespace]
+
+    def _compile(self, stored: StoredMetricRule) -> None:
+        meta = stored.metadata
+        found: Rule | RuleRefusal
+        try:
+            found = compiled(stored, self._mapper, self._sources())
+        except Exception as error:  # a bug, or a template that finds one: of this object only
+            log.exception("rule not compiled", rule=stored.origin)
+            found = RuleRefusal("Invalid", f"{type(error).__name__}: see the adapter's log")
+        known = self._found.setdefault(meta.namespace, {})
+        if not _is_same({"": found}, {"": known.get(meta.name)}):
+            known[meta.name] = found
+
+
+def _is_same(
+    one: Mapping[str, Rule | RuleRefusal], other: Mapping[str, Rule | RuleRefusal | None]
+) -> bool:
+    """Return whether objects come to the same: a compiled rule has no equal."""
+    marks = [
+        {name: each.fingerprint if isinstance(each, Rule) else each for name, each in rules.items()}
+        for rules in (one, other)
+    ]
+    return marks[0] == marks[1]
