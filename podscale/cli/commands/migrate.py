@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 
 
 @click.command("migrate")
-@click.argument("files", nargs=-1, required=True, metavar="[keda] FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="[keda|rules] FILE...")
 @click.option(
     "--image",
     default="podscale:latest",
@@ -76,6 +76,7 @@ def command(
     podscale migrate values.yaml
     kubectl get apiservice v1beta1.external.metrics.k8s.io -o yaml |
       podscale migrate keda --side-by-side -
+    podscale migrate rules configmap.yaml    its rules as ClusterMetricRules
 
     Exit codes: 0 done, 1 a flag was left out, nothing in the input is known here or Prometheus
     did not answer, 2 the call or the input must be changed first.
@@ -93,6 +94,7 @@ def command(
         render,
         rules_yaml,
     )
+    from podscale.migrate.rule_objects import rule_objects
 
     if is_beside and (files[0] != "keda" or len(files) == 1):
         raise click.UsageError(f"--side-by-side is of KEDA's APIService: {READ_IT}", ctx)
@@ -102,8 +104,12 @@ def command(
         except ValueError as error:  # FlagError is one
             raise click.UsageError(str(error), ctx) from None
     try:
-        texts = [_read(file) for file in files[is_beside:]]
-        outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
+        is_rules = files[0] == "rules" and len(files) > 1
+        texts = [_read(file) for file in files[is_beside or is_rules :]]
+        if is_rules:
+            outcome = rule_objects(texts)
+        else:
+            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
     except (Unreadable, WrongInput) as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)

@@ -130,9 +130,11 @@ async def _examined(cluster: ClusterChoice, given: DoctorOptions) -> "DoctorRepo
 
 async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> "DoctorReport":
     from adapter.doctor.evidence import AskedEvidence
-    from podscale.cli.doctor.cluster import READER, DoctorCluster
+    from podscale.cli.doctor import metric_rules
+    from podscale.cli.doctor.cluster import READER, ClusterFailed, DoctorCluster
     from podscale.cli.doctor.hpa_metrics import of_hpa
     from podscale.cli.doctor.run import DoctorPlan, examine
+    from podscale.kube.client.errors import Forbidden
 
     facts = cluster if isinstance(cluster, DoctorCluster) else None
     if facts is not None and choice.names_namespace:
@@ -146,8 +148,19 @@ async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> 
     asked = [each for each in asked if each.api != "resource"]
     rules: RulesText | None = None
     told: RulesTold | None = None
+    has_objects = (
+        facts is not None
+        and not (given.config or given.config_map)
+        and metric_rules.has_objects(facts)
+    )
     if asked or not hpa:  # of an HPA over usage alone, no rule says anything
-        rules, told = await rules_of(given.config, given.config_map, facts)
+        try:
+            rules, told = await rules_of(given.config, given.config_map, facts)
+        except ClusterFailed as failed:
+            # Whoever may write a namespace's rules may not therefore read everybody's.
+            if not has_objects or not isinstance(failed.__cause__, Forbidden):
+                raise
+            notes.append(f"of rules only objects are looked at: {failed}")
     if given.metric:
         if facts is None and given.api == "custom" and given.name == "*":
             raise WrongInput("without a cluster nobody knows the objects: give --name NAME")
@@ -181,6 +194,7 @@ async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> 
         reader=given.reader or READER,
         namespace="" if choice.all_namespaces and not hpa else choice.namespace,
         disabled=frozenset(given.disable_lint),
+        has_objects=has_objects,
     )
     report = await examine(plan, facts, progress())
     report.notes += notes

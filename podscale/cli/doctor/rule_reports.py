@@ -11,9 +11,8 @@ from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.lints import EXTERNAL_BACKEND, LintFinding
+from adapter.doctor.rule_problems import problem_of
 from adapter.rules.ruleset import ResourceRules, Rule
-from adapter.stages import Stage
-from podscale.cli.output import count
 
 
 class RuleReport(Struct, frozen=True):
@@ -47,18 +46,8 @@ def found_by(rule: Rule, given: Given) -> RuleFindings:
     seen = sorted({each.get("__name__", "") for each in labels})
     kept = [name for name in seen if rule.keeps(name)]
     names = sorted({metric for _, metric in listing.exposed})
-    problem = ""
-    if not seen:
-        problem = "NoSeries: seriesQuery finds nothing within the discovery window"
-    elif not kept:
-        problem = (
-            f"FilteredOut: {count(len(seen), 'series name')} found, and none passes seriesFilters "
-            "and matches"
-        )
-    elif not names and set(listing.losses) - {Stage.FILTERED_OUT}:
-        problem = "NoResourceLabel: no label of the series maps to a resource"
-    elif not names:
-        problem = "NameMismatch: no series gets a name"
+    found = problem_of(listing)
+    problem = "" if found is None else f"{found[0]}: {found[1]}"
     report = RuleReport(rule.id, len(kept), names, problem)
     return RuleFindings(report, kept, frozenset(listing.exposed))
 
@@ -80,7 +69,10 @@ async def found_by_usage(rules: ResourceRules, examiner: Examiner) -> list[RuleR
 
 def told_by(told: RuleTold) -> RuleReport:
     """Return what the running adapter says of a rule."""
-    return RuleReport(told.rule, told.metrics, (), _told_problem(told))
+    problem = told.problem
+    if not problem and told.listed_s is None:
+        problem = "NotListedYet: the adapter has just begun; ask again after its relist interval"
+    return RuleReport(told.rule, told.metrics, (), problem)
 
 
 def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
@@ -93,13 +85,3 @@ def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
             listed = "; ".join(each.shadowed)
             text = f"lists what others answer before it ({listed}): rename it on one side"
             yield LintFinding(EXTERNAL_BACKEND, subject, text)
-
-
-def _told_problem(told: RuleTold) -> str:
-    if told.problem or told.metrics:
-        return told.problem
-    if told.listed_s is None:
-        return "NotListedYet: the adapter has just begun; ask again after its relist interval"
-    return (
-        "NoSeries: the rule exposes no metric; --prometheus-url shows which stage loses its series"
-    )

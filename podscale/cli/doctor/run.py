@@ -24,6 +24,7 @@ from adapter.rules.config import Parsed
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
+from podscale.cli.doctor import metric_rules
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.hpa_metrics import unexposed
 from podscale.cli.doctor.rule_reports import (
@@ -60,6 +61,7 @@ class DoctorPlan(Struct, frozen=True, kw_only=True):
     disabled: frozenset[str] = frozenset()
     usage: Sequence[AskedEvidence] = ()  # of pods, which metrics.k8s.io serves and not a rule
     hpa: str = ""  # the HPA that all this is asked about; "": lints are of every one
+    has_objects: bool = False  # MetricRules count beside the rules
 
 
 class DoctorReport(Struct, kw_only=True):
@@ -114,6 +116,8 @@ async def examine(
         ]
     if plan.rules is not None and read is not None:
         examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
+    if cluster is not None and plan.has_objects:
+        await _examine_objects(plan, cluster, report)
     if cluster is not None:
         for asked in plan.usage:
             report.findings.append((asked, found := await measured(cluster, asked)))
@@ -132,6 +136,20 @@ async def examine(
     if plan.told is not None and plan.told.problem:
         report.config_problem = _not_reloaded(plan.told)
     return _counted(report, examiner, cluster)
+
+
+async def _examine_objects(plan: DoctorPlan, cluster: DoctorCluster, report: DoctorReport) -> None:
+    """Add what became of MetricRules, and which of them answers for what is asked for."""
+    found = await metric_rules.reports(cluster, plan.namespace)
+    if plan.rules is None:
+        for asked in plan.asked:
+            report.findings.append((asked, await _served(plan, asked, cluster)))
+    for asked in plan.asked:
+        if rule := metric_rules.answering(asked.metric, found):
+            report.notes.append(f"{asked.metric} is answered by {rule}")
+    report.rules += [
+        each for each in found if not plan.asked or (each.problem and not report.is_healthy)
+    ]
 
 
 def _not_reloaded(told: RulesTold) -> Diagnosis:
@@ -173,7 +191,7 @@ async def _examine_rules(
                 most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
                 _show(examiner, most, progress)
                 for asked in plan.asked:
-                    served = elsewhere and cluster and plan.told
+                    served = (elsewhere or plan.has_objects) and cluster and plan.told
                     found = await _served(plan, asked, cluster) if served and cluster else None
                     if found is None or found.stage != Stage.HEALTHY:
                         found = await _followed(

@@ -82,3 +82,56 @@ def test_a_flag_that_would_be_refused_is_not_in_what_is_to_be_applied(tmp_path, 
     assert "odd" in whole.output
     container["args"] = after["args"]
     assert migrate(tmp_path, yaml.safe_dump(manifest)).exit_code == 0
+
+
+RULES = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: adapter-config, namespace: monitoring}
+data:
+  config.yaml: |
+    rules:
+    - seriesQuery: 'http_requests_total{pod!=""}'
+      seriesFilters: [{isNot: "^x"}]
+      resources: {template: <<.Resource>>}
+      name: {matches: "^(.*)_total$"}
+      metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)
+    externalRules:
+    - seriesQuery: queue_depth
+      source: infra
+      resources: {namespaced: false}
+      metricsQuery: sum(<<.Series>>)
+"""
+
+
+def test_rules_become_objects_in_the_files_order(tmp_path):
+    file = tmp_path / "configmap.yaml"
+    file.write_text(RULES)
+    done = CliRunner().invoke(command, ["rules", str(file), "--only", "manifests"])
+    assert done.exit_code == 0
+    custom, external = yaml.safe_load_all(done.stdout)
+    assert (custom["kind"], custom["metadata"]["name"]) == ("ClusterMetricRule", "custom-000")
+    assert custom["spec"] == {
+        "type": "Custom",
+        "seriesQuery": 'http_requests_total{pod!=""}',
+        "seriesFilters": [{"isNot": "^x"}],
+        "resources": {"template": "<<.Resource>>"},
+        "name": {"matches": "^(.*)_total$"},
+        "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
+    }
+    assert external["spec"] == {
+        "type": "External",
+        "seriesQuery": "queue_depth",
+        "source": "infra",
+        "resources": {"namespaced": False},
+        "metricsQuery": "sum(<<.Series>>)",
+    }
+
+
+def test_rules_that_do_not_read_become_nothing(tmp_path):
+    file = tmp_path / "configmap.yaml"
+    file.write_text(RULES.replace("^(.*)_total$", "(?=x)"))
+    done = CliRunner().invoke(command, ["rules", str(file)])
+    assert done.exit_code == 2
+    assert "configmap.yaml:10:" in done.output
+    assert "ClusterMetricRule" not in done.output
