@@ -4,21 +4,41 @@ from pathlib import Path
 
 import pytest
 
+from adapter.sources.sources_file import read_sources
 from tests.unit.deploy.charted import template
 from tests.unit.deploy.rendered import DECISIONS, Manifest, of_kind, rendered, verbs_on_decisions
 
 EVERY_PART = {
     "hpa": {"enabled": True, "mode": "own"},
     "vpa": {"enabled": True},
+    "metricRules": {"enabled": True, "namespaces": ["shop", "bar-*"]},
     "rules": {"resource": {"window": "3m"}},
 }
 
 
 def test_users_objects_outlive_the_release(tmp_path: Path) -> None:
     crds = of_kind(template(tmp_path, EVERY_PART), "CustomResourceDefinition")
-    assert len(crds) == 3
+    assert len(crds) == 5
     for each in crds:
         assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_rules_as_objects_come_with_their_rights_and_who_may_ask(tmp_path: Path) -> None:
+    manifests = template(tmp_path, EVERY_PART)
+    rules = next(e for e in of_kind(manifests, "ConfigMap") if "sources.yaml" in e["data"])
+    named = read_sources(rules["data"]["sources.yaml"], "f")
+    assert named.for_own_rule("", "bar-1")[1] is not None
+    assert named.for_own_rule("", "other")[1] is None
+    roles = {each["metadata"]["name"]: each for each in of_kind(manifests, "ClusterRole")}
+    edit = next(role for name, role in roles.items() if name.endswith("metric-rules-edit"))
+    assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    arguments = [
+        argument
+        for each in of_kind(manifests, "Deployment")
+        for container in each["spec"]["template"]["spec"]["containers"]
+        for argument in container["args"]
+    ]
+    assert "--sources=/etc/adapter/sources.yaml" in arguments
 
 
 def test_what_is_said_of_pods_is_true_of_every_parts(tmp_path: Path) -> None:
