@@ -84,7 +84,9 @@ class MetricSources:
         unknown = [
             place
             for place, (question, answer) in enumerate(zip(questions, answers, strict=True))
-            if (named := _metric_of(question)) and self._is_unknown(answer, *named)
+            if isinstance(answer, Failure)
+            and (named := _metric_of(question))
+            and self._is_unknown(answer, *named)
         ]
         for provider in self._others() if unknown else ():
             # Only what is still unknown: one that hangs keeps nobody waiting whom others know.
