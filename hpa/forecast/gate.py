@@ -2,7 +2,7 @@
 
 Each candidate is replayed in closed loop over the workload's own last days, learning each day
 from the days before it alone, and beside it the loop without a forecast, at a row of targets. A
-candidate is taken only if it leaves three tenths less unserved than that loop does with as many pods.
+candidate is taken only if it leaves much less unserved than that loop does with as many pods.
 """
 
 from collections.abc import Sequence
