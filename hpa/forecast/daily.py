@@ -37,6 +37,7 @@ from hpa.simulate.workload import Plant
 DAY_S = DAY * SLOT_S
 HISTORY_S = (MOST_DAYS + 1) * DAY_S  # that a gate reads, the day under way apart
 REGRETS_AFTER = 360  # minutes under a forecast
+_SHORTEST = 60  # minutes that may be left out, so that many are replayed side by side
 _LATE_S = 3600.0  # a first day that begins later than this is none
 
 
@@ -157,21 +158,30 @@ class _Case:
         return GateAnswer(said, plan, kept)
 
 
-def regretted(question: GateQuestion, settings: Settings) -> bool:
-    """Return whether a forecast has left more unserved, over the minutes that were lived under
+def regrets(questions: Sequence[GateQuestion], settings: Settings) -> list[bool]:
+    """Return whether each forecast has left more unserved, over the minutes that were lived under
     it, than the metrics alone would have with as many pods."""
-    lived = question.lived
-    if lived is None or len(lived.pods) < REGRETS_AFTER or np.isnan(lived.pods).all():
-        return False
-    hpa = question.hpa
-    needed = np.ceil(lived.pods * lived.share - 1e-9)
-    subject = GateSubject(
-        DemandHistory(0.0, lived.pods, needed), float(hpa.min_replicas), float(hpa.max_replicas)
-    )
-    said = PastForecasts((NONE,), lived.said[:, None])
-    rules = LoopRules.of(hpa, settings, lived.within_s)
-    sums = day_sums(rules, [subject], [said], 1, len(lived.pods))[0]
-    return bool(ratio_to_alone(sums)[0] > LAST)
+    found = [False] * len(questions)
+    together: dict[tuple[LoopRules, int], list[int]] = {}
+    for place, each in enumerate(questions):
+        lived = each.lived
+        if lived is not None and not np.isnan(lived.pods).all():
+            minutes = len(lived.pods) // _SHORTEST * _SHORTEST
+            if minutes >= REGRETS_AFTER:
+                rules = LoopRules.of(each.hpa, settings, lived.within_s)
+                together.setdefault((rules, minutes), []).append(place)
+    for (rules, minutes), places in together.items():
+        subjects, said = [], []
+        for place in places:
+            hpa, lived = questions[place].hpa, questions[place].lived
+            assert lived is not None  # noqa: S101 - as above
+            pods = lived.pods[-minutes:]
+            demand = DemandHistory(0.0, pods, np.ceil(pods * lived.share - 1e-9))
+            subjects.append(GateSubject(demand, float(hpa.min_replicas), float(hpa.max_replicas)))
+            said.append(PastForecasts((NONE,), lived.said[-minutes:, None]))
+        for place, sums in zip(places, day_sums(rules, subjects, said, 1, minutes), strict=True):
+            found[place] = bool(ratio_to_alone(sums)[0] > LAST)
+    return found
 
 
 def is_alike(hpa: HPA, before: HPA) -> bool:

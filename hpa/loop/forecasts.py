@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 _LOOK_S = 10.0
 _AGAIN_S = 3600.0  # after a gate that failed
-_REGRET_S = 6 * 3600.0
+_REGRET_S = 12 * 3600.0  # after a gate; the next one comes within a day
 
 
 class ForecastGate(Protocol):

@@ -182,14 +182,15 @@ def _frame(source: BinaryIO) -> bytes:
 async def _answered(batch: _Batch, client: HistoryClient | None) -> list[_Answered | _Failed]:
     found: list[_Answered | _Failed | None] = [None] * len(batch.asked)
     seen: list[tuple[int, GateSight]] = []
+    questions = [each.question for each in batch.asked]
+    is_regretted = daily.regrets(questions, batch.settings)
     for place, each in enumerate(batch.asked):
         question = each.question
         if question.lived is not None or client is None:
-            if question.verdict is not None and daily.regretted(question, batch.settings):
+            found[place] = _Failed("")
+            if question.verdict is not None and is_regretted[place]:
                 given = structs.replace(question.verdict, candidate=NONE)
-                found[place] = _Answered(GateAnswer(given, None, question.sums))
-            else:
-                found[place] = _Failed("")
+                found[place] = _Answered(GateAnswer(given))
             continue
         try:
             seen.append((place, await _sight(each, client, batch.now)))

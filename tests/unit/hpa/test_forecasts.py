@@ -164,7 +164,7 @@ async def test_a_day_later_the_gate_is_asked_again_and_regret_in_between() -> No
     await cluster.run_for(1000.0)
     kinds = ["regret" if each.lived is not None else "gate" for each in gate.asked]
     assert kinds.count("gate") == 2  # at the start, and after midnight
-    assert 3 <= kinds.count("regret") <= 4
+    assert kinds.count("regret") == 2
 
 
 async def test_a_forecast_that_is_regretted_ends_and_stays_away_until_the_next_day() -> None:
@@ -174,7 +174,7 @@ async def test_a_forecast_that_is_regretted_ends_and_stays_away_until_the_next_d
         return GateAnswer(ForecastVerdict(NONE, day_of(now)))
 
     cluster, gate = started(answer, speed=100.0)
-    await cluster.run_for(280.0)
+    await cluster.run_for(460.0)  # 46,000 seconds, and midnight comes 400 later
     record = cluster.controller.catalog.get(KEY)
     assert record is not None
     assert [each.lived is not None for each in gate.asked] == [False, True]

@@ -132,9 +132,9 @@ def test_a_forecast_that_leaves_more_unserved_with_as_many_pods_is_regretted() -
     for said, is_regretted in ((wasted, True), (early, False)):
         lived = LivedDay(pods, said, 0.8, DELAY_S)
         question = GateQuestion(hpa, {}, lived=lived)
-        assert daily.regretted(question, Settings()) is is_regretted
+        assert daily.regrets([question, question], Settings()) == [is_regretted] * 2
     short = LivedDay(pods[:300], wasted[:300], 0.8, DELAY_S)
-    assert not daily.regretted(GateQuestion(hpa, {}, lived=short), Settings())
+    assert daily.regrets([GateQuestion(hpa, {}, lived=short)], Settings()) == [False]
 
 
 QUEUE = {"metric": {"name": "queue"}}
