@@ -13,6 +13,7 @@ import pytest
 
 from podscale.core import quantity
 from tests.cluster.hpa_stack import HpaStack
+from tests.cluster.identity import RefusedError
 from tests.cluster.kubelet import kubelet
 from tests.cluster.metrics_stack import RULES
 from tests.cluster.nodes_stack import ROOT, NodesStack
@@ -135,6 +136,8 @@ class NodeAdder:
         pods = self.plane.admin.get("/api/v1/pods")["items"]
         pending, held = 0, 0
         for pod in pods:
+            if "deletionTimestamp" in pod["metadata"]:
+                continue
             conditions = {each["type"]: each for each in pod["status"].get("conditions", ())}
             cpu = pod["spec"]["containers"][0]["resources"].get("requests", {}).get("cpu", "0")
             if conditions.get("PodScheduled", {}).get("reason") == "Unschedulable":
@@ -157,7 +160,7 @@ class NodeAdder:
             while not end.wait(0.2):
                 try:
                     self.look(namespace, ordered)
-                except (OSError, AssertionError) as error:
+                except (OSError, RefusedError) as error:
                     failures.append(str(error))
 
         thread = threading.Thread(target=run)
@@ -210,14 +213,18 @@ def ramp(
         )  # fmt: skip
         programs = (part, *hpas.replicas)
         wait_until("two run", lambda: len(plane.ready_pods(namespace)) == 2, 30.0, programs)
-        wait_until("a decision is told",
-                   lambda: hpas.decision(namespace, "web").get("status", {}).get("proposals"), 40.0,
-                   programs)  # fmt: skip
+
+        def is_decided() -> bool:
+            status = hpas.decision(namespace, "web").get("status")
+            return isinstance(status, dict) and status.get("proposals") == [2]
+
+        wait_until("a decision is told", is_decided, 40.0, programs)
         wait_until("the part leads", lambda: "leading" in part.tail(), 30.0, programs)
         with adder.running(namespace):
             exporter.set(("queue", Target({"queue": "orders"}, [gauge("queue_messages", 140.0)])))
             wait_until("all run", lambda: len(plane.ready_pods(namespace)) == 14, 150.0, programs)
             done = time.monotonic()
+            wait_until("all were seen", lambda: len(adder.seconds()) == 14, 10.0)
         cost = sum(done - came for came in adder.added)
         stack.stop(part)
         plane.admin.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments/web")
@@ -240,12 +247,12 @@ def test_a_ramp_with_headroom_waits_less_for_nodes(
     limit = "--headroom-max=cpu=6,memory=4Gi"
     with_, cost = ramp(plane, exporter, prometheus, tmp_path / "with", limit)
     for name, made, seconds in (("without", without, alone), ("with", with_, cost)):
-        waits = made.seconds()[2:]  # the first two were there
+        waits = made.seconds()  # the first two were there
         print(
             f"{name} headroom: {len(waits)} pods ready after {mean(waits):.1f} s in the mean, "
             f"{max(waits):.1f} s at most; {len(made.added)} nodes, {seconds:.0f} node-seconds "
             f"until all ran, up to {made.most_held:g} cores held"
         )
-    assert with_.most_held <= 6
+    assert 0 < with_.most_held <= 6
     assert without.most_held == 0
-    assert mean(with_.seconds()[2:]) < 0.7 * mean(without.seconds()[2:])
+    assert mean(with_.seconds()) < 0.7 * mean(without.seconds())
