@@ -1,8 +1,8 @@
 """What the daily gate of forecasts costs, beside the HPA part's own decisions of a day.
 
-Both are of HPAs over one metric of their pods. The gate reads from a real Prometheus what two pods
+Both are of HPAs over one metric of their pods. The gate reads from a real Prometheus what a pod
 each wrote (it asks for sums), every minute for seventeen days, and judges twice: all days, then the
-day after them.
+day after them. As many are judged as come together where there are a thousand.
 """
 
 import asyncio
@@ -17,15 +17,14 @@ from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion, day_of
 from podscale.feed.options import PrometheusOptions
-from podscale.replay.daily_gate import GateProcess
+from podscale.replay.daily_gate import TOGETHER, GateProcess
 from podscale.replay.queries import LoadQuery
 from tests.bench.figures import Figures
 from tests.integration.crane import traces
 from tests.integration.prometheus import PrometheusServer
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 
-FORECASTS, JUDGED, DECIDED, PODS, DAYS = 1000, 16, 500, 10, 17
-WRITING = 2  # pods, of one that is judged
+FORECASTS, JUDGED, DECIDED, PODS, DAYS = 1000, TOGETHER, 500, 10, 17
 PASSES = 86400 / 15
 GOAL = 0.05
 END_S = day_of(1_772_409_600.0) + 600.0
@@ -38,13 +37,10 @@ def measured(hpa: HPA) -> tuple[float, float, float]:
     lines = ["# TYPE requests gauge"]
     for number in range(JUDGED):
         values = np.loadtxt(files[number % len(files)], delimiter=",", skiprows=1, usecols=1)
-        values = (
-            np.resize(np.roll(values / values.mean(), 97 * number), len(times)) * 1000 / WRITING
-        )
+        values = np.resize(np.roll(values / values.mean(), 97 * number), len(times)) * 1000
         pairs = list(zip(times.tolist(), values.tolist(), strict=True))
-        for pod in range(WRITING):
-            name = f'requests{{namespace="shop",pod="web{number}-{pod}"}}'
-            lines += [f"{name} {value:.3f} {at}" for at, value in pairs]
+        name = f'requests{{namespace="shop",pod="web{number}-0"}}'
+        lines += [f"{name} {value:.3f} {at}" for at, value in pairs]
     with (
         tempfile.TemporaryDirectory() as scratch,
         PrometheusServer(Path(scratch), openmetrics="\n".join([*lines, "# EOF\n"])) as prometheus,
