@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from hpa.decide.expectation import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
 from hpa.forecast.gate import KnownPast
@@ -97,7 +98,7 @@ class LiveForecast:
             return None
         curves = plan.curves[row].astype(np.float64) * plan.highest
         if self._said is None:
-            self._said = self._forecast(curves)
+            self._said = min(self._forecast(curves), MOST * plan.highest)
         before, verdict = float(curves[3]), plan.verdict
         return ExpectedDemand(
             self._said, self._seen_s, plan.highest, verdict.candidate, plan.within_s,
