@@ -67,7 +67,7 @@ class MetricSources:
         """Return one answer per question, in order: of the external backend that claims it, by
         the rules, else of the first other that knows more than that there is none."""
         backends = self._backends
-        claimed = {p for p, each in enumerate(questions) if backends and backends.claims(each)}
+        claimed = {p for p, each in enumerate(questions) if backends and backends.claimant(each)}
         if backends is None or not claimed:
             return await self._unclaimed(questions)
         rest = [each for place, each in enumerate(questions) if place not in claimed]
@@ -178,8 +178,8 @@ class MetricSources:
         """Return the values of an external metric. ``by_rules_only``: nobody else is asked."""
         question = ExternalMetric(namespace, metric, metric_selector)
         backends = None if by_rules_only else self._backends
-        if backends is not None and backends.claims(question):
-            return await backends.passed(question)
+        if backends is not None and (claimant := backends.claimant(question)) is not None:
+            return await backends.passed(question, claimant)
         inquiry = self.provider.external(namespace, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
         if by_rules_only or not self._is_unknown(answer, "", metric, namespace):

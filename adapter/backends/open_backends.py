@@ -109,18 +109,20 @@ class OpenBackends:
         """How long an answer may take: each may be asked after the other."""
         return _SLACK_S + sum(each.config.timeout_s for each in self._open.values())
 
-    def claims(self, question: Question) -> bool:
-        """Return whether a question is one's own by its selector: before our rules are asked."""
-        return isinstance(question, ExternalMetric) and any(
-            each.claims(question) for each in self._open.values()
-        )
+    def claimant(self, question: Question) -> ExternalBackend | None:
+        """Return whose own a question is by its selector: before our rules are asked."""
+        if not isinstance(question, ExternalMetric):
+            return None
+        return next((each for each in self._open.values() if each.claims(question)), None)
 
-    async def passed(self, question: ExternalMetric) -> PassedAnswer | NotFound | Unavailable:
-        """Return the answer of the first whose question it is; ``NotFound`` where nobody's."""
-        claiming = [each for each in self._open.values() if each.claims(question)]
-        own = [each for each in self._open.values() if each.matches(question.metric)]
+    async def passed(
+        self, question: ExternalMetric, claimant: ExternalBackend | None = None
+    ) -> PassedAnswer | NotFound | Unavailable:
+        """Return the answer of the ``claimant``, else of the first whose question it is by name;
+        ``NotFound`` where it is nobody's."""
         found: PassedAnswer | NotFound | Unavailable = _NOBODYS
-        for backend in claiming[:1] or own:
+        every = self._open.values() if claimant is None else (claimant,)
+        for backend in [each for each in every if claimant or each.matches(question.metric)]:
             found = await backend.passed(question)
             result = "answered" if isinstance(found, PassedAnswer) else "not_found"
             if isinstance(found, Unavailable):
@@ -157,7 +159,7 @@ class OpenBackends:
     async def _answer(self, question: Question) -> Answer:
         if not isinstance(question, ExternalMetric):
             return _NOBODYS
-        found = await self.passed(question)
+        found = await self.passed(question, self.claimant(question))
         if not isinstance(found, PassedAnswer):
             return found
         if not found.samples.series:
