@@ -5,15 +5,18 @@ and looks at the cluster after each step. ``tests/docs/test_guides.py`` has the 
 as cluster, ``tests/cluster/test_guides.py`` the real plane.
 """
 
+import base64
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import trustme
 import yaml
 
 from adapter.rules import config_gen
+from podscale.migrate.keda.side_by_side import API_SERVICE
 from tests.docs.blocks import ROOT, Failed, Shell, blocks
 from tests.integration.launched import PROGRAM, stub_prometheus
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
@@ -150,8 +153,26 @@ def _takes(ground: Ground, manifest: str) -> bool:
     return True
 
 
+def keda_api_service() -> dict[str, Any]:
+    """Return the APIService as KEDA's installation leaves it."""
+    service = {"namespace": "keda", "name": "keda-operator-metrics-apiserver", "port": 443}
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": API_SERVICE},
+        "spec": {
+            "group": "external.metrics.k8s.io",
+            "version": "v1beta1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": service,
+            "caBundle": base64.b64encode(trustme.CA().cert_pem.bytes()).decode(),
+        },
+    }
+
+
 def keda(ground: Ground) -> None:
-    look, rules, move, back = blocks(GUIDES / "keda.md")
+    look, rules, move, beside, back = blocks(GUIDES / "keda.md")
     kinds = (
         crd("scaledobjects", "ScaledObject"),
         crd("triggerauthentications", "TriggerAuthentication"),
@@ -172,6 +193,9 @@ def keda(ground: Ground) -> None:
             assert found(ground, "hpa", "web", "-n", "shop")["spec"]["maxReplicas"] == 100
             paused = found(ground, "scaledobject", "web", "-n", "shop")["metadata"]["annotations"]
             assert paused["autoscaling.keda.sh/paused"] == "true"
+            apply(ground, keda_api_service())
+            assert "services: true" in shell.run(beside)
+            kubectl(ground, "delete", "apiservice", API_SERVICE)
             shell.run(back)
             assert found(ground, "hpa", "-n", "shop")["items"] == []
             after = found(ground, "scaledobject", "web", "-n", "shop")["metadata"]["annotations"]

@@ -189,7 +189,7 @@ def test_a_forecast_is_a_row_and_its_gate_a_table(tmp_path):
     assert shown.exit_code == 0, shown.output
     names = [line.split()[0] for line in shown.stdout.splitlines() if line]
     assert names[1:4] == [str(today), "forecast", "oracle"]
-    assert "the gate over the last 6 days:" in shown.stdout
+    assert "the gate over the last 5 days:" in shown.stdout
     assert len([line for line in shown.stdout.splitlines() if line.endswith("taken")]) == 1
     found = json.loads(call(*words, "-o", "json").stdout)
     plain, ahead = found["specs"][:2]
