@@ -46,8 +46,8 @@ _SLOWEST, _FASTEST = 0.1, 60.0
 def command(ctx: click.Context, duration: str, chosen: str, speed: float) -> None:
     """See a small cluster being sized, on this machine, with reasons.
 
-    A shop under a daily load, a worker that leaks memory, and a queue's consumer that goes
-    to zero and back.
+    A shop under a daily load, a worker that leaks memory, a queue's consumer that goes to
+    zero and back, an HPA and a VPA on one CPU.
     """
     limit_s = _limit_s(duration)
     if not _SLOWEST <= speed <= _FASTEST:
