@@ -15,7 +15,7 @@ from adapter.doctor.series_checks import names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
-from adapter.rules.config import Parsed, RuleConfig
+from adapter.rules.config import Parsed, ResourceRuleConfig, ResourceRulesConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.core.times import duration
@@ -108,8 +108,13 @@ def lint(
     for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
         for kind, field, reason in _of_rule(rule, config, plans, known):
             add(kind, f"{rule.id}{field}", reason)
+    missing = list(_missing_blocks(parsed.config.resource_rules))
+    for path, reason in missing:
+        add(QUERY_INVALID, path, reason)
     if rules.resource is not None:
         for each in (rules.resource.cpu, rules.resource.memory):
+            if each.id in dict(missing):
+                continue
             for kind, field, reason in _of_resource_rule(each, plans, known):
                 add(kind, f"{each.id}{field}", reason)
     for section in (rules.custom, rules.external):
@@ -248,6 +253,21 @@ def _of_tree(tree: Node, plan: QueryPlan, known: KnownMetrics, kind: str) -> Tol
                 "its value: aggregate them by (<<.GroupBy>>)"
             ),
         )
+
+
+def _missing_blocks(written: ResourceRulesConfig | None) -> Iterator[tuple[str, str]]:
+    if written is None:
+        return
+    for name, block in (("cpu", written.cpu), ("memory", written.memory)):
+        if block == ResourceRuleConfig():
+            path = f"resourceRules.{name}"
+            yield (
+                path,
+                (
+                    f"{path} is missing, so every request to metrics.k8s.io fails: add the block, "
+                    "or take resourceRules out where another server answers that API"
+                ),
+            )
 
 
 def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> Told:

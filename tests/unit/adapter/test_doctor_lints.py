@@ -158,3 +158,22 @@ def test_the_default_rules_have_hints_only(prefix):
     told = found(config_gen.default_yaml("5m", prefix))
     assert {each.lint for each in told if not each.is_hint} == set()
     assert [each.lint for each in told] == ["UnboundedSeries"] * 3
+
+
+BLOCK = """  {name}:
+    containerQuery: 'sum(a{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'
+    nodeQuery: 'sum(a{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'
+    resources: {{template: <<.Resource>>}}
+    containerLabel: container
+"""
+
+
+@pytest.mark.parametrize("missing", ["cpu", "memory"])
+@pytest.mark.parametrize("written", ["", "null", "{}"])
+def test_a_missing_block_of_resource_rules_is_what_is_named(missing, written):
+    (other,) = {"cpu", "memory"} - {missing}
+    text = "resourceRules:\n" + BLOCK.format(name=other)
+    (each,) = found(f"{text}  {missing}: {written}\n" if written else text)
+    assert (each.lint, each.subject) == ("QueryInvalid", "resourceRules")
+    assert each.reason.startswith(f"resourceRules.{missing} is missing")
+    assert found(text + BLOCK.format(name=missing)) == []
