@@ -10,7 +10,7 @@ from hpa.explain.change import PUT_OFF, change
 from hpa.explain.facts import Fact, facts
 from hpa.explain.reading import ReadTrace, step_of, tell
 from hpa.explain.reasons import is_ineffective, is_put_off, reasons
-from hpa.explain.sentences import sentences
+from hpa.explain.sentences import sentence_of, sentences
 
 
 class Explanation(Struct, frozen=True):
@@ -19,6 +19,7 @@ class Explanation(Struct, frozen=True):
     first_reason: str
     also: tuple[str, ...]
     facts: dict[str, Fact]
+    why: str  # the sentence that belongs to the first reason
     sentences: tuple[str, ...]  # in the order of the decision
     change: str  # what would have to change for it to scale
     replicas: int | None  # size of the target after the pass; None: it cannot be read
@@ -32,6 +33,7 @@ class Explanation(Struct, frozen=True):
             "first_reason": self.first_reason,
             "also": list(self.also),
             "facts": self.facts,
+            "why": self.why,
             "sentences": list(self.sentences),
             "change": self.change,
         }
@@ -58,6 +60,7 @@ def explain(trace: Trace) -> Explanation:
         first,
         tuple(also),
         known,
+        sentence_of(told, first),
         tuple(sentences(told, [first, *also])),
         PUT_OFF if waits else change(told, first, known),
         _after(told, is_vain=is_vain),

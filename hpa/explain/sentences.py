@@ -16,11 +16,14 @@ from hpa.decide.steps import (
     ScaledFromZero,
     Scheduled,
     ShrinkWaits,
+    Step,
     TargetUnreadable,
 )
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
+from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
+from hpa.explain.reasons import FORECAST, SCHEDULED, limit_reason
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 
@@ -49,8 +52,9 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield f"{told.target} has {size} and may have {bounds}{pods}."
         if scale.status_replicas != scale.spec_replicas:
             yield f"Its status reports {scale.status_replicas}, as during a rollout."
-    yield from _before_metrics(told)
-    yield from _about_pods(told, reasons)
+    for step in told.trace.steps:
+        yield from _before_metrics(told, step)
+    yield from (text for _, text in _about_pods(told, reasons))
     if told.measured and hpa.is_read_apart:
         yield (
             f"Its {len(hpa.metrics)} metrics are read apart from those of other autoscalers, "
@@ -69,35 +73,71 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield f"An annotation could not be read: {problem}."
 
 
-def _before_metrics(told: ReadTrace) -> Iterator[str]:
-    for step in told.trace.steps:
-        match step:
-            case Paused():
-                yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
-            case Scheduled():
-                found, of = step.minimum, step.minimum.schedule
-                when = f"{of.start} to {of.end}"
-                zone = f" {of.zone}" if of.start_s is None else ""
-                way = ", on the way up to it" if found.is_ramp else ""
-                yield (
-                    f"A schedule ({when}{zone}, minReplicas {of.min_replicas}) raises minReplicas "
-                    f"from {told.hpa.min_replicas} to {found.replicas}{way}."
-                )
-            case TargetUnreadable():
-                yield f"The scale of {told.target} cannot be read: {step.text}."
-                if step.kind == "Other":
-                    yield f"Whether {told.target} exists is not known from that."
-            case KeptAtZero():
-                yield "At zero replicas the HPA is switched off unless it went there itself."
-            case Corrected(reason="AboveMaxCorrected"):
-                yield f"{step.before} is above maxReplicas; corrected without reading metrics."
-            case Corrected():
-                yield f"{step.before} is below minReplicas; corrected without reading metrics."
-            case Conflict():
-                yield f"Nothing is computed: {step.text}."
+def sentence_of(told: ReadTrace, reason: str) -> str:
+    """Return the sentence that belongs to ``reason``, the first one of the decision."""
+    failed = (each for each, result in told.invalid() if reason in kinds_of(told, each, result))
+    found: Iterator[str] = iter(())
+    match reason:
+        case "ShadowMode" | "ScaleUpdateFailed" | "ScaleUpdateConflict":
+            found = _done(told)
+        case _ if reason == SCHEDULED:
+            found = (text for step in told.trace.steps if isinstance(step, Scheduled)
+                     for text in _before_metrics(told, step))  # fmt: skip
+        case _ if not told.measured:
+            found = (text for step in reversed(told.trace.steps)
+                     for text in _before_metrics(told, step))  # fmt: skip
+        case _ if (measured := next(failed, None)) is not None:
+            found = _metric(told, measured)
+        case _ if reason == FORECAST:
+            found = _forecast(told)
+        case "AnchorMissing":
+            found = _held(told)
+        case "ScaleUpStabilized" | "ScaleDownStabilized":
+            found = _window(told)
+        case _ if told.limit is not None and reason == limit_reason(told):
+            found = _limit(told)
+        case "MinReplicasReached":
+            found = _woken(told)
+        case "LargestProposalWins":
+            found = (text for text in _choice(told) if text.startswith("The largest"))
+        case "ForeignPodsCounted" | "StalePodsInAnswer" | "NotReadyPodsLeftOut":
+            found = (text for about, text in _about_pods(told, [reason]) if about == reason)
+        case "MissingPodMetrics" | "PendingPods" | "CpuInitialization" | "NeverReadyPods":
+            found = (text for groups in told.groups for text in _groups(groups))
+        case _ if told.winner is not None:
+            found = _metric(told, told.winner)
+    return next(found, None) or next(_done(told), "")
 
 
-def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
+def _before_metrics(told: ReadTrace, step: Step) -> Iterator[str]:
+    match step:
+        case Paused():
+            yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
+        case Scheduled():
+            found, of = step.minimum, step.minimum.schedule
+            when = f"{of.start} to {of.end}"
+            zone = f" {of.zone}" if of.start_s is None else ""
+            way = ", on the way up to it" if found.is_ramp else ""
+            yield (
+                f"A schedule ({when}{zone}, minReplicas {of.min_replicas}) raises minReplicas "
+                f"from {told.hpa.min_replicas} to {found.replicas}{way}."
+            )
+        case TargetUnreadable():
+            yield f"The scale of {told.target} cannot be read: {step.text}."
+            if step.kind == "Other":
+                yield f"Whether {told.target} exists is not known from that."
+        case KeptAtZero():
+            yield "At zero replicas the HPA is switched off unless it went there itself."
+        case Corrected(reason="AboveMaxCorrected"):
+            yield f"{step.before} is above maxReplicas; corrected without reading metrics."
+        case Corrected():
+            yield f"{step.before} is below minReplicas; corrected without reading metrics."
+        case Conflict():
+            yield f"Nothing is computed: {step.text}."
+
+
+def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
+    # A reason and its sentence.
     if not told.measured:
         return
     foreign = foreign_pods(told)
@@ -105,15 +145,21 @@ def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         owners = listed([each or "no controller" for each in owners_of(told.pods, foreign)])
         belong = verb(foreign, "belongs", "belong")
         are = verb(foreign, "is", "are")
-        yield f"{listed(foreign)} {belong} to {owners} and {are} counted, because labels decide."
+        yield (
+            "ForeignPodsCounted",
+            f"{listed(foreign)} {belong} to {owners} and {are} counted, because labels decide.",
+        )
     gone = gone_pods(told)
     if gone:
         exist = verb(gone, "does not exist", "do not exist")
-        yield f"The metrics still tell of {listed(gone)}, which {exist}."
+        yield "StalePodsInAnswer", f"The metrics still tell of {listed(gone)}, which {exist}."
     if "NotReadyPodsLeftOut" in reasons:
         unready = unready_pods(told)
         are = verb(unready, "is", "are")
-        yield f"A Value target multiplies by ready pods; {listed(unready)} {are} not."
+        yield (
+            "NotReadyPodsLeftOut",
+            f"A Value target multiplies by ready pods; {listed(unready)} {are} not.",
+        )
 
 
 def _metric(told: ReadTrace, measured: Measured) -> Iterator[str]:

@@ -95,6 +95,7 @@ def body(known: KnownSizing) -> dict[str, Any]:
         for pod, told in sorted(known.admitted.items())
         if pod not in {each.pod for each in known.pods}
     ]
+    sentences, missing = _sentences(known, amounts, pods), _usage_missing(known)
     told = {
         "time": format_time(known.time),
         "conditions": [
@@ -106,9 +107,10 @@ def body(known: KnownSizing) -> dict[str, Any]:
             }
             for each in telling(vpa)
         ]
-        + _usage_missing(known),
+        + missing,
         **_told_amount(first),
-        "sentences": _sentences(known, amounts, pods),
+        "why": f"UsageMissing: {missing[0]['message']}" if missing else sentences[0],
+        "sentences": sentences,
         "recommendation": amounts,
         "pods": pods,
     }

@@ -20,7 +20,7 @@ def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> N
 
 
 def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
-    """Print decisions as kubectl prints objects; ``is_wide`` with the first sentence."""
+    """Print decisions as kubectl prints objects; ``is_wide`` with the sentence of the reason."""
     if not items:
         note("No decisions found: none is made yet, or no object is there.")
         return
@@ -36,23 +36,11 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
             "replicas": "" if status.get("replicas") is None else status["replicas"],
             "reason": status.get("first_reason", ""),
             "time": status.get("time", ""),
-            "why": why(status),
+            "why": status.get("why", ""),
         })  # fmt: skip
     if not any(row["replicas"] != "" for row in rows):
         columns.remove("replicas")  # of VPAs, whose decisions are about requests
     table([*columns, "why"] if is_wide else columns, rows)
-
-
-def why(status: Mapping[str, Any]) -> str:
-    """Return the sentence that says most of a decision."""
-    sentences: Sequence[str] = status.get("sentences") or [""]
-    first = (status.get("first_reason"), status.get("facts"))
-    # A VPA has one for each amount; an HPA's end with what was done.
-    for number, each in enumerate(status.get("recommendation", ())):
-        if (each.get("first_reason"), each.get("facts")) == first:
-            name = f"{each.get('resource')} of {each.get('container')}: "
-            return next((text for text in sentences if text.startswith(name)), sentences[number])
-    return sentences[-1]
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:

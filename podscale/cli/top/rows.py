@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from podscale.cli.commands.explained import lines, why
+from podscale.cli.commands.explained import lines
 from podscale.cli.output import printable
 
 COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
@@ -55,7 +55,7 @@ def row_of(kind: str, body: Mapping[str, Any]) -> TopRow:
         f"{target.get('kind', '')}/{target.get('name', '')}",
         _replicas(spec, status) if kind == "hpa" else _amounts(status),
         status.get("first_reason", ""),
-        why(status),
+        status.get("why", ""),
         float(ratio) if known else -1.0,
         body,
     )

@@ -15,6 +15,7 @@ def scaling(name, ratio, reason="MetricAboveTarget", replicas=4):
                  "maxReplicas": 10},
         "status": {"replicas": replicas, "first_reason": reason, "time": "2026-11-24T20:30:49Z",
                    "facts": {"ratio": ratio, "metric": "cpu"} if ratio is not None else {},
+                   "why": "It is above the target.",
                    "sentences": ["It is so.", "The size changes."],
                    "history": [{"time": "2026-11-24T20:30:29Z", "reason": "WithinTolerance"}]},
     })  # fmt: skip
@@ -27,7 +28,7 @@ def sizing(name):
         "metadata": {"namespace": "jobs", "name": name},
         "spec": {"targetRef": {"kind": "Deployment", "name": name}},
         "status": {"first_reason": "PercentileOfUsage", "facts": {}, "recommendation": [amount],
-                   "sentences": ["memory of app: 422Mi → 523Mi."]},
+                   "why": "memory of app: 422Mi → 523Mi."},
     })  # fmt: skip
 
 
@@ -38,7 +39,7 @@ ROWS = [scaling("web", 1.4), scaling("api", 0.3, "ScaleDownStabilized"), scaling
 def test_a_line_says_load_target_size_and_reason():
     assert scaling("web", 1.4).cells() == [
         "hpa", "shop/web", "140% cpu", "Deployment/web", "4 of 2-10", "MetricAboveTarget",
-        "The size changes.",
+        "It is above the target.",
     ]  # fmt: skip
     assert sizing("worker").cells() == [
         "vpa", "jobs/worker", "", "Deployment/worker", "app memory 523Mi", "PercentileOfUsage",

@@ -445,3 +445,47 @@ def test_a_metric_that_is_not_found_names_the_doctors_command() -> None:
     found = told(seen(web(per_pod(500)), 2, listed(pod(), pod()), [missing]))
     assert found.first_reason == "MetricNotFound"
     assert "the nearest name is request; podscale doctor hpa/web -n shop finds" in found.change
+
+
+NOT_READ = Unavailable("PrometheusUnreachable", "Prometheus cannot be read since 22:32:56Z")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "why"),
+    [
+        (
+            lambda: told(
+                seen(web(cpu(50), options=Options(problems=("podscale.io/fallbak: unknown",))),
+                     2, listed(pod(), pod()), [NOT_READ])
+            ),
+            "MetricUnavailable",
+            "Resource cpu cannot be used: Prometheus cannot be read since 22:32:56Z.",
+        ),
+        (
+            lambda: told(
+                structs.replace(
+                    busy(options=Options(problems=("podscale.io/fallbak: unknown",))),
+                    scale=ScaleUnreadable('"web" not found', kind="NotFound"),
+                )
+            ),
+            "TargetNotFound",
+            'The scale of Deployment/web cannot be read: "web" not found.',
+        ),
+        (
+            lambda: told(seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])),
+            "WithinTolerance",
+            "Resource cpu is used at 50 % of the requests",
+        ),
+        (
+            lambda: told(idle(), remembered((4, 60.0))),
+            "ScaleDownStabilized",
+            "The scale-down window of 5 min turns",
+        ),
+        (lambda: told(busy(), mode="shadow"), "ShadowMode", "In shadow mode 4 is not written"),
+    ],
+)  # fmt: skip
+def test_why_is_the_sentence_of_the_reason(found: Any, reason: str, why: str) -> None:
+    explained = found()
+    assert explained.first_reason == reason
+    assert explained.why.startswith(why)
+    assert explained.why in explained.sentences

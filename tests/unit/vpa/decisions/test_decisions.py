@@ -291,3 +291,13 @@ def test_every_amount_in_a_sentence_is_spelt_in_one_way(
     reason: str, facts: dict[str, Any], says: str
 ) -> None:
     assert because("memory", reason, facts) == says
+
+
+def test_why_says_that_no_usage_is_read_before_any_amount() -> None:
+    told = known(MEMORY_ONLY, target=TargetState(True))
+    status = sizing.body(told)["status"]
+    assert status["why"] == status["sentences"][0]
+    silent = msgspec.structs.replace(told, usage_problem="Prometheus did not answer in time")
+    why = sizing.body(silent)["status"]["why"]
+    assert why.startswith("UsageMissing: ")
+    assert why.endswith("Prometheus did not answer in time")
