@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import yaml
 
-from adapter.doctor.lints import lint
+from adapter.doctor.lints import LintFinding, lint
+from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
@@ -122,12 +123,14 @@ def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
         return MigrationOutcome(
             read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"]
         )
+    mapper = PresumingMapper()
     try:
-        parsed, compiled = read_rules(rules.text, rules.file, PresumingMapper())
+        parsed, compiled = read_rules(rules.text, rules.file, mapper)
     except ConfigInvalid as error:
         return MigrationOutcome(
             read=[about],
             refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
+            differs=_remarks(query_findings(rules.text, rules.file, error.problems, mapper)),
         )
     count = len(compiled.custom) + len(compiled.external)
     resource = " and resourceRules" if compiled.resource else ""
@@ -136,10 +139,13 @@ def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
     taken += "it is" if is_one else "they are"
     return MigrationOutcome(
         read=[f"{about}: {taken}"],
-        differs=[Remark(found.place, f"{found.lint}: {found.reason}")
-                 for found in lint(parsed, compiled)],
+        differs=_remarks(lint(parsed, compiled)),
         steps=["the rules file stays as it is"],
     )  # fmt: skip
+
+
+def _remarks(findings: Sequence[LintFinding]) -> list[Remark]:
+    return [Remark(found.place, f"{found.lint}: {found.reason}") for found in findings]
 
 
 def rules_yaml(outcome: MigrationOutcome) -> str:

@@ -19,6 +19,7 @@ from adapter.doctor.lints import KnownMetrics, LintFinding, lint
 from adapter.doctor.objects import Hpa, World, joined
 from adapter.doctor.objects import read as read_objects
 from adapter.doctor.recording import RecordedAnswer, Recording
+from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
@@ -97,12 +98,14 @@ async def examine(
     objects: list[LintFinding] = []
     read: tuple[Parsed, RuleSet] | None = None
     if plan.rules is not None:
+        source, mapper = plan.rules, cluster.mapper if cluster else PresumingMapper()
         try:
-            read = read_rules(
-                plan.rules.text, plan.rules.file, cluster.mapper if cluster else PresumingMapper()
-            )
+            read = read_rules(source.text, source.file, mapper)
         except ConfigInvalid as error:
-            report.config_problem = _refused(plan, plan.rules, error)
+            report.config_problem = _refused(plan, source, error)
+            report.lints += query_findings(
+                source.text, source.file, error.problems, mapper, plan.disabled
+            )
     if cluster is not None and report.config_problem is None:
         world = await _world(plan, cluster)
         hpas = world.hpas if not (plan.asked or plan.hpa) else ()

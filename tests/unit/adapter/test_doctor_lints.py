@@ -6,9 +6,11 @@ import pytest
 
 from adapter.discovery.naming import Namer
 from adapter.doctor.lints import RULE_LINTS, KnownMetrics, LintFinding, lint
+from adapter.doctor.refused_file import query_findings
+from adapter.errors import ConfigInvalid
 from adapter.rules import config, config_gen
 from adapter.rules.presumed import PresumingMapper
-from adapter.rules.ruleset import compile_rules
+from adapter.rules.ruleset import compile_rules, read_rules
 
 SOUND = """
 rules:
@@ -177,3 +179,42 @@ def test_a_missing_block_of_resource_rules_is_what_is_named(missing, written):
     assert (each.lint, each.subject) == ("QueryInvalid", "resourceRules")
     assert each.reason.startswith(f"resourceRules.{missing} is missing")
     assert found(text + BLOCK.format(name=missing)) == []
+
+
+BROKEN = """
+rules:
+- seriesQuery: 'a{'
+  name: {matches: "("}
+  resources: {template: "<<.Resource>>"}
+  metricsQuery: 'sum(<<.Serie>>) by (<<.GroupBy>>)'
+- seriesQuery: b
+  resourses: {overrides: {pod: {resource: pod}}}
+  metricsQuery: 'sum(<<.Series>>'
+- seriesQuery: c
+  metricQuery: 'sum(<<.Series>>) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: d
+  resources: {template: "<<.Nothing>>"}
+  metricsQuery: 'sum(<<'
+resourceRules:
+  cpu:
+    containerQuery: 'sum(<<.LabelMatcher>>)'
+    nodeQuery: 'sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    containerLable: container
+"""
+
+
+def test_queries_of_a_refused_file_are_read_too_and_nothing_is_said_twice():
+    with pytest.raises(ConfigInvalid) as refused:
+        read_rules(BROKEN, "rules.yaml", PresumingMapper())
+    lines = sorted(problem.line for problem in refused.value.problems)
+    assert lines == [4, 8, 11, 14, 15, 20]
+    told = query_findings(BROKEN, "rules.yaml", refused.value.problems, PresumingMapper())
+    assert [(each.lint, int(each.place.split(":")[1])) for each in told] == [
+        ("SeriesQueryInvalid", 3),
+        ("QueryInvalid", 6),
+        ("QueryInvalid", 9),
+        ("QueryInvalid", 17),  # memory is missing
+        ("QueryInvalid", 18),
+    ]
+    assert "Serie" in told[1].reason

@@ -23,3 +23,12 @@ async def test_a_refused_file_has_to_change(problem, is_healthy, capsys):
     out = capsys.readouterr().out
     assert ("nothing needs to change" in out) is is_healthy
     assert all(f"  {line}\n" in out for line in problem.splitlines())
+
+
+async def test_a_refused_file_has_its_queries_read_in_the_same_run(capsys):
+    text = "rules:\n- {seriesQuery: a, metricsQuery: 'sum(', resourses: {}}\n"
+    plan = DoctorPlan(rules=RulesText(text, "rules.yaml", "rules file"))
+    print_report(await examine(plan, None, lambda *_: None), "table")
+    out = capsys.readouterr().out
+    assert "unknown key 'resourses'" in out
+    assert "rules.yaml:2:34: QueryInvalid" in out

@@ -135,3 +135,9 @@ def test_rules_that_do_not_read_become_nothing(tmp_path):
     assert done.exit_code == 2
     assert "configmap.yaml:10:" in done.output
     assert "ClusterMetricRule" not in done.output
+
+
+def test_rules_that_are_refused_have_their_queries_read_in_the_same_run(tmp_path):
+    done = migrate(tmp_path, "rules:\n- {seriesQuery: a, metricsQuery: 'sum(', resourses: {}}\n")
+    assert "unknown key 'resourses'" in done.output
+    assert "input.yaml:2:34: QueryInvalid" in done.output
