@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from podscale.kube.client.wire import decode
 from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.room import refuses, scores
@@ -42,9 +43,6 @@ class HostPriority(Struct, frozen=True, rename="pascal"):
 
     host: str
     score: int
-
-
-_ARGS = msgspec.json.Decoder(ExtenderArgs)
 
 
 class Extender:
@@ -112,7 +110,7 @@ class Extender:
             # An ignorable extender is passed over; what is not known is not "full".
             return status.unavailable("nodes have not been looked at", retry_after_s=5)
         try:
-            return decided, _ARGS.decode(request.body)
+            return decided, decode(request.body, ExtenderArgs)
         except msgspec.DecodeError as error:
             return status.bad_request(f"these are no ExtenderArgs: {error}")
 

@@ -38,8 +38,9 @@ class Asked:
 
     def post(self, verb: str, cpu: str, names: list[str] | None = None, **args: Any) -> Any:
         container = {"name": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-        pod = {"metadata": {"name": "asked", "namespace": "shop", "creationTimestamp": None},
-               "spec": {"containers": [container]}, "status": {}}  # fmt: skip
+        metadata = {"name": "asked", "namespace": "shop",
+                    "creationTimestamp": "2026-11-18T11:06:35Z"}  # fmt: skip
+        pod = {"metadata": metadata, "spec": {"containers": [container]}, "status": {}}
         body = {"Pod": pod, "Nodes": None, "NodeNames": NAMES if names is None else names, **args}
         return self.send(verb, msgspec.json.encode(body))
 
