@@ -66,15 +66,17 @@ def cast(hours: float) -> list[PastPod]:
     ]  # fmt: skip
 
 
-def openmetrics(end_s: int, hours: float, *, with_kube_state_metrics: bool = True) -> str:
+def openmetrics(
+    end_s: int, hours: float, *more: PastPod, with_kube_state_metrics: bool = True
+) -> str:
     """Return the text that ``promtool`` makes blocks of, up to ``end_s``."""
-    return "\n".join([*_lines(end_s, hours, with_kube_state_metrics), "# EOF\n"])
+    lines = _lines(end_s, hours, [*cast(hours), *more], with_kube_state_metrics)
+    return "\n".join([*lines, "# EOF\n"])
 
 
-def _lines(end_s: int, hours: float, is_whole: bool) -> Iterator[str]:
+def _lines(end_s: int, hours: float, pods: list[PastPod], is_whole: bool) -> Iterator[str]:
     times = np.arange(end_s - hours * 3600, end_s + 1, STEP_S)
     at = (times - times[0]) / 3600
-    pods = cast(hours)
     seen = {
         pod.name: (at >= pod.first_h) & (at <= pod.last_h)
         & ~((at > pod.gap_h[0]) & (at < pod.gap_h[1])) for pod in pods

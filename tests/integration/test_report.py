@@ -13,13 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import yaml
 
+from podscale.cli.report.shown import print_report, said_of
 from podscale.feed.history import HistoryReader, HistorySlice
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.fleet.assembly import report_of
 from podscale.replay.fleet.names import FleetNames
 from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan
 from podscale.replay.fleet.sizing import RequestChoice
-from tests.integration.fleet_past import GIB, openmetrics
+from tests.integration.fleet_past import GIB, PastPod, flat, openmetrics
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.test_demo import demo, end, shown_until
 
@@ -168,9 +169,12 @@ async def test_queries_are_few_however_many_days(prometheus: PrometheusServer) -
     assert POINTS <= 2 * 2_000 * 288
 
 
-async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(tmp_path) -> None:
+async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(
+    tmp_path, capsys
+) -> None:
     now = int(time.time()) // 300 * 300
-    seed = openmetrics(now, 30, with_kube_state_metrics=False)
+    ended = PastPod("queue-1", ("StatefulSet", "queue"), flat(0.2), flat(0.2 * GIB), last_h=29.9)
+    seed = openmetrics(now, 30, ended, with_kube_state_metrics=False)
     server = PrometheusServer(tmp_path, openmetrics=seed)
     await asyncio.to_thread(server.__enter__)
     try:
@@ -182,7 +186,17 @@ async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(t
     report = report_of(past, span, RequestChoice(), None, lambda *_: None)
     named = {str(line.sized.workload) for line in report.lines}
     assert {"default/deployment/web", "default/statefulset/queue"} <= named
+    (totals, *_) = said_of(report)
+    assert totals == (
+        f"{len(report.lines)} containers over 1d6h: "
+        "what could be freed is not known, because no request is"
+    )
+    print_report(report, "table")
+    assert "none" not in capsys.readouterr().out
+    # A pod that ended six minutes ago does not run now.
+    assert {line.pods for line in report.lines if line.sized.workload.name == "queue"} == {1.0}
     missing = " ".join(report.notes)
+    assert missing.count("not known: owners") == 1
     for metric in ("kube_pod_owner", "kube_pod_container_resource_requests",
                    "kube_node_status_allocatable"):  # fmt: skip
         assert metric in missing

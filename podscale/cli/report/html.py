@@ -16,6 +16,7 @@ def html_of(report: FleetReport, only: str) -> str:
         "said": [printable(each) for each in said_of(report)],
         "totals": dict(report.totals()),
         "currency": report.prices.currency if report.prices else "",
+        "knowsRequests": report.knows_requests,
         "columns": columns,
         "rows": [list(row.values()) for row in rows],
     })  # fmt: skip

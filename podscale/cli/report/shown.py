@@ -25,7 +25,7 @@ def print_report(report: FleetReport, form: ReportForm) -> None:
         emit(report.body(), "json" if form == "json" else "yaml")
         return
     names = _WIDE if form == "wide" else _NARROW
-    cells = [_cells(row) for row in report.rows()]
+    cells = [_cells(row, report) for row in report.rows()]
     table([each for each in names if each != "saves" or report.prices], cells)
     click.echo()
     for words in said_of(report):
@@ -35,12 +35,13 @@ def print_report(report: FleetReport, form: ReportForm) -> None:
 def said_of(report: FleetReport) -> list[str]:
     """Return the sums, what has an advice of its own, and what is not known, a sentence a line."""
     sums = report.totals()
-    span = format_prometheus(report.span.end_s - report.span.start_s + report.span.step_s)
     found = [
-        (
-            f"{count(len(report.lines), 'container')} over {span}: "
+        f"{count(len(report.lines), 'container')} over {format_prometheus(report.history_s)}: "
+        + (
             f"{sums['freedCores']:.1f} cores and {sums['freedGib']:.1f} GiB could be freed, "
             f"{sums['addedCores']:.1f} cores and {sums['addedGib']:.1f} GiB are missing"
+            if report.knows_requests
+            else "what could be freed is not known, because no request is"
         )
     ]
     if report.prices is not None:
@@ -49,16 +50,16 @@ def said_of(report: FleetReport) -> list[str]:
     return found + list(report.notes)
 
 
-def _cells(row: Mapping[str, object]) -> dict[str, str]:
+def _cells(row: Mapping[str, object], report: FleetReport) -> dict[str, str]:
     workload = f"{row['namespace']}/{str(row['kind']).lower()}/{row['name']}"
     return {
         "workload": workload, "container": str(row["container"]), "pods": f"{row['pods']:g}",
         "class": _class(row), "hpa": str(row["hpa"]),
         "days": f"{row['days']:.1f}", "throttled": chance(row["throttled"]),
         "kills": str(row["oomKills"]),
-        "cpu": _change(row, "cpu"), "risk": _risk(row, "cpu"),
+        "cpu": _change(row, "cpu", report), "risk": _risk(row, "cpu"),
         "p50": cpu(row["cpuP50"]), "p99": cpu(row["cpuP99"]), "max": cpu(row["cpuMax"]),
-        "memory": _change(row, "memory"), "risk ": _risk(row, "memory"),
+        "memory": _change(row, "memory", report), "risk ": _risk(row, "memory"),
         "p50 ": memory(row["memoryP50"]), "p99 ": memory(row["memoryP99"]),
         "max ": memory(row["memoryMax"]),
         "saves": f"{row.get('moneyAMonth', 0.0):.2f}",
@@ -71,11 +72,12 @@ def _class(row: Mapping[str, object]) -> str:
     return "/".join(dict.fromkeys(each for each in named if each != "steady")) or "steady"
 
 
-def _change(row: Mapping[str, object], resource: str) -> str:
+def _change(row: Mapping[str, object], resource: str, report: FleetReport) -> str:
     shown = cpu if resource == "cpu" else memory
     if row[f"{resource}Recommended"] is None:
         return "?"
-    return f"{shown(row[f'{resource}Request']) or 'none'} → {shown(row[f'{resource}Recommended'])}"
+    absent = "none" if report.knows_requests else "?"
+    return f"{shown(row[f'{resource}Request']) or absent} → {shown(row[f'{resource}Recommended'])}"
 
 
 def _risk(row: Mapping[str, object], resource: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from podscale.replay.fleet import risk
@@ -70,7 +71,7 @@ def report_of(
         ):
             gone += 1
             continue
-        pods = known[0].pods
+        pods = float(past.running.get(sized, 0)) or known[0].pods
         resources = {
             resource: _line(past, sized, resource, figures[column, resource], amounts[resource],
                             chances[resource].get(sized), pods)
@@ -86,8 +87,8 @@ def report_of(
     notes = list(past.notes)
     if gone:
         notes.append(f"{gone} containers have had no sample for a day, renamed or gone: left out")
-    made = FleetReport(lines, span, notes, prices)
-    return FleetReport(sorted(lines, key=made.worth, reverse=True), span, notes, prices)
+    made = FleetReport(lines, span, notes, prices, knows_requests=bool(past.requests))
+    return replace(made, lines=sorted(lines, key=made.worth, reverse=True))
 
 
 def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: FleetSpan) -> _Figures:

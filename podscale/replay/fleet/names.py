@@ -52,6 +52,11 @@ class FleetQueries:
         return self._by("max", f"max_over_time({self._cadvisor(self.names.memory)}[{self._step}])")
 
     @property
+    def running(self) -> str:
+        """Containers that run at the moment asked for."""
+        return self._by("group", self._cadvisor(self.names.memory))
+
+    @property
     def throttled(self) -> str:
         """The share of a day's CPU periods that were throttled, by container."""
         throttled, periods = (

@@ -47,6 +47,7 @@ class FleetPast(Struct, frozen=True):
     """What Prometheus remembers of a cluster."""
 
     usage: FleetUsage
+    running: Mapping[FleetContainer, int]  # pods at the end; absent: none, or not known
     requests: Mapping[FleetContainer, Amounts]
     limits: Mapping[FleetContainer, Amounts]
     throttled: Mapping[FleetContainer, float]  # share of CPU periods
@@ -68,6 +69,7 @@ class FleetReader:
         self._parents: dict[str, Owned] = {}
         self._sized: dict[tuple[str, str, str], FleetContainer] = {}
         self._notes: list[str] = []
+        self._absent: list[tuple[str, str]] = []  # what is not known, and the metric it needs
 
     async def past(self, *, is_autopilot: bool = False) -> FleetPast:
         """Return what there is; raises ``QueryError`` where usage itself cannot be read."""
@@ -96,8 +98,13 @@ class FleetReader:
             async for each in self._series(queries.throttled, names.periods, _DAY_S, "throttling")
             if not np.isnan(each.values).all()
         }
+        running: dict[FleetContainer, int] = {}
+        async for each in self._series(queries.running, names.memory, 0, "pods", is_optional=True):
+            sized = self._sized_of(each)
+            running[sized] = running.get(sized, 0) + 1
         return FleetPast(
             usage,
+            running,
             await self._amounts(names.requests, "requests"),
             await self._amounts(names.limits, "limits"),
             throttled,
@@ -110,7 +117,7 @@ class FleetReader:
             },
             await self._nodes(),
             await self._bounds(),
-            self._notes,
+            self._notes + self._absences(),
         )  # fmt: skip
 
     async def _usage(self, resource: str, query: str, usage: FleetUsage) -> None:
@@ -200,7 +207,14 @@ class FleetReader:
             self._notes.append(f"not known: {what}; {metric}: {error}")
             return
         if not is_there and not is_optional:
-            self._notes.append(f"not known: {what}; Prometheus has no {metric}")
+            self._absent.append((what, metric))
+
+    def _absences(self) -> list[str]:
+        metrics: dict[str, list[str]] = {}
+        for what, metric in self._absent:
+            metrics.setdefault(what, []).append(metric)
+        return [f"not known: {what}; Prometheus has no {' and no '.join(named)}"
+                for what, named in metrics.items()]  # fmt: skip
 
     async def _slices(
         self, query: str, step_s: int, what: str, start_s: int

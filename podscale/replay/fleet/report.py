@@ -98,6 +98,12 @@ class FleetReport(Struct, frozen=True):
     span: FleetSpan
     notes: Sequence[str]
     prices: PriceList | None = None
+    knows_requests: bool = True  # else none is known, of any container
+
+    @property
+    def history_s(self) -> float:
+        """How far back the longest known container goes: the call may ask for more."""
+        return round(max((line.days for line in self.lines), default=0.0) * 86400.0)
 
     def money(self, line: FleetLine) -> float:
         """Return what is saved a month."""
