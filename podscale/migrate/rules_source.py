@@ -60,9 +60,9 @@ def of_config_map(manifest: Object, file: str, text: str = "") -> RulesText | No
             continue
         namespace, name = name_of(manifest)
         form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
-        line = _line_of(text, key, content)
+        line, indent = _place_of(text, key, content)
         if line or not text:
-            return RulesText("\n" * line + content, file or form, form)
+            return RulesText("\n" * line + _indented(content, indent), file or form, form)
         return RulesText(content, f"{file}: {form}: {key}", form)  # quoted: its own lines
     return None
 
@@ -111,13 +111,24 @@ def _is_values(document: Object) -> bool:
     )
 
 
-def _line_of(text: str, key: str, content: str) -> int:
-    """Return the lines before ``content``, where ``key`` introduces it as a block; else 0."""
-    lines = [line.strip() for line in text.splitlines()]
+def _place_of(text: str, key: str, content: str) -> tuple[int, str]:
+    """Return the lines before ``content``, where ``key`` introduces it as a block, and what its
+    lines begin with there; else 0."""
+    written = text.splitlines()
+    lines = [line.strip() for line in written]
     wanted = [line.strip() for line in content.splitlines()]
     for number, line in enumerate(lines, 1):
         found, colon, rest = line.partition(":")
         is_block = found.strip("\"'") == key and colon and rest.strip().startswith("|")
         if is_block and lines[number : number + len(wanted)] == wanted:
-            return number
-    return 0
+            pairs = zip(written[number:], content.splitlines(), strict=False)
+            return number, next((a.removesuffix(b) for a, b in pairs if b.strip()), "")
+    return 0, ""
+
+
+def _indented(content: str, indent: str) -> str:
+    """Return the same YAML with every line moved to the right, but for marks of documents."""
+    return "".join(
+        line if line.startswith(("---", "...", "%")) or not line.strip() else indent + line
+        for line in content.splitlines(keepends=True)
+    )

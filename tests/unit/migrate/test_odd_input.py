@@ -3,11 +3,13 @@ in silence.
 """
 
 import json
+import textwrap
 from typing import Any
 
 import pytest
 import yaml
 
+from adapter.rules import config
 from podscale.migrate.documents import Unreadable, objects
 from podscale.migrate.reader import migrate, migrate_all, render
 from podscale.migrate.rules_source import find
@@ -217,7 +219,7 @@ def test_rules_are_found_among_other_config_maps_with_their_own_lines():
     found = find(text, "all.yaml")
     assert found.form == "ConfigMap one"
     refused = told(migrate(text, "all.yaml").refused)
-    assert "ConfigMap two: all.yaml:18:1: unknown key 'rule'" in refused
+    assert "ConfigMap two: all.yaml:18:5: unknown key 'rule'" in refused
 
 
 def test_rules_in_quotes_are_told_by_their_own_lines():
@@ -245,3 +247,30 @@ def test_what_stands_beside_a_program_stays_and_is_no_loss():
 def test_a_program_under_another_name_is_told_what_names_are_known():
     text = "kind: Deployment\nmetadata: {name: x}\nspec: {template: {spec: {containers: [{}]}}}\n"
     assert "the name of no image is known (prometheus-adapter, vpa-" in told(migrate(text).lost)
+
+
+@pytest.mark.parametrize("start", ["", "# rules\n", "---\n", "\n"])
+@pytest.mark.parametrize("indent", ["   ", "        "])
+def test_places_in_a_config_map_are_those_of_the_file(start, indent):
+    rules = start + RULES_OF_A_MAP
+    block = textwrap.indent(rules, indent)
+    text = f"kind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  config.yaml: |\n{block}"
+    found = find(text, "cm.yaml")
+    assert config.read(found.text)[0].config == config.read(rules)[0].config
+    lines = text.splitlines()
+    places = [(each.line, each.column) for each in config.read(found.text)[1]]
+    words = [lines[line - 1][column - 1 :].partition(":")[0] for line, column in places]
+    assert words == ["resourses", "2"]
+
+
+RULES_OF_A_MAP = """\
+rules:
+- seriesQuery: a
+  resourses: {}
+  metricsQuery: |2
+      sum(a)
+
+        by (b)
+resourceRules:
+  window: 2
+"""
