@@ -80,11 +80,11 @@ async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed_s", "metrics", "healthy", "said"),
+    ("listed_s", "metrics", "problem", "healthy", "said"),
     [
-        (1.0, 0, False, "✗ rules[0]: NoSeries: "),
-        (None, 0, False, "✗ rules[0]: NotListedYet: "),
-        (1.0, 1, True, "✓ rules[0]: 1 metric; "),
+        (1.0, 0, "NoSeries: seriesQuery finds nothing", False, "✗ rules[0]: NoSeries: "),
+        (None, 0, "", False, "✗ rules[0]: NotListedYet: "),
+        (1.0, 1, "", True, "✓ rules[0]: 1 metric; "),
     ],
 )
 async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
@@ -92,12 +92,13 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
     capsys: pytest.CaptureFixture[str],
     listed_s: float | None,
     metrics: int,
+    problem: str,
     healthy: bool,
     said: str,
 ) -> None:
     told = RulesTold(
         RULES, "rules.yaml", "http://prometheus", 60.0, 300.0,
-        rules=[RuleTold("rules[0]", listed_s, metrics)],
+        rules=[RuleTold("rules[0]", listed_s, metrics, problem)],
     )  # fmt: skip
     source = RulesText(RULES, "rules.yaml", "running adapter")
     plan = DoctorPlan(rules=source, prometheus=None, told=told, namespace="of-no-hpa")
