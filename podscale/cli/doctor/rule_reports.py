@@ -72,6 +72,11 @@ def told_by(told: RuleTold) -> RuleReport:
     problem = told.problem
     if not problem and told.listed_s is None:
         problem = "NotListedYet: the adapter has just begun; ask again after its relist interval"
+    elif not problem and not told.metrics:
+        problem = (
+            "NoSeries: the rule exposes no metric; "
+            "--prometheus-url shows which stage loses its series"
+        )
     return RuleReport(told.rule, told.metrics, (), problem)
 
 

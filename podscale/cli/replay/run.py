@@ -115,7 +115,7 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
 
     is_whole = True
     # Workers ask nobody, and are shown no credentials.
-    shared = (structs.replace(given, prometheus_header=(), prometheus_url=""), prices)
+    shared = (structs.replace(given, prometheus=PrometheusChoice()), prices)
     try:
         jobs = subjects()
         made = (

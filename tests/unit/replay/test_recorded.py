@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from podscale.cli.cluster import ClusterChoice
+from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import run
 from podscale.cli.replay.recorded import PastOptions, RecordedCluster
 from podscale.cli.replay.run import ReplayOptions, all_replayed
@@ -13,7 +14,7 @@ from podscale.replay.errors import ReplayError
 
 @pytest.mark.parametrize("spec", [{}, {"targetRef": None}, {"targetRef": {"kind": "Deployment"}}])
 async def test_a_vpa_that_names_no_target_is_said_to(spec) -> None:
-    cluster = RecordedCluster(ClusterChoice({}), PastOptions(3600.0, 15, 1000))
+    cluster = RecordedCluster(ClusterChoice({}), PastOptions(3600.0, 15, 1000, PrometheusChoice()))
     plain = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
     with pytest.raises(ReplayError, match="VPA web has no target"):
         await cluster.usage(plain, lambda *_: None)
@@ -28,8 +29,10 @@ def test_workers_are_shown_no_credentials(monkeypatch) -> None:
 
     monkeypatch.setattr(run.spread, "over_dask", over_dask)
     given = ReplayOptions(
-        prometheus_url="https://podscale:verysecret@prometheus", dask="tcp://somewhere:8786",
-        prometheus_header=("Authorization=Bearer verysecret",),
+        prometheus=PrometheusChoice(
+            "https://podscale:verysecret@prometheus", ("Authorization=Bearer verysecret",)
+        ),
+        dask="tcp://somewhere:8786",
     )  # fmt: skip
     all_replayed(ClusterChoice({}), given)
     assert shown
