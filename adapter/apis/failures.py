@@ -7,6 +7,7 @@ be allowed to see it.
 
 from adapter.backends import backend
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving import status
 from podscale.serving.status import Cause, Details, Status
 
@@ -31,7 +32,7 @@ def source_failed(failure: Failure) -> Status:
     cause = Cause(reason=failure.reason, message=_for_everybody(failure))
     if isinstance(failure, Unavailable):
         if failure.is_timeout:
-            said = "Prometheus did not answer in time"
+            said = f"Prometheus did not answer in time{_since(failure)}"
             said = cause.message if failure.reason in _OTHERS else said
             return status.timeout(f"{_FETCH}: {said}", causes=(cause,))
         retry_s = round(failure.retry_after_s) if failure.retry_after_s else 0
@@ -66,7 +67,11 @@ def is_unknown_metric(failure: Failure) -> bool:
 
 def _for_everybody(failure: Failure) -> str:
     if isinstance(failure, Unavailable) and failure.reason not in _OTHERS:
-        return "Prometheus cannot be read now; retrying"
+        return f"Prometheus cannot be read now; retrying{_since(failure)}"
     if isinstance(failure, Refused):
         return "the rule's query is refused; `podscale doctor` shows it"
     return failure.message
+
+
+def _since(failure: Unavailable) -> str:
+    return "" if failure.since_s is None else f" (since {rfc3339(failure.since_s)})"

@@ -28,6 +28,7 @@ class RelistFailure(Struct, frozen=True):
     reason: str = Stage.PROMETHEUS_UNREACHABLE  # the class of the failure, as readers see it
     is_timeout: bool = False
     retry_after_s: float | None = None
+    since_s: float | None = None  # unix seconds, in an outage of the source
     seconds: float = 0.0  # what the attempt took
 
     @property
@@ -137,7 +138,9 @@ def unlisted(
             return Unavailable("NotListedYet", text)
         if not failure.is_final:
             text = f"{state.rule.id} could not be listed: {failure.message}"
-            return Unavailable(failure.reason, text, failure.is_timeout, failure.retry_after_s)
+            return Unavailable(
+                failure.reason, text, failure.is_timeout, failure.retry_after_s, failure.since_s
+            )
     return None
 
 

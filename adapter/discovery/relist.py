@@ -555,8 +555,9 @@ def _failed(stage: Stage, failure: Failure) -> RelistFailure:
     if not isinstance(failure, Unavailable):
         return RelistFailure(stage, failure.message, failure.reason)
     return RelistFailure(
-        stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s
-    )
+        stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s,
+        failure.since_s,
+    )  # fmt: skip
 
 
 def _still_in_grace(

@@ -161,6 +161,7 @@ class Unavailable(Struct, frozen=True, tag=True):
     message: str
     is_timeout: bool = False  # served as 504 instead of 503
     retry_after_s: float | None = None
+    since_s: float | None = None  # unix seconds: the source has answered nothing since then
 
 
 class Refused(Struct, frozen=True, tag=True):

@@ -14,6 +14,10 @@ from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand
 from podscale.feed.reading import Outcome
 
+# In an outage one reader's queries look whether it is over; whoever reads waits for them so long:
+# a Prometheus that is back, or refuses connections, has answered by then.
+PROBE_S = 0.25
+
 
 class DemandReader(Protocol):
     """What answers demands: one feed, or one for each source."""
@@ -58,7 +62,7 @@ class FeedBySource:
 
     def __init__(self, sources: ChoosesSource) -> None:
         self._sources = sources
-        self._beside: dict[Feed, asyncio.Task[list[Outcome]]] = {}  # of feeds in an outage
+        self._probes: dict[Feed, asyncio.Task[list[Outcome]]] = {}  # of feeds in an outage
 
     @property
     def options(self) -> FeedOptions:
@@ -76,17 +80,10 @@ class FeedBySource:
             else:
                 outcomes[place] = found
         if len(places) == 1 and len(demands) == sum(map(len, places.values())):
-            return await next(iter(places)).read(demands)
-        for feed in list(places):
-            # Whoever asks several at once does not wait for one that is known to be silent.
-            if (outage := feed.outage()) is not None:
-                own = places.pop(feed)
-                self._ask_beside(feed, [demands[place] for place in own])
-                for place in own:
-                    outcomes[place] = outage.failure
+            return await self._read(next(iter(places)), demands)
         async with asyncio.TaskGroup() as group:
             tasks = {
-                feed: group.create_task(feed.read([demands[place] for place in own]))
+                feed: group.create_task(self._read(feed, [demands[place] for place in own]))
                 for feed, own in places.items()
             }
         for feed, own in places.items():
@@ -94,11 +91,21 @@ class FeedBySource:
                 outcomes[place] = outcome
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _ask_beside(self, feed: Feed, demands: Sequence[Demand]) -> None:
-        if feed not in self._beside:
-            task = asyncio.create_task(feed.read(demands))
-            self._beside[feed] = task  # its answer ends the outage; it waits for no one
-            task.add_done_callback(lambda _: self._beside.pop(feed, None))
+    async def _read(self, feed: Feed, demands: Sequence[Demand]) -> list[Outcome]:
+        """Return the outcomes of one feed: its outage within ``PROBE_S`` where one is known."""
+        if feed.outage() is None:
+            return await feed.read(demands)
+        own = None
+        if feed not in self._probes:
+            own = self._probes[feed] = asyncio.create_task(feed.read(demands))
+            own.add_done_callback(lambda _: self._probes.pop(feed, None))
+        await asyncio.wait([self._probes[feed]], timeout=PROBE_S)
+        if own is not None and own.done():
+            return own.result()
+        outage = feed.outage()
+        if outage is None:
+            return await feed.read(demands)
+        return [feed.at_once(demand) or outage.failure for demand in demands]
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot of the demand's source answers."""

@@ -6,7 +6,7 @@ that all say the same. Pure: times are handed in.
 
 from msgspec import Struct, structs
 
-from podscale.core.metrics import Failure
+from podscale.core.metrics import Failure, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import Kind, QueryError
 
@@ -58,7 +58,10 @@ class OutageWatch:
         if self._since_s is None or self._failure is None or now_s - self._since_s < SILENT_S:
             return None
         text = f"{self._failure.message} (since {rfc3339(self._since_s)})"
-        return Outage(self._since_s, structs.replace(self._failure, message=text))
+        failure = structs.replace(self._failure, message=text)
+        if isinstance(failure, Unavailable):
+            failure = structs.replace(failure, since_s=self._since_s)
+        return Outage(self._since_s, failure)
 
     def text(self, now_s: float) -> str:
         """Return the outage in words, ``""`` where there is none."""

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,16 @@ from tests.integration.test_demo import children, demo, end, shown_until
 from tests.tools.required import require
 
 CAUSE = re.compile(r"Prometheus did not answer in time \(since ([0-9TZ:-]+)\)")
+PODS = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/http_requests_per_second"
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - the demo's own
-        return answer.read().decode()
+    """Return the body, be it that of a refusal: in an outage the metrics APIs answer 504."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - the demo's own
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
 
 
 async def podscale(*words: str) -> str:
@@ -57,6 +63,10 @@ async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> 
             ),
             "events": lambda: asyncio.to_thread(
                 read, f"{server}/api/v1/namespaces/shop/events"
+            ),
+            "custom metrics": lambda: asyncio.to_thread(read, f"{server}{PODS}"),
+            "usage": lambda: asyncio.to_thread(
+                read, f"{server}/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
             ),
         }  # fmt: skip
         since: dict[str, Any] = {}

@@ -8,6 +8,8 @@ import pytest
 from adapter.apis import sources
 from adapter.apis.failures import source_failed
 from adapter.apis.sources import MetricSources
+from adapter.discovery.registry import MetricRegistry, RelistFailure, RuleState, unlisted
+from adapter.stages import Stage
 from podscale.core.metrics import (
     ExternalMetric,
     ExternalSamples,
@@ -21,10 +23,11 @@ from podscale.core.metrics import (
 )
 from podscale.core.selectors.selector import Selector
 from podscale.feed.http import refusals
+from podscale.feed.outage import SILENT_S, OutageWatch
 from podscale.kube.client.resource import PODS, SERVICES
 from tests.conformance.adapter_sample import SampleProvider
 from tests.unit.adapter.test_provider import METRIC, provider
-from tests.unit.adapter.world import RULES, RecordingFeed
+from tests.unit.adapter.world import RULES, RecordingFeed, rules
 
 DOWN = Unavailable("PrometheusUnreachable", "down")
 PODS_OF_SHOP = [(f"web-{i}", {"app": "web"}) for i in range(3)]
@@ -155,6 +158,29 @@ async def test_a_provider_that_hangs_is_given_up():
         told = source_failed(failure)
         assert (told.code, "Prometheus" in told.message) == (code, False)
         assert whose in told.message
+
+
+@pytest.mark.parametrize(("kind", "code", "said"), [
+    ("deadline", 504, "Prometheus did not answer in time"),
+    ("unreachable", 503, "Prometheus cannot be read now; retrying"),
+])  # fmt: skip
+def test_the_answer_to_an_outage_says_since_when(kind, code, said):
+    watch = OutageWatch()
+    watch.failed(refusals.error(kind), 1000.0, 1000.0)
+    failure = watch.current(1000.0 + SILENT_S).failure
+    assert f"{said} (since 1970-01-01T00:16:40Z)" in source_failed(failure).message
+    (rule,) = rules().custom[:1]
+    down = RelistFailure(
+        Stage.PROMETHEUS_UNREACHABLE, failure.message, failure.reason, failure.is_timeout,
+        since_s=failure.since_s,
+    )  # fmt: skip
+    registry = MetricRegistry(states=(RuleState(rule, failure=down),))
+    never_listed = unlisted(registry, "pods", "http_requests_per_second")
+    for told in (source_failed(failure), source_failed(never_listed)):
+        assert (told.code, told.message.count("(since ")) == (code, 1)
+        assert told.details.causes[-1].message.endswith("(since 1970-01-01T00:16:40Z)")
+    before = source_failed(refusals.failure(kind))
+    assert (before.code, "since" in before.message) == (code, False)
 
 
 async def test_who_hangs_is_not_waited_for_where_another_has_answered():
