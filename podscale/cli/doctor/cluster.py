@@ -307,9 +307,13 @@ class DoctorCluster:
         return Access(user, verdict.allowed, verdict.reason)
 
     async def read(self, path: str) -> Response:
-        """Return the answer at ``path``; raises ``KubeError``."""
+        """Return the answer at ``path``; raises ``KubeError``.
+
+        An adapter whose Prometheus hangs answers 504 after two --prometheus-timeout (10 s) at
+        most: one until a query may be sent, one for its answer.
+        """
         self.requests += 1
-        return await self._api.request("GET", path, timeout_s=15.0)
+        return await self._api.request("GET", path, timeout_s=30.0)
 
     async def _get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
         self.requests += 1

@@ -353,7 +353,8 @@ async def _followed(
 
 async def _served(plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
     """Return what the running adapter says, or that nobody comes to ask it."""
-    found = await answered(cluster, asked)
+    outage = plan.told.prometheus_problem if plan.told is not None else ""
+    found = await answered(cluster, asked, outage)
     if found.stage != Stage.HEALTHY:
         return found
     around = msgspec.structs.replace(

@@ -119,12 +119,18 @@ def _nobody(problems: Mapping[str, KubeError], notes: Sequence[str]) -> RulesTol
     )
 
 
-async def answered(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
-    """Return what the adapter says of ``asked``: Healthy, or the stage its answer names."""
+async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "") -> Diagnosis:
+    """Return what the adapter says of ``asked``: Healthy, or the stage its answer names.
+
+    ``outage`` is what the adapter says of its Prometheus: the cause of an answer that never comes.
+    """
     try:
         answer = await cluster.read(path_of(asked))
         found = msgspec.json.decode(answer.body, type=_Items)
     except ApiUnreachable as error:
+        if error.is_timeout:
+            waits = f"The adapter gives no answer, as when its Prometheus hangs: {error}"
+            return _found(Stage.PROMETHEUS_UNREACHABLE, f"{outage or waits}.")
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
     except KubeError as error:
         return _refused(error)

@@ -23,8 +23,9 @@ from podscale.cli.doctor.served import answered, running_rules
 from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.feed.http.client import PrometheusClient
+from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import ApiError
+from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.kube.client.resource import DEPLOYMENTS, VPAS
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.migrate.rules_source import RulesText
@@ -172,6 +173,38 @@ async def test_a_ca_bundle_that_somebody_overwrote_is_told_with_who_did(writer, 
     assert "x509" in str(failed.value)
     assert ("overwritten by 'keda'" in str(failed.value)) == is_told
     assert ("--enable-apiservice-patching=false" in str(failed.value)) == is_told
+
+
+class Hanging(Told):
+    """An API server behind which the adapter takes ``takes_s`` to say 504."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__({})
+        self.takes_s = takes_s
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if "metrics.k8s.io" not in path:
+            return await super().request(method, path, **more)
+        if self.takes_s >= more["timeout_s"]:
+            raise ApiUnreachable(f"GET {path}: no answer", is_timeout=True)
+        said = "unable to fetch metrics: Prometheus did not answer in time"
+        raise ApiError.of(504, "Timeout", said)
+
+
+@pytest.mark.parametrize(("queries", "outage", "said"), [
+    pytest.param(2, "", "Prometheus did not answer in time", id="slow-refusal"),
+    pytest.param(float("inf"), "Prometheus did not answer in time (since 22:32:56Z)",
+                 "Prometheus did not answer in time (since 22:32:56Z).", id="outage-known"),
+    pytest.param(float("inf"), "", "as when its Prometheus hangs", id="nobody-knows"),
+])  # fmt: skip
+async def test_a_prometheus_that_hangs_is_named_and_not_the_api_server(queries, outage, said):
+    waits_s = queries * PrometheusOptions(url="http://prometheus").deadline_s
+    asked = AskedEvidence("custom", "load", "shop", "pods", "*")
+    hanging = DoctorCluster(Hanging(waits_s))  # type: ignore[arg-type]  # nothing is watched
+    found = await answered(hanging, asked, outage)
+    assert found.stage == "PrometheusUnreachable"
+    assert said in found.seen
+    assert "API server does not answer" not in found.seen
 
 
 def hpa(name: str, **spec: Any) -> dict[str, object]:
