@@ -203,5 +203,5 @@ def _window(reader: YamlReader, fields: Fields) -> float:
     try:
         return duration.parse_prometheus(text)
     except duration.DurationError as error:
-        reader.refuse(fields, "window", str(error))
+        reader.refuse(fields, "window", error.advice)
         return 0.0

@@ -150,7 +150,7 @@ class YamlReader:
         try:
             found = duration.parse_go(text)
         except duration.DurationError as error:
-            self.refuse(parent, key, str(error))
+            self.refuse(parent, key, error.advice)
             return default
         if found <= 0:
             self.refuse(parent, key, "more than 0 is expected")

@@ -366,7 +366,7 @@ def _age(text: str, field: str) -> float:
     try:
         age_s = parse_go(text)
     except DurationError as error:
-        raise OfflineError(f"the observation: {field}: {error}") from error
+        raise OfflineError(f"the observation: {field}: {error.advice}") from error
     if age_s < 0:
         raise OfflineError(f"the observation: {field}: {text} lies ahead")
     return age_s

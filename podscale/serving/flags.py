@@ -159,7 +159,7 @@ def _convert(kind: Kind, text: str) -> Value:
             try:
                 return duration.parse_go(text)
             except duration.DurationError:
-                raise ValueError("not a duration such as 30s or 1h30m") from None
+                raise ValueError(f"not a duration; {duration.WRITE_ONE}") from None
         case "strings":
             return tuple(next(csv.reader([text]))) if text else ()
         case "array":

@@ -220,8 +220,8 @@ async def test_a_read_only_home_is_no_hindrance(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--duration", "5"], "write 5s for seconds"),
-        (["--duration", "soon"], "write 90s or 5m"),
+        (["--duration", "5"], "write one like 30s, 2m"),
+        (["--duration", "soon"], "write one like 30s, 2m"),
         (["--duration", "-3s"], "longer than 0s"),
         (["--speed", "0"], "between 0.1 and 60"),
         (["--scene", "theatre"], "shop"),

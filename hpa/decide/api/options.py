@@ -105,7 +105,7 @@ def _period(annotations: Mapping[str, str], problems: list[str]) -> float | None
     try:
         period = parse_go(text)
     except DurationError as error:
-        problems.append(f"{SYNC_PERIOD}: {error}")
+        problems.append(f"{SYNC_PERIOD}: {error.advice}")
         return None
     if not SHORTEST_PERIOD_S <= period <= LONGEST_PERIOD_S:
         problems.append(f"{SYNC_PERIOD}: {text} is not between 1s and 1h")

@@ -74,7 +74,7 @@ def _schedule(written: _Written) -> MinimumSchedule:
     try:
         ramp_s = parse_go(written.ramp)
     except DurationError as error:
-        raise ValueError(f"ramp: {error}") from None
+        raise ValueError(f"ramp: {error.advice}") from None
     if not 0.0 <= ramp_s <= _LONGEST_RAMP_S:
         raise ValueError(f"ramp {written.ramp} is not between 0s and 24h")
     try:

@@ -21,4 +21,4 @@ def command(rate_interval: str, label_prefix: str) -> None:
     try:
         click.echo(config_gen.default_yaml(rate_interval, label_prefix), nl=False)
     except DurationError as error:
-        raise click.BadParameter(str(error), param_hint="--rate-interval") from None
+        raise click.BadParameter(error.advice, param_hint="--rate-interval") from None

@@ -74,8 +74,7 @@ def _limit_s(duration: str) -> float | None:
     try:
         limit_s = parse_go(duration)
     except DurationError as error:
-        hint = f"; write {duration}s for seconds" if duration.isdecimal() else "; write 90s or 5m"
-        raise click.BadParameter(f"{error}{hint}", param_hint="--duration") from None
+        raise click.BadParameter(error.advice, param_hint="--duration") from None
     if limit_s <= 0:
         raise click.BadParameter("must be longer than 0s", param_hint="--duration")
     return limit_s

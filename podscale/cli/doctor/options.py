@@ -76,11 +76,9 @@ def check(given: DoctorOptions) -> None:
 
 def seconds(flag: str, text: str) -> float:
     """Return the seconds of a Go duration; raises ``WrongInput``."""
-    from podscale.core.times.duration import DurationError, parse_go
+    from podscale.core.times.duration import WRITE_ONE, DurationError, parse_go
 
     try:
         return parse_go(text)
     except DurationError:
-        raise WrongInput(
-            f"{flag} {text}: not a duration; write one like 30s, 1m or 1h30m"
-        ) from None
+        raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE}") from None

@@ -23,7 +23,13 @@ from podscale.cli.replay.html import html_of
 from podscale.cli.replay.recorded import PastOptions, RecordedHpa, all_recorded, recorded
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
-from podscale.core.times.duration import DurationError, format_go, parse_go, parse_prometheus
+from podscale.core.times.duration import (
+    WRITE_ONE,
+    DurationError,
+    format_go,
+    parse_go,
+    parse_prometheus,
+)
 from podscale.replay import spread
 from podscale.replay.candidates import (
     ReplayCandidate,
@@ -322,7 +328,7 @@ def seconds(flag: str, text: str) -> float:
         if found < 0:
             raise WrongInput(f"{flag}: {text} lies before the beginning")
         return found
-    raise WrongInput(f"{flag} {text}: not a duration; write one like 30s, 1h30m or 14d")
+    raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE} (or 14d)")
 
 
 def _amount(flag: str, text: str) -> float:

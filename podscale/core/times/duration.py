@@ -35,8 +35,16 @@ _GO_PART = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]*)")
 _PROMETHEUS_PART = re.compile(r"([0-9]+)([^0-9]*)")
 
 
+WRITE_ONE = "write one like 30s, 2m or 1h30m"  # both notations take these
+
+
 class DurationError(ValueError):
-    """The text is not a duration; the message says what is allowed."""
+    """The text is not a duration; the message is the original's."""
+
+    @property
+    def advice(self) -> str:
+        """The message, and what to write instead."""
+        return f"{self}; {WRITE_ONE}"
 
 
 def parse_go(text: str) -> float:

@@ -33,7 +33,7 @@ WRONG = {
     "no-migration": (["migrate", "no-such-file"], "no-such-file: cannot be read"),
     "no-flag": (["adapter", "--prometheus-uri=x"], "--prometheus-uri"),
     "flag-no-number": (["adapter", "--v=x"], "not a whole number"),
-    "flag-no-duration": (["adapter", "--metrics-relist-interval=x"], "such as 30s"),
+    "flag-no-duration": (["adapter", "--metrics-relist-interval=x"], "; write one like 30s"),
     "flag-no-choice": (["hpa", "--mode=foo"], "replace, shadow, own"),
     "flag-missing": (["adapter"], "give --config"),
     "flag-of-two": (["serve"], "give --config"),
@@ -207,3 +207,19 @@ def test_json_is_json_whatever_the_numbers_are(capsys):
     assert json.loads(shown, parse_constant=pytest.fail) == {"ratio": None, "name": "größe"}
     assert shown.startswith('{\n  "ratio"')
     assert "größe" in shown
+
+
+@pytest.mark.parametrize("words", [
+    ("config-gen", "--rate-interval", "5"),
+    ("adapter", "--metrics-relist-interval", "1"),
+    ("recommender", "--history-length", "8", "--storage", "prometheus"),
+    ("demo", "--duration", "5"),
+    ("doctor", "--no-cluster", "--config", "RULES", "--scrape-interval", "5"),
+    ("doctor", "--no-cluster", "--config", "RULES"),
+])  # fmt: skip
+def test_a_duration_without_a_unit_is_told_alike_everywhere(words, tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("resourceRules: {window: 2}\n")
+    done = podscale(*(str(rules) if word == "RULES" else word for word in words))
+    assert done.returncode
+    assert "; write one like 30s, 2m or 1h30m" in done.stdout + done.stderr

@@ -369,7 +369,10 @@ async def test_an_annotation_that_is_no_setting_is_an_event_once_for_each_change
     expected = [
         ("web", "Warning", "InvalidAnnotation", text)
         for text in (
-            'podscale.io/sync-period: time: unknown unit " day" in duration "1 day"',
+            (
+                'podscale.io/sync-period: time: unknown unit " day" in duration "1 day"; '
+                "write one like 30s, 2m or 1h30m"
+            ),
             "podscale.io/fallbak: there is no such setting (the nearest is podscale.io/fallback)",
         )
     ]

@@ -99,7 +99,8 @@ class _Given:
                 raise ValueError(f"longer than {MOST_TEXT} characters")
             return parse(self._annotations[key].strip())
         except (ValueError, DurationError, QuantityError) as error:
-            self.mistakes.append(Mistake(key, str(error)))
+            said = error.advice if isinstance(error, DurationError) else str(error)
+            self.mistakes.append(Mistake(key, said))
             return default
 
 

@@ -54,7 +54,7 @@ def problems(flags: Flags) -> list[str]:
             if duration.parse_prometheus(flags.text(name)) < 1:
                 found.append(f"--{name} must be at least 1s")
         except DurationError as error:
-            found.append(f"--{name}: {error}")
+            found.append(f"--{name}: {error.advice}")
     return found
 
 
