@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hpa.cluster.questions import questions
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
@@ -347,6 +348,28 @@ def test_a_failed_rescale_is_not_remembered_and_its_recommendation_is() -> None:
     assert [each.replicas for each in refused.past.recommendations or ()] == [4]
     written = concluded(observation, Outcome())
     assert [each.change for each in written.past.scale_ups] == [2]
+
+
+@pytest.mark.parametrize(("window_s", "replicas"), [
+    pytest.param(300, None, id="outage-and-rate-window-fit"),
+    pytest.param(180, 1, id="only-the-outage-fits"),
+])  # fmt: skip
+def test_a_size_of_before_an_outage_holds_for_the_stabilization_window(
+    window_s: int, replicas: int | None
+) -> None:
+    outage_s, rate_window_s = 170, 120
+    hpa = web(cpu(50), behavior=Behavior(UP, structs.replace(DOWN, window_s=window_s)))
+    pods = listed(*[pod()] * 4)
+    down = [Unavailable("PrometheusTimeout", "down")]
+    past = decide(seen(hpa, 4, pods, [usage(*[500] * 4)]), FREE, UPSTREAM, NOW).past
+    for second in range(15, outage_s, 15):
+        failed = decide(seen(hpa, 4, pods, down), past, UPSTREAM, NOW + second)
+        assert (failed.replicas, failed.past.recommendations) == (None, past.recommendations)
+        past = failed.past
+    # The rate's window is almost full, and what it says still far too low.
+    too_low = seen(hpa, 4, pods, [usage(*[100] * 4)])
+    after = decide(too_low, past, UPSTREAM, NOW + outage_s + rate_window_s - 1)
+    assert after.replicas == replicas
 
 
 def test_the_pod_named_for_a_missing_request_is_the_first_by_name() -> None:
