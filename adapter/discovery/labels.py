@@ -152,7 +152,9 @@ def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
         pattern = patterns.compile(f"^{shape}$")
     except LabelProblem:
         raise
-    except ValueError as error:  # TemplateError is one
+    except gotemplate.TemplateSyntaxError as error:
+        raise LabelProblem("template", f"{text!r}: {error.plain}") from None
+    except ValueError as error:  # other errors of templates, and those of patterns
         raise LabelProblem("template", f"{text!r}: {error}") from None
     if "resource" not in pattern.groupindex:
         raise LabelProblem("template", f"{text!r} must contain <<.Resource>>")

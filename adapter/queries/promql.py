@@ -17,7 +17,7 @@ class QueryTemplate:
     """The metricsQuery of one rule."""
 
     def __init__(self, text: str, labels: ResourceLabels, *, is_namespaced: bool = True) -> None:
-        """Parse; raises ``gotemplate.TemplateError``."""
+        """Parse; raises ``gotemplate.TemplateSyntaxError``."""
         self.text = text
         self.labels = labels
         self.is_namespaced = is_namespaced  # external rules: add the namespace matcher

@@ -246,8 +246,8 @@ class _Compiler:
                 gotemplate.parse(text)
                 return None
             return QueryTemplate(text, labels, is_namespaced=is_namespaced)
-        except gotemplate.TemplateError as error:
-            self._refuse(path, error)
+        except gotemplate.TemplateSyntaxError as error:
+            self._refuse(path, error.plain)
             return None
 
     def _source(self, path: str, name: str) -> None:
@@ -267,7 +267,7 @@ class _Compiler:
             path, mark, labels, config.container_label, containers, nodes, config.source
         )
 
-    def _refuse(self, path: str, error: Exception) -> None:
+    def _refuse(self, path: str, error: object) -> None:
         self.problems.append(self._parsed.problem(path, str(error)))
 
 

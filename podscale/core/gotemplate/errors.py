@@ -18,6 +18,11 @@ class TemplateSyntaxError(TemplateError):
         self.line = line
         self.reason = reason
 
+    @property
+    def plain(self) -> str:
+        """The message for whoever wrote the text, which has no name and often one line."""
+        return f"line {self.line}: {self.reason}" if self.line > 1 else self.reason
+
 
 class TemplateExecutionError(TemplateError):
     """The template asks for a field, an index or an operation that does not exist."""

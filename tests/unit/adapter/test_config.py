@@ -338,3 +338,17 @@ def test_the_rules_of_the_tests_compile():
     made = rules(RULES)
     assert (len(made.custom), len(made.external)) == (1, 1)
     assert made.resource.window_s == 300
+
+
+@pytest.mark.parametrize(("field", "text", "said"), [
+    ("metricsQuery", "sum(<<.Series>)", 'unexpected ">" in action'),
+    ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy", "line 2: unclosed action"),
+    ("resources", "<<.Resource", "'<<.Resource': unclosed action"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_template_is_said_without_a_name_it_has_not(field, text, said):
+    value = f'{{template: "{text}"}}' if field == "resources" else f'"{text}"'
+    rest = "metricsQuery: a" if field == "resources" else "resources: {template: <<.Resource>>}"
+    with pytest.raises(ConfigInvalid) as refused:
+        rules(f"rules:\n- {{seriesQuery: a, {rest}, {field}: {value}}}")
+    (problem,) = refused.value.problems
+    assert problem.message == said
