@@ -20,6 +20,7 @@ from hpa.decide.steps import Measured
 from hpa.history.last_trace import LastTrace, encode
 from hpa.machine.record import Key
 from podscale.core.change_ring import ChangeRing
+from podscale.core.metrics import Unavailable
 
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
@@ -234,7 +235,10 @@ def shape_of(trace: Trace) -> Shape:
                 buckets = None if is_plain or groups is None else groups.filled
                 steps.append((found.replicas, found.outcome, buckets))
             else:
-                steps.append((result.cause, step.fallback))
+                # An outage becomes known after a while, and then its beginning is told too.
+                failure = result.failure
+                since_s = failure.since_s if isinstance(failure, Unavailable) else None
+                steps.append((result.cause, step.fallback, since_s))
         else:
             steps.append(type(step))
     return tuple(steps)

@@ -16,9 +16,12 @@ from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog, shape_of
 from podscale.core.change_ring import MOST, MOST_BYTES
-from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
+from podscale.core.times.rfc3339 import rfc3339
+from podscale.feed.http import refusals
+from podscale.feed.outage import OutageWatch
 from tests.unit.hpa.days import day
 from tests.unit.hpa.hpas import PLAIN_HPA
 
@@ -65,6 +68,23 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
     assert last is not None
     assert last == decided(2000)
     assert packed(decided(2000, Seconds(NOW))) == decided(2000)
+
+
+def test_since_when_the_source_is_silent_is_kept_once_it_is_known() -> None:
+    watch, traces = OutageWatch(), DecisionLog(first_reason)
+    hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1])
+    for second in range(0, 60, 10):
+        failed = watch.failed(refusals.error("deadline"), NOW + second, NOW + second + 9)
+        observation = Observation(hpa, Scale(4, 4, "app=web"), PODS, (failed.failure,))
+        traces.put(KEY, decide(observation, Past(), Settings(), NOW + second).trace)
+    traces.put(KEY, decided(2000, NOW + 60))
+    assert len(traces.changes(KEY)) == 3  # it fails, it is an outage, it is over
+    for second, is_known in ((1, False), (31, True)):
+        found = traces.at(KEY, NOW + second)
+        assert found is not None
+        (answer,) = found.observation.answers
+        assert isinstance(answer, Unavailable)
+        assert (f"(since {rfc3339(NOW)})" in answer.message) is is_known
 
 
 def test_passes_that_decide_alike_keep_only_the_last() -> None:
