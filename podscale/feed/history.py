@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -160,12 +160,18 @@ class HistoryReader:
     def __init__(self, options: PrometheusOptions) -> None:
         self._options = options
         self._child: asyncio.subprocess.Process | None = None
+        self._open = ExitStack()
 
     async def __aenter__(self) -> Self:
+        environment = dict(os.environ)
+        if self._options.ca_data is not None or self._options.client_cert_data is not None:
+            # The child, which is killed at the end, cannot take its own files away.
+            environment["TMPDIR"] = self._open.enter_context(tempfile.TemporaryDirectory())
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "podscale.feed.history",
+            env=environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -180,6 +186,7 @@ class HistoryReader:
         with suppress(ProcessLookupError):
             self._child.kill()
         await self._child.communicate()
+        self._open.close()
 
     async def read(
         self,
@@ -289,7 +296,7 @@ class HistoryRequest:
         from urllib3.util.retry import Retry
 
         self._options = options
-        self._files = tempfile.TemporaryDirectory()
+        self._files: tempfile.TemporaryDirectory[str] | None = None
 
         class Session(requests.Session):
             """Follows redirects where the credentials belong only."""
@@ -368,6 +375,7 @@ class HistoryRequest:
         return None
 
     def _file(self, name: str, text: str) -> str:
+        self._files = self._files or tempfile.TemporaryDirectory()
         path = Path(self._files.name) / f"{name}.pem"  # the directory is 0700
         path.write_text(text)
         return str(path)

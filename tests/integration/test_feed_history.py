@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -106,3 +107,12 @@ async def test_a_child_that_hangs_is_an_error_not_a_hang(seeded, monkeypatch):
             async with asyncio.timeout(20):
                 [p async for p in hanging.read("usage", END_S, END_S, STEP_S)]
     assert caught.value.kind == "deadline"
+
+
+@pytest.mark.parametrize("data", [{}, {"ca_data": "not read without TLS"}])
+async def test_a_reader_leaves_no_file_behind(seeded, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    async with HistoryReader(PrometheusOptions(url=seeded.url, **data)) as history:
+        [p async for p in history.read("usage", END_S, END_S, STEP_S)]
+    assert not list(tmp_path.iterdir())

@@ -232,7 +232,10 @@ class PrometheusClient:
             "GET", "/api/v1/query", [("query", "time()")], reader, self.options.deadline_s,
             self.options.body_limit_bytes, False,
         )  # fmt: skip
-        return float(_decoded(reader.end, rest).values[0])
+        values = _decoded(reader.end, rest).values
+        if len(values) != 1:
+            raise refusals.error("nonsense", f"{len(values)} values for time()")
+        return float(values[0])
 
     async def series(
         self, match: str, start_s: float, wanted: Wanted = lambda _: False

@@ -80,6 +80,14 @@ async def test_failures_have_a_class(fake, answer, kind, failure):
     assert "secret_metric" not in caught.value.failure.message
 
 
+async def test_a_clock_without_a_time_is_no_answer_of_prometheus(fake):
+    fake.react = lambda _: body('{"status":"success","data":{"resultType":"vector","result":[]}}')
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.clock_s()
+    assert caught.value.kind == "nonsense"
+
+
 async def test_a_refusal_that_arrives_in_two_parts_is_read_whole(fake):
     async def react(asked):
         said = refused(400, "bad_data", "x" * 5000).body
