@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from podscale.cli.inputs import WrongInput, collecting
+from podscale.cli.output import said
+from podscale.core.showable import shown_url
 
 if TYPE_CHECKING:
+    from podscale.feed.errors import QueryError
     from podscale.feed.options import PrometheusOptions
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -20,6 +23,19 @@ _OPTIONS = (
     click.option("--prometheus-token-file", default="", metavar="FILE"),
     click.option("--prometheus-ca-file", default="", metavar="FILE"),
 )
+
+
+class PrometheusUnanswered(click.ClickException):
+    """Prometheus did not give what was asked; the text says which one, and what to do."""
+
+    exit_code = 1
+
+    def __init__(self, url: str, error: "QueryError") -> None:
+        text = f"{shown_url(url)}: {said(error)}"
+        if error.kind in ("deadline", "timeout", "gateway", "throttled", "no-place"):
+            text += ". Try again, or choose another one with --prometheus-url"
+        super().__init__(text)
+        self.ctx = click.get_current_context(silent=True)  # names the command before the message
 
 
 class PrometheusChoice(NamedTuple):

@@ -19,7 +19,7 @@ from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import rules_of
 from podscale.cli.inputs import WrongInput
 from podscale.cli.output import Progress, progress, said
-from podscale.cli.prometheus import PrometheusChoice
+from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay import files
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
@@ -55,14 +55,14 @@ class PastOptions(Struct, frozen=True):
 
 
 def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> RecordedHpa:
-    """Return the HPA; raises ``WrongInput`` and ``ReplayError``."""
+    """Return the HPA; raises ``WrongInput``, ``ReplayError`` and ``PrometheusUnanswered``."""
 
     async def read() -> RecordedHpa:
         async with RecordedCluster(cluster, options) as found:
             plain = await found.cluster.hpa(cluster.namespace, name)
             return await found.past({**plain}, progress())
 
-    with errors_in_words():
+    with errors_in_words(options):
         return asyncio.run(read())
 
 
@@ -77,7 +77,7 @@ def recorded_usage(
             plain: dict[str, Any] = msgspec.json.decode(answer.body)
             return plain, *await found.usage(plain, progress())
 
-    with errors_in_words():
+    with errors_in_words(options):
         return asyncio.run(read())
 
 
@@ -86,11 +86,11 @@ def all_recorded(
 ) -> Iterator[tuple[str, RecordedHpa | ReplayError]]:
     """Yield the HPAs of the namespaces chosen, by namespace and name, each read when it is wanted.
 
-    Raises ``WrongInput`` and ``ReplayError`` where that concerns all of them.
+    Raises as ``recorded`` does where that concerns all of them.
     """
     path = HPAS.path("" if cluster.all_namespaces else cluster.namespace)
     drawn = progress()
-    with asyncio.Runner() as runner, errors_in_words():
+    with asyncio.Runner() as runner, errors_in_words(options):
         found = RecordedCluster(cluster, options)
         runner.run(found.__aenter__())
         try:
@@ -98,9 +98,9 @@ def all_recorded(
             for number, each in enumerate(plain, 1):
                 name = f"{each['metadata']['namespace']}/{each['metadata']['name']}"
                 try:
-                    with errors_in_words():
+                    with errors_in_words(options):
                         past = runner.run(found.past(each, lambda *_: None))
-                except (ReplayError, WrongInput) as error:
+                except (ReplayError, WrongInput, PrometheusUnanswered) as error:
                     yield name, ReplayError(str(error))
                 else:
                     yield name, past
@@ -121,11 +121,14 @@ async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def errors_in_words() -> Iterator[None]:
-    """Raise as ``ReplayError`` what a cluster or Prometheus comes back with."""
+def errors_in_words(options: PastOptions) -> Iterator[None]:
+    """Raise as ``ReplayError`` what a cluster comes back with, and for what Prometheus does
+    ``PrometheusUnanswered``."""
     try:
         yield
-    except (ClusterFailed, KubeError, QueryError, OSError) as error:
+    except QueryError as error:
+        raise PrometheusUnanswered(options.prometheus.url, error) from None
+    except (ClusterFailed, KubeError, OSError) as error:
         raise ReplayError(said(error)) from None
 
 

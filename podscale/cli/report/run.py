@@ -7,13 +7,12 @@ from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput, write
-from podscale.cli.output import progress, said
-from podscale.cli.prometheus import PrometheusChoice
+from podscale.cli.output import progress
+from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay.files import converted
 from podscale.cli.replay.run import seconds, share
 from podscale.cli.report.files import write_patches
 from podscale.cli.report.html import html_of
-from podscale.core.showable import shown_url
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
@@ -52,7 +51,8 @@ class ReportOptions(Struct, frozen=True):
 
 
 def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
-    """Return the report; raises ``WrongInput`` for what has to be changed first."""
+    """Return the report; raises ``WrongInput`` for what has to be changed first, and
+    ``PrometheusUnanswered``."""
     names = converted(given.names, FleetNames) if given.names else FleetNames()
     prices = converted(given.price, PriceList) if given.price else None
     step_s = round(seconds("--step", given.step))
@@ -68,8 +68,8 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
         raise WrongInput("say where the history is: --prometheus-url URL")
     try:
         past, span = asyncio.run(_past(source, names, only, blocks, step_s, given.estimator))
-    except (QueryError, OSError) as error:
-        raise WrongInput(f"{shown_url(source.url)}: {said(error)}") from None
+    except QueryError as error:
+        raise PrometheusUnanswered(source.url, error) from None
     if not past.usage.containers:
         where = f"of namespace {only} " if only else ""
         raise WrongInput(
