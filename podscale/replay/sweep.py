@@ -6,6 +6,7 @@ behavior.
 """
 
 import copy
+import difflib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpa.decide.api import wire
 from hpa.simulate.verdict import RunVerdict
 from podscale.core.quantity import Quantity, QuantityError
 from podscale.core.quantity import parse as parse_quantity
@@ -22,6 +24,7 @@ MOST_COMBINATIONS = 10_000
 _RANGE = re.compile(r"([^.,:]+(?:\.[0-9]+)?[a-zA-Z]*)\.\.([^:,]+):([^:,]+)")
 _STEP = re.compile(r"([A-Za-z]+)(?:\[([0-9]+)\])?")
 _WHOLE = re.compile(r"[0-9]+")
+_FIRST = (*wire.Spec.__struct_encode_fields__, "target", "scaleUp", "scaleDown")
 _TARGETS = ("averageUtilization", "averageValue", "value")
 
 
@@ -109,6 +112,10 @@ def _bounded(count: int, what: str) -> None:
 def _put(plain: dict[str, Any], path: str, value: str) -> None:
     spec = plain["spec"]
     first = path.partition(".")[0].partition("[")[0]
+    if first not in _FIRST:
+        near = difflib.get_close_matches(first[:100], _FIRST, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_FIRST)}"
+        raise ReplayError(f"--sweep {path}: unknown field spec.{first}; {hint}")
     if first in ("scaleUp", "scaleDown"):
         path = f"behavior.{path}"
     elif first == "target" or path.endswith(".target"):

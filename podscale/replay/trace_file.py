@@ -25,7 +25,9 @@ def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
     header = next(rows, [])
     names = [each.strip() for each in header]
     if len(names) < 2:
-        raise TraceInvalid("a header is wanted: a column of times and one for each metric", 1)
+        raise TraceInvalid(
+            "a header is wanted: a column of times and one for each metric, with commas between", 1
+        )
     if _number(names[0]) is not None or _time(names[0]) is not None:
         raise TraceInvalid("the first line has to name the columns, and begins with a time", 1)
     if len(set(names)) < len(names):
@@ -57,10 +59,10 @@ def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
     return LoadHistory(np.array(times), columns, hidden), notes
 
 
-def with_columns_of(load: LoadHistory, hpas: Sequence[HPA]) -> LoadHistory:
+def with_columns_of(load: LoadHistory, hpas: Sequence[HPA], where: str = "") -> LoadHistory:
     """Return ``load``, whose only column is that of the only metric, whatever it is called.
 
-    Raises ``ReplayError`` for a metric that no column has.
+    Raises ``ReplayError`` for a metric that no column has; ``where`` is what it begins with.
     """
     wanted = list(dict.fromkeys(key_of(metric) for hpa in hpas for metric in hpa.metrics))
     if len(wanted) == 1 and len(load.columns) == 1:
@@ -69,7 +71,9 @@ def with_columns_of(load: LoadHistory, hpas: Sequence[HPA]) -> LoadHistory:
     for key in wanted:
         if key not in load.columns:
             known = ", ".join(load.columns)
-            raise ReplayError(f"no column is called {key}, which is a metric; there are: {known}")
+            raise ReplayError(
+                f"{where}no column is called {key}, which is a metric; there are: {known}"
+            )
     return load
 
 

@@ -217,13 +217,14 @@ def _report(
         requests=subject.requests,
     )
     named: list[tuple[str, Mapping[str, Any]]] = list(subject.specs)
+    candidates = [_candidate(*each) for each in named]
     fields = [swept_field(each) for each in given.sweeps]
     if fields:
-        named += [(each.name, each.plain) for each in combinations(named[0][1], fields)]
-    candidates = [
-        ReplayCandidate(name, read_hpa(files.written(dict(plain)))) for name, plain in named
-    ]
-    load = with_columns_of(subject.load, [each.hpa for each in candidates])
+        combined = [(each.name, each.plain) for each in combinations(named[0][1], fields)]
+        candidates += [_candidate(*each, where=f"--sweep {each[0]}: ") for each in combined]
+        named += combined
+    where = f"{given.trace}: " if given.trace else ""
+    load = with_columns_of(subject.load, [each.hpa for each in candidates], where)
     today = candidates[0].hpa
     capacity = _amount("--pod-capacity", given.pod_capacity) if given.pod_capacity else None
     first = given.replicas
@@ -307,6 +308,13 @@ def _beside(asked: ReplayQuestion, today: HPA) -> list[ReplayRow]:
         run = SimulatedRun(need.time_s, whole, whole)
         found.append(ReplayRow(RECORDED, judge(run, today, asked.load, asked.plant, known), run))
     return [*found, ReplayRow("oracle", oracle(need))]
+
+
+def _candidate(name: str, plain: Mapping[str, Any], where: str = "") -> ReplayCandidate:
+    try:
+        return ReplayCandidate(name, read_hpa(files.written(dict(plain))))
+    except ReplayError as error:
+        raise ReplayError(f"{where}{error}") from None
 
 
 def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:

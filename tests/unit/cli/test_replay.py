@@ -72,6 +72,8 @@ def test_the_data_forms_say_the_same(files, form):
         (("--trace", "TRACE"), "--hpa FILE"),
         (("--trace", "none.csv", "--hpa", "TODAY"), "none.csv: cannot be read"),
         (("--trace", "TODAY", "--hpa", "TODAY"), "today.yaml:1: a header"),
+        (("--trace", "SEMICOLONS", "--hpa", "TODAY"), "with commas between"),
+        (("--trace", "COLUMNS", "--hpa", "TODAY"), "columns.csv: no column is called"),
         (("--trace", "TRACE", "--hpa", "TRACE"), "load.csv"),
         (("--trace", "TRACE", "--hpa", "TODAY", "--ready-after", "soon"), "--ready-after"),
         (("--trace", "TRACE", "--hpa", "TODAY", "--ready-after", "-1s"), "--ready-after"),
@@ -82,7 +84,10 @@ def test_the_data_forms_say_the_same(files, form):
 )
 def test_what_is_wrong_is_one_sentence_and_exit_2(files, words, said):
     trace, today, _ = files
-    named = {"TRACE": trace, "TODAY": today}
+    columns, semicolons = trace.parent / "columns.csv", trace.parent / "semicolons.csv"
+    columns.write_text("ts,foo,bar\n1700000000,1,2\n1700000060,1,2\n")
+    semicolons.write_text("zeit;rps\n1700000000;1\n")
+    named = {"TRACE": trace, "TODAY": today, "COLUMNS": columns, "SEMICOLONS": semicolons}
     shown = call(*(named.get(word, word) for word in words))
     assert shown.exit_code == 2
     assert said in shown.output
@@ -163,7 +168,18 @@ def test_a_sweep_prints_the_spec_it_chooses(files):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--sweep", "maxReplica=1,2"), "unknown field spec.maxReplica"),
+        (
+            ("--sweep", "maxReplica=1,2"),
+            "--sweep maxReplica: unknown field spec.maxReplica; did you mean maxReplicas?",
+        ),
+        (
+            ("--sweep", "targt=1..3:1"),
+            "--sweep targt: unknown field spec.targt; did you mean target?",
+        ),
+        (
+            ("--sweep", "scaleDown.windw=1"),
+            "--sweep scaleDown.windw=1: unknown field spec.behavior",
+        ),
         (("--sweep", "target=1..1000000:1"), "1000000 combinations"),
         (("--sweep", "maxReplicas=0"), "spec.maxReplicas"),
         (("--at-most-unserved", "1%"), "--sweep"),
