@@ -34,7 +34,7 @@ from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import RELEASES, Gates, Release
 from hpa.decisions import decisions
 from hpa.explain import first_reason
-from hpa.offline.manifest import WrittenError, place, unknown
+from hpa.offline.manifest import WrittenError, place, unknown, unknown_in
 from hpa.offline.manifest import plain as plain_of
 from podscale.core import quantity
 from podscale.core.metrics import (
@@ -203,7 +203,7 @@ def written_hpa(plain: dict[str, Any], release: Release) -> wire.WireAutoscaler:
             "write autoscaling/v2"
         )
     if version != "autoscaling/v1" and (keys := unknown(plain)):
-        raise OfflineError("the HPA: " + "; ".join(f"unknown field {each}" for each in keys))
+        raise OfflineError(_unknown_fields("the HPA", keys))
     try:
         written = to_v2(plain)
     except ConversionError as error:
@@ -222,7 +222,13 @@ def _observation(text: str) -> WrittenHpa:
         raise OfflineError(
             f"the observation: this is a {plain['kind']}, and scale, pods and metrics are wanted"
         )
+    if keys := unknown_in(plain, WrittenHpa):
+        raise OfflineError(_unknown_fields("the observation", keys))
     return _converted(plain, WrittenHpa, "the observation")
+
+
+def _unknown_fields(what: str, keys: Sequence[str]) -> str:
+    return f"{what}: " + "; ".join(f"unknown field {each}" for each in keys)
 
 
 def _plain(text: str, what: str) -> Any:

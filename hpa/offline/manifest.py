@@ -91,6 +91,11 @@ def unknown(written: Mapping[str, Any]) -> list[str]:
     return [*found, *_unknown(written.get("spec"), wire.Spec, "spec")]
 
 
+def unknown_in(written: object, kind: type[Struct]) -> list[str]:
+    """Return the paths of keys that ``kind`` does not have, each with the nearest that it has."""
+    return list(_unknown(written, kind, ""))
+
+
 def _with_nearest(path: str, key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key[:100], known, n=1)
     return f"{path}; did you mean {near[0]}?" if near else path
@@ -109,9 +114,9 @@ def _unknown(value: object, kind: object, path: str) -> Iterator[str]:
         known = {written: hints[own] for written, own in names}
         for key, below in value.items():
             if key in known:
-                yield from _unknown(below, known[key], f"{path}.{key}")
+                yield from _unknown(below, known[key], f"{path}.{key}".lstrip("."))
             else:
-                yield _with_nearest(f"{path}.{key}", str(key), known)
+                yield _with_nearest(f"{path}.{key}".lstrip("."), str(key), known)
 
 
 def _struct_in(kind: object) -> type[Struct] | None:
