@@ -10,7 +10,7 @@ from podscale.kube.client.wire import format_time
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
-from vpa.explain.explanation import WORDS, SizingExplanation, sentence
+from vpa.explain.explanation import SizingExplanation, sentence, words_of
 from vpa.explain.plain import because, history, readable
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.sizing_state import SizingState, as_published, change_of, sentence_of, telling
@@ -109,6 +109,7 @@ def body(known: KnownSizing) -> dict[str, Any]:
         ]
         + missing,
         **_told_amount(first),
+        **({"change": "Usage has to be read again."} if missing else {}),
         "why": f"UsageMissing: {missing[0]['message']}" if missing else sentences[0],
         "sentences": sentences,
         "recommendation": amounts,
@@ -186,13 +187,12 @@ def _before(known: KnownSizing, container: str, resource: str, value: object) ->
 
 def _told(explained: SizingExplanation) -> dict[str, Any]:
     reasons = list(explained.reasons)
-    words = WORDS.get(reasons[0]) if reasons else None
     return {
         "first_reason": reasons[0] if reasons else "",
         "also": reasons[1:],
         "facts": dict(explained.facts),
         "decision": dict(explained.decision),
-        "change": words.change if words is not None else "",
+        "change": words_of(reasons[0], explained.facts).change if reasons else "",
     }
 
 
@@ -213,16 +213,16 @@ def _sentences(
     found = [_amount_sentence(known, each) for each in order]
     found += [
         f"pod {each['pod']}: {_ACTIONS[each['decision']['action']]}. "
-        f"{sentence(each['first_reason'])}"
+        f"{sentence(each['first_reason'], each['facts'])}"
         for each in pods
     ]
     found += [
         f"pod {each['pod']}, {value['container']}: {value['value']} "
-        f"{_admitted_value(value)}. {sentence(value['first_reason'])}"
+        f"{_admitted_value(value)}. {sentence(value['first_reason'], value['facts'])}"
         for each in pods[:_MOST_PODS]
         for value in each["admission"]
     ]
-    return found or [sentence(_first(known).reasons[0])]
+    return found or [_first(known).sentences()[0]]
 
 
 def _amount_sentence(known: KnownSizing, told: Mapping[str, Any]) -> str:
@@ -234,10 +234,12 @@ def _amount_sentence(known: KnownSizing, told: Mapping[str, Any]) -> str:
     why = because(resource, reason, facts)
     stands = sentence_of(facts, readable(resource, facts.get("estimate")))
     if stands:
-        return f"{text}. {stands} {why[0].upper() + why[1:] + '.' if why else sentence(reason)}"
+        return (
+            f"{text}. {stands} {why[0].upper() + why[1:] + '.' if why else sentence(reason, facts)}"
+        )
     if why:
         return f"{text}, because {why}{history(facts)}."
-    return f"{text}. {sentence(reason)}"
+    return f"{text}. {sentence(reason, facts)}"
 
 
 def _admitted_value(told: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ class SizingExplanation(Struct, frozen=True):
 
     def sentences(self) -> list[str]:
         """Return a sentence per reason, in their order."""
-        return [sentence(reason) for reason in self.reasons]
+        return [sentence(reason, self.facts) for reason in self.reasons]
 
 
 class Words(Struct, frozen=True):
@@ -36,10 +36,16 @@ class Words(Struct, frozen=True):
     change: str
 
 
-def sentence(reason: str) -> str:
-    """Return what a reason means; the token itself for one without words."""
-    words = WORDS.get(reason)
-    return words.means if words is not None else reason
+def words_of(reason: str, facts: Facts) -> Words:
+    """Return a reason in words; the token itself for one without any."""
+    if reason == "BudgetExhausted" and facts.get("held_by") in HELD_BY:
+        return HELD_BY[str(facts["held_by"])]
+    return WORDS.get(reason, Words(reason, ""))
+
+
+def sentence(reason: str, facts: Facts) -> str:
+    """Return what a reason means."""
+    return words_of(reason, facts).means
 
 
 def explanation(
@@ -52,6 +58,25 @@ def explanation(
             merged.setdefault(name, fact)
     return SizingExplanation(tuple(dict.fromkeys(reasons)), merged, decision)
 
+
+# Of BudgetExhausted, where something else than the pods of the group holds them.
+HELD_BY: Mapping[str, Words] = {
+    "OutsideDisruptionWindow": Words(
+        "The VPA allows updates at other times only.", "The window has to open."
+    ),
+    "DailyBudgetExhausted": Words(
+        "As many pods were updated as the VPA allows for a day.",
+        "The day has to pass, or the number to be raised.",
+    ),
+    "OutcomeUnknown": Words(
+        "The API server gave no answer to an update of the group, which may have been carried out.",
+        "The next loop has to find the API server well.",
+    ),
+    "ApiServerBusy": Words(
+        "The API server answered 429 for itself, not for a budget.",
+        "The API server has to be less busy.",
+    ),
+}
 
 WORDS: Mapping[str, Words] = {
     "TargetNotFound": Words(
@@ -133,9 +158,8 @@ WORDS: Mapping[str, Words] = {
         "Run more replicas, or lower minReplicas.",
     ),
     "BudgetExhausted": Words(
-        "Enough pods of the group are down already, or held_by says why none may go down now.",
-        "Replacements have to run, or --eviction-tolerance to rise; with held_by its window has "
-        "to open, its day to pass, or the API server to be well again.",
+        "Enough pods of the group are down already.",
+        "Replacements have to run, or --eviction-tolerance to rise.",
     ),
     "PdbRefuses": Words(
         "A PodDisruptionBudget refuses the eviction.", "It has to allow a disruption."

@@ -301,3 +301,25 @@ def test_why_says_that_no_usage_is_read_before_any_amount() -> None:
     why = sizing.body(silent)["status"]["why"]
     assert why.startswith("UsageMissing: ")
     assert why.endswith("Prometheus did not answer in time")
+    assert sizing.body(silent)["status"]["change"] == "Usage has to be read again."
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "change"),
+    [
+        ({}, "Enough pods of the group are down already.", "Replacements have to run"),
+        (
+            {"held_by": "OutsideDisruptionWindow"},
+            "The VPA allows updates at other times only.",
+            "The window has to open.",
+        ),
+    ],
+)
+def test_a_pod_that_may_not_go_down_now_says_what_holds_it(
+    facts: dict[str, str], said: str, change: str
+) -> None:
+    decision = UpdateDecision("none", ("BudgetExhausted",), facts)
+    told = known(target=TargetState(True), pods=(PodDecision("worker-1", 1.0, decision),))
+    status = sizing.body(told)["status"]
+    assert f"pod worker-1: stays as it is. {said}" in status["sentences"]
+    assert status["pods"][0]["change"].startswith(change)
