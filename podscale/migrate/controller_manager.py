@@ -6,7 +6,7 @@ From the group HPAController of kube-controller-manager (hpa.md 5).
 from collections.abc import Iterator, Sequence
 
 from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at, words_of
-from podscale.migrate.outcome import MigrationOutcome, Remark
+from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never
 
 _PREFIX = "horizontal-pod-autoscaler-"
 _SAME = frozenset([
@@ -33,19 +33,26 @@ def is_one(manifest: Object) -> bool:
     )
 
 
-def manifest(document: Object) -> MigrationOutcome:
+def manifest(document: Object, refusal_of: RefusalOf = never) -> MigrationOutcome:
     """Return what the flags of the manifest become."""
     arguments = [word for container in _containers(document) for word in words_of(container)]
     namespace, name = name_of(document)
-    return flags(arguments, f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}")
+    about = f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}"
+    return flags(arguments, about, refusal_of)
 
 
-def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> MigrationOutcome:
+def flags(
+    arguments: Sequence[str],
+    about: str = "kube-controller-manager",
+    refusal_of: RefusalOf = never,
+) -> MigrationOutcome:
     """Return what kube-controller-manager's arguments become for ``podscale hpa``."""
-    kept, lost = [], []
+    kept, lost, left_out = [], [], []
     chosen: list[str] = []  # the flag adds up when repeated
     for name, value in _pairs(arguments):
-        if name in _SAME:
+        if name in _SAME and (why := refusal_of("hpa", name, value)):
+            left_out.append(Remark(about, f"{why}; it would be refused"))
+        elif name in _SAME:
             kept.append(f"--{name}={value}")
         elif name in _GONE:
             lost.append(Remark(about, f"--{name}: {_GONE[name]}"))
@@ -63,6 +70,7 @@ def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> M
     return MigrationOutcome(
         read=[about],
         flags=["--mode=replace", *kept],
+        left_out=left_out,
         lost=lost,
         differs=[
             Remark(about, text)

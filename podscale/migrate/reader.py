@@ -13,7 +13,7 @@ from podscale.migrate import controller_manager, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
 from podscale.migrate.keda import connection, scaled_object
 from podscale.migrate.keda.side_by_side import side_by_side
-from podscale.migrate.outcome import MigrationOutcome, Remark, together
+from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never, together
 
 IMAGE = "podscale:latest"
 
@@ -50,15 +50,20 @@ def beside_keda(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:
     return together(side_by_side(each) for text, file in texts for each in objects(text, file))
 
 
-def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> MigrationOutcome:
+def migrate_all(
+    texts: Sequence[tuple[str, str]], image: str = IMAGE, refusal_of: RefusalOf = never
+) -> MigrationOutcome:
     """Return what ``texts``, each with its file's name, become as one input; raises as ``migrate``.
 
-    A ScaledObject may stand in another file than its TriggerAuthentication.
+    A ScaledObject may stand in another file than its TriggerAuthentication. ``refusal_of`` knows
+    which values of flags our programs refuse.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
     known = connection.authentications([each for *_, found in read for each in found])
     whole = together(
-        _of(each, found, known, text, file, image) for text, file, found in read for each in found
+        _of(each, found, known, text, file, image, refusal_of)
+        for text, file, found in read
+        for each in found
     )
     beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
     return together([
@@ -78,6 +83,7 @@ def _of(
     text: str,
     file: str,
     image: str,
+    refusal_of: RefusalOf,
 ) -> MigrationOutcome:
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
@@ -88,9 +94,9 @@ def _of(
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
     if controller_manager.is_one(each):
-        return controller_manager.manifest(each)
+        return controller_manager.manifest(each, refusal_of)
     if workloads.program_of(each):
-        return workloads.workload(each, image)
+        return workloads.workload(each, image, refusal_of)
     if kind == "HorizontalPodAutoscaler":
         version = text_at(each, "apiVersion")
         if version in _GONE:
@@ -105,7 +111,8 @@ def _of(
     if not kind:
         rules = rules_source.find(text, file) if len(found) == 1 else None
         if rules is not None and rules.form == "Helm values":
-            return together([workloads.values(each, image), _rules(rules, "Helm values: rules")])
+            values = workloads.values(each, image, refusal_of)
+            return together([values, _rules(rules, "Helm values: rules")])
         if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
             return _rules(rules, "rules file")
     if kind in _BESIDE:

@@ -4,7 +4,8 @@ Our image answers to the programs' names (``/adapter``, ``/recommender``, …) a
 their arguments, so the manifest stays and only the image and the command change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from podscale.migrate.documents import (
     text_at,
     texts_at,
 )
-from podscale.migrate.outcome import MigrationOutcome, Remark
+from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never
 from podscale.migrate.vpa_flags import ADMISSION, RECOMMENDER, UPDATER, Known
 
 # Part of an image's name -> launcher and what it says to each flag ("" is: taken).
@@ -79,7 +80,7 @@ def program_of(manifest: Object) -> str:
     return ""
 
 
-def workload(manifest: Object, image: str) -> MigrationOutcome:
+def workload(manifest: Object, image: str, refusal_of: RefusalOf = never) -> MigrationOutcome:
     """Return the manifest with our image in the places of upstream's."""
     namespace, name = name_of(manifest)
     about = f"{text_at(manifest, 'kind')} {'/'.join(filter(None, (namespace, name)))}"
@@ -109,7 +110,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
-        taken = _taken(about, arguments, known)
+        taken = _taken(about, arguments, known, partial(refusal_of, launcher))
         left_out += taken.left_out
         lost += taken.lost
         differs += [Remark(about, text) for text in _DIFFERS[launcher]]
@@ -141,7 +142,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
     )
 
 
-def values(document: Object, image: str) -> MigrationOutcome:
+def values(document: Object, image: str, refusal_of: RefusalOf = never) -> MigrationOutcome:
     """Return the values that make the chart of prometheus-adapter run our image."""
     # A registry may have a port: localhost:5000/podscale.
     path, slash, last = image.rpartition("/")
@@ -150,7 +151,12 @@ def values(document: Object, image: str) -> MigrationOutcome:
     existing = text_at(document, "rules", "existing")
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
     more = "extraArguments"
-    taken = _taken(f"Helm values: {more}", texts_at(document, more), _ADAPTER)
+    taken = _taken(
+        f"Helm values: {more}",
+        texts_at(document, more),
+        _ADAPTER,
+        partial(refusal_of, "adapter"),
+    )
     # Helm takes a list as it stands in the last file.
     mended = {more: taken.arguments} if taken.left_out else {}
     return MigrationOutcome(
@@ -188,17 +194,27 @@ class _Taken(Struct):
     lost: list[Remark] = []
 
 
-def _taken(about: str, arguments: Sequence[str], known: Known) -> _Taken:
+def _taken(
+    about: str,
+    arguments: Sequence[str],
+    known: Known,
+    refusal_of: Callable[[str, str], str],
+) -> _Taken:
     found = _Taken()
     is_refused = False
-    for argument in arguments:
-        # pflag takes underscores for dashes.
-        name = argument.lstrip("-").partition("=")[0].replace("_", "-")
+    for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
+        name, equals, value = argument.lstrip("-").partition("=")
+        name = name.replace("_", "-")  # pflag takes underscores for dashes
         if argument.startswith("-"):
-            is_refused = name not in _LOGGING and name not in known
+            why = ""
+            if name not in _LOGGING and name not in known:
+                why = f"--{name}: this flag is not known, and would be refused"
+            elif name in known and (equals or not behind.startswith("-")):
+                why = refusal_of(name, value if equals else behind)
+                why = f"{why}; it would be refused" if why else ""
+            is_refused = bool(why)
             if is_refused:
-                text = f"--{name}: this flag is not known, and would be refused"
-                found.left_out.append(Remark(about, text))
+                found.left_out.append(Remark(about, why))
             elif known.get(name):
                 text = f"--{name}: taken and without effect: {known[name]}"
                 found.lost.append(Remark(about, text))

@@ -109,7 +109,7 @@ def command(
         if is_rules:
             outcome = rule_objects(texts)
         else:
-            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
+            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image, _refusal_of)
     except (Unreadable, WrongInput) as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)
@@ -137,6 +137,28 @@ def command(
         note(f"left out, since they would be refused: {len(outcome.left_out)}")
     if not outcome.read or not is_compared or outcome.left_out:
         ctx.exit(EXIT_FAILED)
+
+
+def _refusal_of(program: str, flag: str, value: str) -> str:
+    from adapter.flags import TABLE as ADAPTER
+    from hpa.flags import TABLE as HPA
+    from podscale.serving.flags import FlagError, parse
+    from vpa.admission.flags import TABLE as ADMISSION
+    from vpa.recommender.flags import TABLE as RECOMMENDER
+    from vpa.updater.flags import TABLE as UPDATER
+
+    tables = {
+        "adapter": ADAPTER,
+        "admission-controller": ADMISSION,
+        "hpa": HPA,
+        "recommender": RECOMMENDER,
+        "updater": UPDATER,
+    }
+    try:
+        parse([f"--{flag}={value}"], tables[program])
+    except FlagError as error:
+        return str(error)
+    return ""
 
 
 async def _plain_hpas(

@@ -84,6 +84,40 @@ def test_a_flag_that_would_be_refused_is_not_in_what_is_to_be_applied(tmp_path, 
     assert migrate(tmp_path, yaml.safe_dump(manifest)).exit_code == 0
 
 
+@pytest.mark.parametrize(("image", "flag", "good"), [
+    ("prometheus-adapter", "--metrics-relist-interval=1", "--metrics-relist-interval=1m"),
+    ("vpa-recommender", "--recommender-interval=60", "--recommender-interval=60s"),
+    ("vpa-updater", "--eviction-tolerance=half", "--eviction-tolerance=0.5"),
+    ("vpa-admission-controller", "--reload-cert=maybe", "--reload-cert=true"),
+    ("kube-controller-manager", "--horizontal-pod-autoscaler-tolerance=abc",
+     "--horizontal-pod-autoscaler-tolerance=0.1"),
+])  # fmt: skip
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_value_that_would_be_refused_is_not_in_what_is_to_be_applied(
+    tmp_path, image, flag, good, joined
+):
+    def of(flag: str) -> Result:
+        arguments = ["--v=2", *([flag] if joined else flag.split("=")), "--v=3"]
+        container = {"name": "c", "image": f"example.org/{image}:1", "args": arguments}
+        if image == "kube-controller-manager":
+            container |= {"command": [image, *arguments], "args": []}
+        return migrate(tmp_path, yaml.safe_dump({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "one", "namespace": "monitoring"},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        }))  # fmt: skip
+
+    done = of(flag)
+    assert done.exit_code == 1
+    name, _, value = flag.partition("=")
+    assert f'invalid argument "{value}" for "{name}" flag' in done.output
+    assert "it would be refused" in done.output
+    applied = [line for line in done.output.splitlines() if not line.startswith("#")]
+    assert not [line for line in applied if name in line]
+    assert of(good).exit_code == 0
+
+
 RULES = """\
 apiVersion: v1
 kind: ConfigMap
