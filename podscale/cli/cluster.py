@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 EXIT_FAILED = 1  # it ran, and what was asked for could not be had
+OTHER_CLUSTER = "Is it the right cluster? --kubeconfig, --context or --server choose another"
 
 
 class NoCluster(WrongInput):

@@ -10,14 +10,20 @@ import click
 EXIT_USAGE = 2  # the call, or a file it names, must be changed first
 
 
-class WrongInput(click.ClickException):
-    """The call or a file must be changed first; the text says how."""
+class CommandFailed(click.ClickException):
+    """It could not be done; the text says why, and what to do."""
 
-    exit_code = EXIT_USAGE
+    exit_code = 1
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.ctx = click.get_current_context(silent=True)  # names the command before the message
+
+
+class WrongInput(CommandFailed):
+    """The call or a file must be changed first; the text says how."""
+
+    exit_code = EXIT_USAGE
 
 
 def called(file: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from podscale.cli.inputs import WrongInput, collecting
+from podscale.cli.inputs import CommandFailed, WrongInput, collecting
 from podscale.cli.output import said
 from podscale.core.showable import shown_url
 
@@ -25,17 +25,14 @@ _OPTIONS = (
 )
 
 
-class PrometheusUnanswered(click.ClickException):
+class PrometheusUnanswered(CommandFailed):
     """Prometheus did not give what was asked; the text says which one, and what to do."""
-
-    exit_code = 1
 
     def __init__(self, url: str, error: "QueryError") -> None:
         text = f"{shown_url(url)}: {said(error)}"
         if error.kind in ("deadline", "timeout", "gateway", "throttled", "no-place"):
             text += ". Try again, or choose another one with --prometheus-url"
         super().__init__(text)
-        self.ctx = click.get_current_context(silent=True)  # names the command before the message
 
 
 class PrometheusChoice(NamedTuple):

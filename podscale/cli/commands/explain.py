@@ -10,6 +10,7 @@ import click
 
 from podscale.cli.cluster import (
     EXIT_FAILED,
+    OTHER_CLUSTER,
     ClusterChoice,
     cluster_options,
     kind_and_name,
@@ -36,6 +37,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 PODS = ("pod", "pods", "po")  # explained here, from what the cluster has
 _PATIENCE_S = 25.0  # a new leader has everything again within 20 s
 _AGAIN_S = 1.0
+_ELSEWHERE = " (in another namespace? -n NAMESPACE)"
 _AT_ONCE = "250"  # objects of a list in one answer
 
 
@@ -113,7 +115,7 @@ def command(
 
 def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Form) -> None:
     from podscale.cli.commands.explain_pod import explain_pod
-    from podscale.kube.client.errors import KubeError
+    from podscale.kube.client.errors import KubeError, ObjectNotFound
 
     async def asked() -> None:
         async with cluster.connect("explain") as api:
@@ -122,7 +124,8 @@ def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Fo
     try:
         asyncio.run(asked())
     except KubeError as error:
-        note(f"podscale explain: {printable(said(error))}")
+        more = _ELSEWHERE if isinstance(error, ObjectNotFound) else ""
+        note(f"podscale explain: {printable(said(error))}{more}")
         ctx.exit(EXIT_FAILED)
 
 
@@ -218,17 +221,14 @@ async def _ask(
         except ObjectNotFound as error:
             text = str(error)
             if "known from" not in text:  # of --at the object is there, and the time too early
-                text += " (in another namespace? -n NAMESPACE)"
+                text += _ELSEWHERE
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"
             raise ExplainFailed(text) from error
         except BadRequest as error:
             raise _Refused(str(error)) from error
         except ApiUnreachable as error:
-            raise ExplainUnanswered(
-                f"{said(error)}. Is it the right cluster? --kubeconfig, --context or --server "
-                "choose another"
-            ) from error
+            raise ExplainUnanswered(f"{said(error)}. {OTHER_CLUSTER}") from error
         except KubeError as error:
             raise ExplainFailed(said(error)) from error
 

@@ -8,6 +8,7 @@ import click
 
 from podscale.cli.output import note, printable, table, wants_colour
 
+NOTHING = "No decisions found: none is made yet, or no object is there."
 _OLD_S = 120.0  # of a decision that is made every 15 seconds
 
 
@@ -22,7 +23,7 @@ def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> N
 def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
     """Print decisions as kubectl prints objects; ``is_wide`` with the sentence of the reason."""
     if not items:
-        note("No decisions found: none is made yet, or no object is there.")
+        note(NOTHING)
         return
     columns = ["namespace", "name", "target", "replicas", "reason", "time"]
     rows: list[dict[str, object]] = []

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.cluster import EXIT_FAILED, ClusterChoice, cluster_options
+from podscale.cli.cluster import EXIT_FAILED, OTHER_CLUSTER, ClusterChoice, cluster_options
 from podscale.cli.commands.processes import nodes
+from podscale.cli.inputs import CommandFailed
 from podscale.cli.output import note, said
 from podscale.cli.program import with_subcommands
 
@@ -33,12 +34,14 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
 
     A part that still runs finds no ballast and writes nothing; in mode taint, stop it first.
     """
-    from podscale.kube.client.errors import KubeError
+    from podscale.kube.client.errors import ApiUnreachable, KubeError
 
     try:
         left = asyncio.run(_off(cluster, ballast_namespace, timeout_s))
+    except ApiUnreachable as error:
+        raise CommandFailed(f"{said(error)}. {OTHER_CLUSTER}") from None
     except KubeError as error:
-        raise click.ClickException(said(error)) from None
+        raise CommandFailed(said(error)) from None
     if left:
         note(f"not gone after {timeout_s} s: {', '.join(left)}")
         ctx.exit(EXIT_FAILED)
@@ -112,7 +115,7 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
                     found = decode((await api.request("GET", path)).body, PartialObjectMetadata)
                     labels = found.metadata.labels or {}
                     if labels.get("app.kubernetes.io/component") != component:
-                        raise click.ClickException(
+                        raise CommandFailed(
                             f"{what} is not ours (it lacks the label "
                             f"app.kubernetes.io/component={component}): it is not deleted"
                         )

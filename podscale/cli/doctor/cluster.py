@@ -10,6 +10,7 @@ from msgspec import Struct
 from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
 from adapter.doctor.objects import Hpa
+from podscale.cli.cluster import OTHER_CLUSTER
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
@@ -136,10 +137,7 @@ class DoctorCluster:
         except KubeError as error:
             text = f"the API server does not say what it serves: {error}"
             if isinstance(error, ApiUnreachable):
-                text += (
-                    ". Is it the right cluster? --kubeconfig, --context or --server choose "
-                    "another; with --config FILE --no-cluster none is asked"
-                )
+                text += f". {OTHER_CLUSTER}; with --config FILE --no-cluster none is asked"
             raise ClusterFailed(text) from error
         if discovery.failed_groups:
             self.notes.append(

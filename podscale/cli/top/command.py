@@ -43,6 +43,7 @@ def command(ctx: click.Context, cluster: ClusterChoice, once: bool, by: str, tex
 async def _top(
     ctx: click.Context, cluster: ClusterChoice, by: str, text: str, *, once: bool
 ) -> None:
+    from podscale.cli.commands.explained import NOTHING
     from podscale.cli.output import note, printable, table
 
     async with cluster.connect("top") as api:
@@ -57,6 +58,8 @@ async def _top(
             table(COLUMNS, [dict(zip(COLUMNS, row.cells(), strict=True)) for row in shown])
             if said:
                 note(f"podscale top: {printable(said)}")
+            elif not rows:
+                note(NOTHING)
             if said and not rows:
                 ctx.exit(EXIT_FAILED)
             return
