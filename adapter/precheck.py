@@ -16,6 +16,9 @@ from podscale.kube.client.resource import Resource
 from podscale.serving.flags import Flags
 
 
+FILES = ("sources", "config", "external-backends")  # flags that name a file that is read here
+
+
 class _AnyCluster:
     # Not ``adapter.rules.presumed``: that doubts names without a group, and here a doubt would
     # refuse a file that this cluster may well understand.

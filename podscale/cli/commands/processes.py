@@ -56,6 +56,7 @@ async def _run(
     leads: bool | None,
     is_launcher: bool,
 ) -> int:
+    from adapter import precheck
     from podscale.cli.page import PageChoice
     from podscale.cli.parts import problems, reader_of
     from podscale.cli.process import composed_with_page
@@ -74,10 +75,11 @@ async def _run(
             defaults["leader-elect"] = leads
         flags = split(parsed, tables, defaults)
     reader = reader_of(flags)
-    file = reader.text("config") if reader is not None else ""
+    names = [reader.text(name) for name in precheck.FILES] if reader is not None else []
+    files = tuple(f"{name}:" for name in names if name)
     wrong = [
-        text  # of the rules file: lines that an editor can jump to
-        if file and text.startswith(f"{file}:")
+        text  # of a file: lines that an editor can jump to
+        if text.startswith(files)
         else f"podscale {name}: {text} (--help lists all flags)"
         for text in await asyncio.to_thread(problems, flags)
     ]

@@ -223,3 +223,15 @@ def test_a_duration_without_a_unit_is_told_alike_everywhere(words, tmp_path):
     done = podscale(*(str(rules) if word == "RULES" else word for word in words))
     assert done.returncode
     assert "; write one like 30s, 2m or 1h30m" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--config", "--sources", "--external-backends"])
+def test_what_is_wrong_in_a_file_is_told_by_the_file_and_not_by_the_flags(flag, tmp_path):
+    (tmp_path / "rules.yaml").write_text("rules: []\n")
+    file = tmp_path / "file.yaml"
+    file.write_text("rulez: []\n")
+    done = podscale("adapter", "--prometheus-url=http://127.0.0.1:1",
+                    f"--config={tmp_path / 'rules.yaml'}", f"{flag}={file}")  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{file}:1:1: ")
+    assert "--help" not in done.stderr
