@@ -28,13 +28,12 @@ def _lines(chapters: "Sequence[Chapter]", now: float) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    from msgspec import structs
+    # Imported here: --help must not load it.
+    import msgspec
 
     if isinstance(value, str):
         return value
-    fields = ", ".join(
-        f"{name}={_words(each) if hasattr(each, '__struct_fields__') else repr(each)}"
-        for name, each in structs.asdict(value).items()  # type: ignore[arg-type]
-    )
+    fields = msgspec.to_builtins(value)
+    del fields["type"]  # the name says it
     name = type(value).__name__.removesuffix("Event")
-    return f"{name}({fields})" if fields else name
+    return f"{name} {msgspec.json.encode(fields).decode()}"

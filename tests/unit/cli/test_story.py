@@ -72,8 +72,13 @@ def test_a_story_is_shown_step_by_step_and_played_again() -> None:
     lines = done.output.splitlines()
     assert lines[0] == "chapter 0, idle"
     assert lines[1].split(" ago  ")[1] == "Due -> Observe"
-    assert any("Resized(before=2, after=4" in each and "TakeTurn" in each for each in lines)
-    assert any("RememberSent(before=2, after=4, at=6.0), Conclude" in each for each in lines)
+    (resized,) = (each for each in lines if "Resized" in each)
+    event, made = resized.split("Resized ")[1].split(" -> TakeTurn ")
+    guards = {"doubt": "", "knows_rescales": True, "is_same": True}
+    assert json.loads(event) == {"before": 2, "after": 4, "is_correction": False, "guards": guards}
+    assert json.loads(made) == {"since": 4.0}
+    sent = 'RememberSent {"before":2,"after":4,"at":6.0}, Conclude'
+    assert any(sent in each for each in lines)
     assert lines[-1] == "podscale explain: played again, the same instructions"
 
 
