@@ -15,7 +15,6 @@ from adapter.sources import sources_file
 from podscale.kube.client.resource import Resource
 from podscale.serving.flags import Flags
 
-
 FILES = ("sources", "config", "external-backends")  # flags that name a file that is read here
 
 
