@@ -61,7 +61,8 @@ class PageAnswers:
             case "feed":
                 return _found(self._feed.answer(self._wall()))
         return _refused(
-            404, f"there is no {what}: ask for workloads, workload, decision, whatif or feed"
+            404,
+            f"/page/api/{what} is not there: ask for workloads, workload, decision, whatif or feed",
         )
 
     def _listing(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:

@@ -124,14 +124,19 @@ class Sampler:
         known = sized.known
         body = told(known)
         status, now = body["status"], self._wall()
-        reason = _telling(status)
+        sentences = status["sentences"]
+        if known.usage_problem:
+            # No sentence of an amount says it: it stands above them.
+            reason, sentences = "UsageMissing", [status["why"], *sentences]
+        else:
+            reason = _telling(status)
         found = sizing.recommended(
             known.vpa,
             selector=sized.selector,
             reason=reason,
             pods=known.pods,
             now=now,
-            sentences=status["sentences"],
+            sentences=sentences,
             change=status["change"],
         )
         if found is None:

@@ -26,7 +26,7 @@ _WAITS = frozenset(
 )  # fmt: skip
 _FAILS = frozenset({"ResizeError", "ResizeInfeasible"})
 _UNSIZED = frozenset({"NoPodsMatched", "TargetNotFound", "TargetNotTopmost",
-                      "TargetWithoutSelector"})  # fmt: skip
+                      "TargetWithoutSelector", "UsageMissing"})  # fmt: skip
 _RECENT_S = 60.0
 
 

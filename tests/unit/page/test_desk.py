@@ -87,7 +87,8 @@ def test_only_files_of_the_page_are_files(loopback: Loopback, target: str) -> No
         ("workload?id=shop/Deployment/none", 404, "not scaled"),
         ("decision?id=shop/Deployment/web&key=scale-1.0", 404, "not known any more"),
         ("decision?id=shop/Deployment/web&key=scale-x", 404, "not known any more"),
-        ("secrets", 404, "ask for workloads"),
+        ("secrets", 404, "/page/api/secrets is not there: ask for workloads"),
+        ("", 404, "/page/api/ is not there: ask for workloads"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_to_do(

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from podscale.page.http.rows import reason_of, state_of
 from podscale.page.state.board import WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sampler import MOST_VPAS, Sampler
@@ -23,6 +24,7 @@ NOTHING = UpdateDecision("none", ("NothingToChange",), {})
 class Vpas:
     def __init__(self) -> None:
         self.pod = PodDecision("web-0", 100.0, EVICT)
+        self.problem = ""
 
     def keys(self) -> list[VpaKey]:
         return [KEY]
@@ -32,7 +34,7 @@ class Vpas:
         known = KnownSizing(
             vpa(targetRef=ref), 100.0, TargetState(True), "default", True, (), None, {}, (self.pod,)
         )
-        return SizedVpa(known, "app=web")
+        return SizedVpa(structs.replace(known, usage_problem=self.problem), "app=web")
 
 
 async def shown(*pods: PodDecision) -> list[tuple[float, str]]:
@@ -80,6 +82,22 @@ async def test_who_does_not_lead_any_more_shows_nothing_that_it_decided_before()
     await sampler.once()
     assert not any(each.scaling is not None for each in board)
     assert board.get(("shop", "Deployment", "web")) is None
+
+
+async def test_a_vpa_whose_usage_is_not_read_is_failing_and_not_steady():
+    board, vpas = WorkloadBoard(), Vpas()
+    sampler = Sampler(
+        board, FeedHealth(None), PageSources(vpas=vpas), wall=lambda: 200.0, period_s=1.0
+    )
+    vpas.pod = PodDecision("web-0", 100.0, NOTHING)
+    vpas.problem = "Prometheus did not answer in time"
+    await sampler.once()
+    (workload,) = board
+    assert (state_of(workload), reason_of(workload)) == ("failing", "UsageMissing")
+    assert vpas.problem in workload.vpa.sentences[0]
+    vpas.problem = ""
+    await sampler.once()
+    assert reason_of(workload) != "UsageMissing"
 
 
 class ManyVpas(Vpas):
