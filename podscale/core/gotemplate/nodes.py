@@ -234,11 +234,7 @@ class Template:
         try:
             write_all(self._templates[self._name], Scope(dot, {"$": dot}, output))
         except RecursionError:
-            raise TemplateExecutionError(
-                f"template: {self._name}: exceeded maximum template depth"
-            ) from None
-        except TemplateExecutionError as error:
-            raise TemplateExecutionError(f"template: {self._name}: {error}") from None
+            raise TemplateExecutionError("exceeded maximum template depth") from None
         return "".join(output.written)
 
 
