@@ -78,7 +78,7 @@ _CLUSTER = Ring(
 )
 # In this order: what needs no program comes first, while the programs are built.
 RINGS = (
-    Ring("property", ("tests/property",), 180, workers=2, long_s=900),
+    Ring("property", ("tests/property",), 150, workers=2, long_s=900),
     Ring("browser", ("tests/browser",), 120, is_timed=True),
     Ring(
         "conformance",
@@ -88,12 +88,12 @@ RINGS = (
         workers=2,
         long_s=420,
     ),
-    Ring("faults", ("tests/faults",), 420, ("prometheus", "promtool"), is_timed=True, long_s=2700),
-    Ring("unit", ("tests/unit",), 300, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
+    Ring("faults", ("tests/faults",), 460, ("prometheus", "promtool"), is_timed=True, long_s=2700),
+    Ring("unit", ("tests/unit",), 350, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
     Ring(
         "integration",
         ("tests/integration",),
-        600,
+        720,
         ("kubectl", "prometheus", "promtool"),
         workers=2,
         dist="loadfile",
@@ -105,14 +105,14 @@ RINGS = (
     Ring(
         "attacks",
         ("tests/attacks",),
-        720,
+        600,
         _PLANE,
         workers=2,
         dist="loadfile",
         is_timed=True,
         long_s=5400,
     ),
-    Ring("docs", ("tests/docs",), 240, ("kubectl", "helm", "prometheus"), is_timed=True),
+    Ring("docs", ("tests/docs",), 180, ("kubectl", "helm", "prometheus"), is_timed=True),
 )
 LINTERS = (
     ("ruff", "check", "."),
