@@ -28,6 +28,7 @@ COMBINED = {  # several parts in a process
 }
 CHART = ROOT / "deploy" / "helm" / "podscale"
 NAMESPACE = "podscale"
+BALLAST = "podscale-ballast"
 GONE_S = 60.0
 CLUSTER_SCOPED = {
     "ClusterRole", "ClusterRoleBinding", "APIService", "CustomResourceDefinition",
@@ -92,7 +93,8 @@ def ours(plane: Plane) -> list[str]:
 
 def uninstall(plane: Plane, *words: str) -> None:
     plane.kubectl("delete", "--wait=false", "--ignore-not-found", *words)
-    wait_gone(plane, NAMESPACE)
+    for namespace in (NAMESPACE, BALLAST):
+        wait_gone(plane, namespace)
     assert ours(plane) == []
 
 

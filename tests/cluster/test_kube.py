@@ -101,7 +101,7 @@ async def test_the_pod_store_follows_a_real_deployment(plane: Plane) -> None:
 async def test_metadata_only_watches_describe_what_is_asked_for(plane: Plane) -> None:
     with plane.namespace() as namespace:
         async with connected(plane.admin_kubeconfig) as api:
-            ondemand = OnDemandMetadata(api, rhythm=QUICK)
+            ondemand = OnDemandMetadata(api)
             async with beside(ondemand.run()):
                 await asyncio.sleep(0)
                 deployments = await ondemand.describe(DEPLOYMENTS)
