@@ -152,6 +152,6 @@ async def test_all_hpas_of_a_cluster_and_one_that_has_no_rule(tmp_path):
         items = {each["hpa"]: each for each in json.loads(out)["items"]}
     finally:
         await end(running)
-    assert list(items) == ["orders/consumer", "shop/lost", "shop/web"]
+    assert list(items) == ["api/api", "orders/consumer", "shop/lost", "shop/web"]
     assert "sold_out" in items["shop/lost"]["failed"]
     assert items["shop/web"]["specs"][0]["podHours"] > 0
