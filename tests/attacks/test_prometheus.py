@@ -174,9 +174,7 @@ async def test_the_history_follows_no_redirect_to_another_origin():
             options = PrometheusOptions(url=url, headers=(("X-Scope", SECRET),))
 
             def ask() -> None:
-                asks = HistoryRequest(options)
-                with asks._files:
-                    asks(_Request("up", 0, 60, 30, 100, 1), 0, 60)
+                HistoryRequest(options)(_Request("up", 0, 60, 30, 100, 1), 0, 60)
 
             with pytest.raises(QueryError):
                 await asyncio.to_thread(ask)
