@@ -385,7 +385,8 @@ class Relister:
                 shared_selector(first.open_query, label, namespaces),
                 now - self._options.reach_s, first.source, label, namespaces,
             )  # fmt: skip
-        except Exception:  # noqa: BLE001 - each of them may fail by itself, and says why
+        except Exception:  # each of them may fail by itself, and says why
+            log.debug("namespaces not listed together", exc_info=True)
             return queries
         for query, rule in rules.items():
             if rule.namespace in found:

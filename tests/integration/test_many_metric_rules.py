@@ -16,7 +16,7 @@ from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
 NAMESPACES = 50 if os.environ.get("PODSCALE_SHORT") else 500
 MOST = 1.5
-MOST_OF_FEW = 3.0
+MOST_OF_FEW = 3.0  # of CPU, a bound and no goal: 2.19 was read, over the 1.5 that is wanted
 
 
 @pytest.fixture
