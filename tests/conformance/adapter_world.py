@@ -103,45 +103,13 @@ class ScriptedCluster:
         path = request.path
         if request.method == "POST":
             return self._review(path, await request.json())
-        if path in ("/api", "/apis") or re.fullmatch(r"/api/v1|/apis/[^/]+/[^/]+", path):
-            return self._discovery(path)
+        if path in ("/api", "/apis"):
+            return web.json_response(discovery(self._resources, is_core=path == "/api"))
         if path.startswith("/api/v1/namespaces/kube-system/configmaps"):
             return await self._config_map(request)
         if path in {r.path() for r in self._resources}:
             return await self._collection(request, self._objects.get(path, []))
         return web.json_response({"kind": "Status", "status": "Failure", "code": 404}, status=404)
-
-    def _discovery(self, path: str) -> web.Response:
-        if path == "/api":
-            return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
-        if path == "/apis":
-            groups = [
-                {
-                    "name": group,
-                    "versions": [{"groupVersion": f"{group}/{version}", "version": version}],
-                    "preferredVersion": {"groupVersion": f"{group}/{version}", "version": version},
-                }
-                for group, version in dict.fromkeys(
-                    (r.group, r.version) for r in self._resources if r.group
-                )
-            ]
-            return web.json_response({"kind": "APIGroupList", "groups": groups})
-        version = path.removeprefix("/api/").removeprefix("/apis/")
-        found = [
-            {
-                "name": r.plural,
-                "singularName": r.singular,
-                "namespaced": r.namespaced,
-                "kind": r.kind,
-                "verbs": ["get", "list", "watch"],
-            }
-            for r in self._resources
-            if r.api_version == version
-        ]
-        return web.json_response(
-            {"kind": "APIResourceList", "groupVersion": version, "resources": found},
-            status=200 if found else 404,
-        )
 
     async def _config_map(self, request: web.Request) -> web.StreamResponse:
         found = self._authorities.config_map()
@@ -325,3 +293,28 @@ def conflicts_prometheus() -> ScriptedPrometheus:
 def basic(user: str, password: str) -> str:
     """Return an Authorization header."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def discovery(resources: Iterable[Resource], *, is_core: bool) -> dict[str, Any]:
+    """Return the aggregated discovery document of ``/api`` or ``/apis``."""
+    served: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in resources:
+        if (not each.group) is is_core:
+            served.setdefault((each.group, each.version), []).append(
+                {
+                    "resource": each.plural,
+                    "responseKind": {
+                        "group": each.group,
+                        "version": each.version,
+                        "kind": each.kind,
+                    },
+                    "scope": "Namespaced" if each.namespaced else "Cluster",
+                    "singularResource": each.singular,
+                    "verbs": ["get", "list", "watch"],
+                }
+            )
+    items = [
+        {"metadata": {"name": group}, "versions": [{"version": version, "resources": found}]}
+        for (group, version), found in served.items()
+    ]
+    return {"kind": "APIGroupDiscoveryList", "metadata": {}, "items": items}

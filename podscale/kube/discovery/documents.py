@@ -1,4 +1,4 @@
-"""Discovery documents, aggregated (v2) and old, as resources in priority order. Pure."""
+"""Aggregated discovery documents as resources in priority order. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,11 +7,7 @@ from msgspec import Struct
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import ObjectMeta
 
-AGGREGATED = (
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
-    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
-    "application/json"
-)
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 
 class GroupVersionKind(Struct, frozen=True, rename="camel"):
@@ -57,62 +53,11 @@ class DiscoveredGroup(Struct, frozen=True, rename="camel"):
     versions: tuple[DiscoveredVersion, ...] = ()
 
 
-class GroupVersion(Struct, frozen=True, rename="camel"):
-    """A version in the old group list."""
-
-    group_version: str
-    version: str
-
-
-class OldGroup(Struct, frozen=True, rename="camel"):
-    """A group in the old list."""
-
-    name: str
-    versions: tuple[GroupVersion, ...] = ()
-    preferred_version: GroupVersion | None = None
-
-
 class Root(Struct, frozen=True, rename="camel"):
-    """The answer of ``/api`` and ``/apis`` in whichever form it comes."""
+    """The answer of ``/api`` and ``/apis``."""
 
-    kind: str = ""
-    items: tuple[DiscoveredGroup, ...] = ()  # APIGroupDiscoveryList
-    groups: tuple[OldGroup, ...] = ()  # APIGroupList
-    versions: tuple[str, ...] = ()  # APIVersions (core)
-
-    @property
-    def is_aggregated(self) -> bool:
-        """Whether resources are in it already."""
-        return self.kind == "APIGroupDiscoveryList"
-
-    @property
-    def group_versions(self) -> dict[str, list[str]]:
-        """The versions of each group, preferred first, with or without resources."""
-        served = {group.metadata.name: [v.version for v in group.versions] for group in self.items}
-        served |= {
-            group.name: [v.version for v in ordered_versions(group)] for group in self.groups
-        }
-        if self.versions:
-            served[""] = list(self.versions)
-        return served
-
-
-class OldResource(Struct, frozen=True, rename="camel"):
-    """A resource in an ``APIResourceList``; subresources are entries of their own."""
-
-    name: str
-    kind: str = ""
-    singular_name: str = ""
-    namespaced: bool = False
-    verbs: tuple[str, ...] = ()
-    short_names: tuple[str, ...] = ()
-
-
-class OldResources(Struct, frozen=True, rename="camel"):
-    """``APIResourceList``."""
-
-    group_version: str = ""
-    resources: tuple[OldResource, ...] = ()
+    kind: str = ""  # other than APIGroupDiscoveryList: a server older than 1.30
+    items: tuple[DiscoveredGroup, ...] = ()
 
 
 def aggregated(groups: Iterable[DiscoveredGroup]) -> Iterator[Resource]:
@@ -142,32 +87,3 @@ def stale(groups: Iterable[DiscoveredGroup]) -> list[str]:
         for version in group.versions
         if version.freshness == "Stale"
     ]
-
-
-def ordered_versions(group: OldGroup) -> list[GroupVersion]:
-    """Return the versions of a group, preferred first."""
-    preferred = group.preferred_version.version if group.preferred_version else ""
-    return sorted(group.versions, key=lambda version: version.version != preferred)
-
-
-def old(group: str, version: str, document: OldResources) -> Iterator[Resource]:
-    """Yield the resources of one group version."""
-    scaled = {
-        found.name.partition("/")[0]
-        for found in document.resources
-        if found.name.endswith("/scale")
-    }
-    for found in document.resources:
-        if "/" in found.name:
-            continue
-        yield Resource(
-            group=group,
-            version=version,
-            plural=found.name,
-            kind=found.kind,
-            namespaced=found.namespaced,
-            singular=found.singular_name or found.kind.lower(),
-            verbs=frozenset(found.verbs),
-            has_scale=found.name in scaled,
-            short_names=found.short_names,
-        )

@@ -1,7 +1,7 @@
 """Keeps a ``Mapper`` that knows what the API server serves now.
 
-Reads aggregated discovery (v2), else the old documents one by one; an API group that
-cannot be reached (an APIService that is down, perhaps our own) leaves the rest intact.
+Reads aggregated discovery (v2, served since Kubernetes 1.30); an API group that cannot be
+reached (an APIService that is down, perhaps our own) leaves the rest intact.
 """
 
 import asyncio
@@ -11,33 +11,16 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from podscale.kube.client.api import JSON, Api
+from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
-from podscale.kube.discovery.documents import (
-    AGGREGATED,
-    OldResources,
-    Root,
-    aggregated,
-    old,
-    ordered_versions,
-    stale,
-)
+from podscale.kube.discovery.documents import AGGREGATED, Root, aggregated, stale
 from podscale.kube.discovery.restmapper import Mapper
 
 T = TypeVar("T")
 
 _log = structlog.get_logger()
-_PARALLEL = 8
-
-
-class _Document:
-    """One discovery answer and its ETag."""
-
-    def __init__(self, etag: str, root: Root) -> None:
-        self.etag = etag
-        self.root = root
 
 
 class ApiDiscovery:
@@ -53,7 +36,7 @@ class ApiDiscovery:
         self._mapper = Mapper()
         self._synced = False
         self._failed: tuple[str, ...] = ()
-        self._documents: dict[str, _Document] = {}
+        self._documents: dict[str, tuple[str, Root]] = {}  # by path: its ETag, and what it said
         self._refreshing = asyncio.Lock()
         self._refreshed = float("-inf")  # loop time of the last attempt's end
 
@@ -116,7 +99,6 @@ class ApiDiscovery:
         for path in ("/api", "/apis"):
             try:
                 root = await self._root(path)
-                found, missing = await self._resources(path, root)
             except KubeError as failure:
                 error = failure
                 failed.append(path)
@@ -125,9 +107,13 @@ class ApiDiscovery:
                 resources += [r for r in self._mapper.resources if (not r.group) == prefix]
                 continue
             read += 1
+            missing = stale(root.items)
             failed += missing
-            resources += found
-            versions |= root.group_versions
+            resources += self._with_known(list(aggregated(root.items)), missing)
+            versions |= {
+                group.metadata.name: [version.version for version in group.versions]
+                for group in root.items
+            }
         self._refreshed = asyncio.get_running_loop().time()
         self._failed = tuple(failed)
         if not read and error is not None:
@@ -137,53 +123,26 @@ class ApiDiscovery:
         return self._mapper
 
     async def _root(self, path: str) -> Root:
-        known = self._documents.get(path)
+        etag, known = self._documents.get(path, ("", Root()))
         answer = await self._api.request(
             "GET",
             path,
             accept=AGGREGATED,
-            headers={"If-None-Match": known.etag} if known else None,
+            headers={"If-None-Match": etag} if etag else None,
             timeout_s=self._timeout_s,
         )
-        if answer.status == 304 and known is not None:
-            return known.root
-        root = _decoded(path, answer.body, Root)
-        if etag := answer.headers.get("etag"):
-            self._documents[path] = _Document(etag, root)
+        if answer.status == 304:
+            return known
+        try:
+            root = decode(answer.body, Root)
+        except msgspec.DecodeError as error:
+            raise ApiUnreachable(f"GET {path}: not a discovery document: {error}") from error
+        if root.kind != "APIGroupDiscoveryList":
+            why = f"{root.kind or 'no kind'} where APIGroupDiscoveryList is expected"
+            raise ApiUnreachable(f"GET {path}: {why}: is the cluster older than Kubernetes 1.30?")
+        if etag := answer.headers.get("etag", ""):
+            self._documents[path] = (etag, root)
         return root
-
-    async def _resources(self, path: str, root: Root) -> tuple[list[Resource], list[str]]:
-        """The resources below a root, and what could not be read."""
-        if root.is_aggregated:
-            found = list(aggregated(root.items))
-            missing = stale(root.items)
-            return self._with_known(found, missing), missing
-        versions = [("", version, f"{path}/{version}") for version in root.versions]
-        for group in root.groups:
-            versions += [
-                (group.name, version.version, f"{path}/{version.group_version}")
-                for version in ordered_versions(group)
-            ]
-        at_once = asyncio.Semaphore(_PARALLEL)
-
-        async def read(group: str, version: str, where: str) -> list[Resource] | None:
-            try:
-                async with at_once:
-                    answer = await self._api.request(
-                        "GET", where, accept=JSON, timeout_s=self._timeout_s
-                    )
-                return list(old(group, version, _decoded(where, answer.body, OldResources)))
-            except KubeError:
-                return None
-
-        results = await asyncio.gather(*(read(*version) for version in versions))
-        missing = [
-            f"{group}/{version}"
-            for (group, version, _), result in zip(versions, results, strict=True)
-            if result is None
-        ]
-        found = [resource for result in results if result for resource in result]
-        return self._with_known(found, missing), missing
 
     def _with_known(self, found: list[Resource], missing: list[str]) -> list[Resource]:
         """A group version that does not answer now keeps what it last served, at the end."""
@@ -194,10 +153,3 @@ class ApiDiscovery:
             if f"{r.group}/{r.version}" in missing and (r.group, r.version, r.plural) not in present
         ]
         return found + kept
-
-
-def _decoded(path: str, body: bytes, type_: type[T]) -> T:
-    try:
-        return decode(body, type_)
-    except msgspec.DecodeError as error:
-        raise ApiUnreachable(f"GET {path}: not a discovery document: {error}") from error

@@ -1,11 +1,11 @@
-"""Discovery over sockets: both forms of documents, failures of parts, misses."""
+"""Discovery over sockets: documents, failures of parts, misses."""
 
 import asyncio
 
 import pytest
 
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.client.errors import KubeError, NoMatch
+from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.discovery.restmapper import Mapper
@@ -85,61 +85,22 @@ async def test_what_the_aggregator_invents_for_a_lone_subresource_hides_no_other
     assert mapper.parse("pods").group == ""
 
 
-def old_cluster() -> LittleCluster:
+async def test_a_server_without_aggregated_discovery_is_refused_with_the_release_it_takes():
     cluster = LittleCluster()
-    cluster.answers |= {
-        "/api": {"kind": "APIVersions", "versions": ["v1"]},
-        "/api/v1": {
-            "groupVersion": "v1",
-            "resources": [
-                {"name": "pods", "kind": "Pod", "singularName": "pod", "namespaced": True},
-                {"name": "pods/status", "kind": "Pod", "namespaced": True},
-            ],
-        },
-        "/apis": {
-            "kind": "APIGroupList",
-            "groups": [
-                {
-                    "name": "apps",
-                    "versions": [
-                        {"groupVersion": "apps/v1beta1", "version": "v1beta1"},
-                        {"groupVersion": "apps/v1", "version": "v1"},
-                    ],
-                    "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"},
-                },
-                {
-                    "name": "down.example.com",
-                    "versions": [{"groupVersion": "down.example.com/v1", "version": "v1"}],
-                },
-            ],
-        },
-        "/apis/apps/v1": {
-            "resources": [
-                {"name": "deployments", "kind": "Deployment", "namespaced": True},
-                {"name": "deployments/scale", "kind": "Scale", "namespaced": True},
-            ]
-        },
-        "/apis/apps/v1beta1": {
-            "resources": [{"name": "deployments", "kind": "Deployment", "namespaced": True}]
-        },
-    }
-    cluster.fault = lambda _method, path, _query: (
-        Refusal(503, "ServiceUnavailable") if "down.example.com" in path else None
-    )
-    return cluster
-
-
-async def test_old_discovery_reads_every_group_and_one_that_is_down_spares_the_rest():
-    cluster = old_cluster()
+    cluster.answers["/api"] = {"kind": "APIVersions", "versions": ["v1"]}
+    cluster.answers["/apis"] = {"kind": "APIGroupList", "groups": []}
     async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
-        discovery = ApiDiscovery(api)
-        mapper = await discovery.refresh()
-    assert discovery.failed_groups == ("down.example.com/v1",)
+        with pytest.raises(ApiUnreachable, match=r"APIGroupList where .* than Kubernetes 1\.30"):
+            await ApiDiscovery(api).refresh()
+
+
+async def test_of_two_versions_the_first_is_preferred_and_the_one_asked_for_comes_first():
+    deployments = [found("deployments", "Deployment", scale=True)]
+    cluster = new_cluster(group("apps", ("v1", deployments), ("v1beta1", deployments)))
+    mapper = await ApiDiscovery(MemoryApi(cluster)).refresh()
     assert [r.version for r in mapper.for_kind("Deployment", "apps")] == ["v1", "v1beta1"]
-    assert [r.version for r in mapper.for_kind("Deployment", "apps", "v1beta1")] == [
-        "v1beta1",
-        "v1",
-    ]
+    asked = mapper.for_kind("Deployment", "apps", "v1beta1")
+    assert [r.version for r in asked] == ["v1beta1", "v1"]
     assert mapper.resource_for("deployment").has_scale
     assert mapper.resource_for("POD").plural == "pods"
 

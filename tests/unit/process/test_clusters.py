@@ -11,24 +11,17 @@ from aiohttp import web
 from adapter import flags as adapter_flags
 from adapter.part import NEEDED
 from podscale.kube.client.connect import ApiServerTarget, is_in_pod
+from podscale.kube.client.resource import PODS
 from podscale.process.clusters import reached
 from podscale.serving import flags as serving_flags
-from tests.conformance.adapter_world import kubeconfig
+from tests.conformance.adapter_world import discovery, kubeconfig
 from tests.kit.adapter import served_adapter
 
 NAMES = ("lister", "authentication", "authorization")
 DISCOVERY = {
-    "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "groups": []},
-    "/api/v1": {
-        "kind": "APIResourceList",
-        "groupVersion": "v1",
-        "resources": [
-            {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod",
-             "verbs": ["get", "list", "watch"]},
-        ],
-    },
-}  # fmt: skip
+    "/api": discovery([PODS], is_core=True),
+    "/apis": discovery([], is_core=False),
+}
 
 
 def parse(*words):
@@ -151,13 +144,13 @@ async def test_reviews_and_listing_go_to_their_own_clusters(tmp_path):
         ):
             assert response.status == 200
     lister, authentication, authorization = clusters
-    assert "v1" in lister.asked
+    assert "apis" in lister.asked
     assert not {"tokenreviews", "subjectaccessreviews"} & lister.asked
     assert "tokenreviews" in authentication.asked
     assert "extension-apiserver-authentication" in authentication.asked
-    assert not {"v1", "subjectaccessreviews"} & authentication.asked
+    assert not {"apis", "subjectaccessreviews"} & authentication.asked
     assert "subjectaccessreviews" in authorization.asked
-    assert not {"v1", "tokenreviews"} & authorization.asked
+    assert not {"apis", "tokenreviews"} & authorization.asked
     assert authentication.rights <= {"tokenreviews"}
     assert authorization.rights <= {"subjectaccessreviews"}
     assert not {"tokenreviews", "subjectaccessreviews"} & lister.rights
