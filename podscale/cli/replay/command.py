@@ -3,13 +3,27 @@
 from typing import Literal
 
 import click
+from click.core import ParameterSource
 
 from podscale.cli.cluster import ClusterChoice, cluster_options, kind_and_name
+from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import prometheus_options
 
 ReplayForm = Literal["table", "json", "yaml", "csv"]
 FORMS: tuple[ReplayForm, ...] = ("table", "json", "yaml", "csv")
 EXIT_INTERRUPTED = 130
+_VPAS = ("vpa", "verticalpodautoscaler")
+# Parameters that mean something to some replays only.
+_OF_HPAS = {
+    "hpa_files", "ready_after", "metric_age", "nodes_after", "room", "pod_capacity", "replicas",
+    "price", "sweeps", "at_most_unserved", "is_forecast", "workers", "dask", "html",
+}  # fmt: skip
+_OF_VPAS = {"percentiles", "margins", "half_lives"}
+_OF_HISTORY = {
+    "since", "step", "max_samples", "config", "config_map", "prometheus_url", "prometheus_header",
+    "prometheus_token_file", "prometheus_ca_file",
+}  # fmt: skip
+_OF_TRACES = {"scale"}
 
 
 @click.command("replay")
@@ -122,8 +136,9 @@ def command(
     from podscale.cli.replay.shown import print_all, print_report
 
     given = msgspec.convert(options, ReplayOptions)
-    kind = (given.what or "").partition("/")[0].lower()
-    if kind in ("vpa", "verticalpodautoscaler"):
+    is_of_vpa = (given.what or "").partition("/")[0].lower() in _VPAS
+    _refuse_others(ctx, is_of_vpa=is_of_vpa, is_of_trace=bool(given.trace))
+    if is_of_vpa:
         # Imported here: HPAs do without the VPA's model.
         from podscale.cli.replay.vertical import print_sizing, vertically_replayed
 
@@ -140,3 +155,23 @@ def command(
         is_whole = report.is_whole
     if not is_whole:
         ctx.exit(EXIT_INTERRUPTED)
+
+
+def _refuse_others(ctx: click.Context, *, is_of_vpa: bool, is_of_trace: bool) -> None:
+    # What means nothing to this replay would be ignored without a word.
+    others = (
+        (_OF_HPAS, is_of_vpa, "of HPAs, not of a VPA: drop it"),
+        (_OF_VPAS, not is_of_vpa, "of VPAs, not of an HPA: drop it, or say vpa/NAME"),
+        (_OF_HISTORY, is_of_trace, "of Prometheus's history, not of a --trace: drop one of them"),
+        (_OF_TRACES, not is_of_trace, "of a --trace, not of Prometheus's history: drop it"),
+    )
+    for names, is_other, why in others:
+        given = [
+            each.opts[0]
+            for each in ctx.command.params
+            if is_other
+            and each.name in names
+            and ctx.get_parameter_source(each.name) is not ParameterSource.DEFAULT
+        ]
+        if given:
+            raise WrongInput(f"{', '.join(given)}: {why}")

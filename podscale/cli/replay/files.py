@@ -1,5 +1,6 @@
 """The files that a replay is given: specs, samples, prices."""
 
+import math
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,6 +44,8 @@ def written(of: dict[str, Any]) -> wire.WireAutoscaler:
 
 def trace_of_file(file: str, scale: float) -> tuple[LoadHistory, list[str]]:
     """Return the load times ``scale``, and notes; raises ``WrongInput``."""
+    if not 0.0 < scale < math.inf:  # nor NaN
+        raise WrongInput(f"--scale {scale:g}: a finite number above zero is wanted")
     try:
         load, notes = read_trace(read(file))
     except TraceInvalid as error:

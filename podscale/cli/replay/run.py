@@ -106,8 +106,10 @@ def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
 
 def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
     """Return the reports of all HPAs of the namespaces chosen; raises as ``replayed`` does."""
-    if given.trace or given.hpa_files or given.html or given.replicas is not None:
-        raise WrongInput("--trace, --hpa, --html and --replicas are of one HPA: say hpa/NAME")
+    if given.trace:
+        raise two_sources(given, f"drop {given.what}")
+    if given.hpa_files or given.html or given.replicas is not None:
+        raise WrongInput("--hpa, --html and --replicas are of one HPA: drop them, or say hpa/NAME")
     _check(given)
     prices = files.converted(given.price, PriceList) if given.price else None
     options = past_options(given)  # before anything is asked
@@ -166,7 +168,7 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
     requests = files.requests_of(given.requests)
     if given.trace:
         if given.what:
-            raise WrongInput("the load comes from --trace or from a cluster, not from both")
+            raise two_sources(given, f"drop {given.what}")
         if not tried:
             raise WrongInput("say what is to be tried: --hpa FILE, today's first")
         load, notes = files.trace_of_file(given.trace, given.scale)
@@ -175,6 +177,14 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
     return _recorded_subject(given, recorded(cluster, name, past_options(given)), tried)
+
+
+def two_sources(given: ReplayOptions, instead: str) -> WrongInput:
+    """Return the refusal of an object beside a trace; ``instead`` is how to replay the trace."""
+    return WrongInput(
+        f"{given.what} is in a cluster, and --trace {given.trace} a file: drop --trace to replay "
+        f"what Prometheus has, or {instead} to replay the file"
+    )
 
 
 def past_options(given: ReplayOptions) -> PastOptions:

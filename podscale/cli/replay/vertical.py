@@ -11,7 +11,7 @@ from podscale.cli.output import emit, print_csv, printable, table
 from podscale.cli.replay import files
 from podscale.cli.replay.command import ReplayForm
 from podscale.cli.replay.recorded import recorded_usage
-from podscale.cli.replay.run import ReplayOptions, past_options, seconds
+from podscale.cli.replay.run import ReplayOptions, past_options, seconds, two_sources
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.errors import ReplayError
 from podscale.replay.vertical import (
@@ -38,9 +38,9 @@ class SizingReport(Struct, frozen=True):
 
 def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingReport:
     """Return the report; raises ``WrongInput``."""
-    if given.hpa_files or given.sweeps or given.html or given.dask or given.price:
-        raise WrongInput("--hpa, --sweep, --html, --price and --dask are of HPAs, not of a VPA")
     name = (given.what or "").partition("/")[2]
+    if given.trace and name:
+        raise two_sources(given, "say vpa alone")
     requests = files.requests_of(given.requests)
     try:
         tried = candidates(

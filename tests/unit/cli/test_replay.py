@@ -80,6 +80,20 @@ def test_the_data_forms_say_the_same(files, form):
         (("--trace", "TRACE", "--hpa", "TODAY", "--request", "cpu"), "--request cpu"),
         (("--trace", "TRACE", "--hpa", "TODAY", "--pod-capacity", "0"), "--pod-capacity"),
         (("--trace", "TRACE", "--hpa", "TODAY", "--price", "TODAY"), "today.yaml"),
+        (
+            ("hpa/web", "--trace", "TRACE"),
+            "drop --trace to replay what Prometheus has, or drop hpa/web",
+        ),
+        (("hpa", "--trace", "TRACE"), "drop --trace to replay what Prometheus has, or drop hpa to"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--scale", "nan"), "--scale nan: a finite number"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--scale", "inf"), "--scale inf: a finite number"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--scale", "0"), "--scale 0: a finite number"),
+        (("hpa/web", "--scale", "2"), "--scale: of a --trace, not of Prometheus's history"),
+        (("hpa/web", "--percentile", "0.9", "--margin", "1"), "--percentile, --margin: of VPAs"),
+        (
+            ("--trace", "TRACE", "--hpa", "TODAY", "--since", "1d"),
+            "--since: of Prometheus's history",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_exit_2(files, words, said):
@@ -258,7 +272,12 @@ def test_a_vpa_is_replayed_with_each_setting(usage):
         (("vpa", "--trace", "USAGE", "--margin", "some"), "--margin some"),
         (("vpa", "--trace", "USAGE", "--half-life", "0s"), "--half-life 0s"),
         (("vpa", "--trace", "LOAD"), "neither cpu nor memory"),
-        (("vpa", "--trace", "USAGE", "--sweep", "target=1"), "of HPAs"),
+        (("vpa", "--trace", "USAGE", "--sweep", "target=1"), "--sweep: of HPAs, not of a VPA"),
+        (
+            ("vpa", "--trace", "USAGE", "--forecast", "--ready-after", "1m"),
+            "--ready-after, --forecast",
+        ),
+        (("vpa/web", "--trace", "USAGE"), "or say vpa alone to replay the file"),
     ],
 )
 def test_what_is_wrong_with_a_replay_of_a_vpa_is_one_sentence(files, usage, words, said):
