@@ -1,11 +1,12 @@
 """The nodes part of a process: watches, Lease, rounds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from podscale.kube.client.resource import NODES, VPAS
+from podscale.kube.client.wire import format_micro_time
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
@@ -25,6 +26,7 @@ from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
+from podscale.nodes.watchdog import LAST_ROUND
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import Part, PartKind, Shared
 from podscale.process.rights import Right
@@ -48,7 +50,7 @@ class NodesPart(LeadingPart):
         self._nodes: Store[Node] = Store()
         self._pods = shared.pods
         label = leader_label_of(shared.api, "nodes")
-        leading = Leadership(shared.api, choice.lease, label)
+        leading = Leadership(shared.api, choice.lease, label, self._annotations)
         fenced = leading.api
         recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
         super().__init__("nodes", leading, recorder)
@@ -101,6 +103,10 @@ class NodesPart(LeadingPart):
         for loop in self._loops:
             health.add_liveness(loop.name, loop.heartbeat)
         health.add_readiness("nodes-synced", self._synced)
+
+    def _annotations(self) -> Mapping[str, str]:
+        worked_s = self.rounds.worked_s
+        return {} if worked_s is None else {LAST_ROUND: format_micro_time(worked_s)}
 
     def _synced(self) -> HealthVerdict:
         if self._nodes.is_synced and self._pods.is_synced:

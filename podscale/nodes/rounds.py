@@ -106,6 +106,10 @@ class NodeRounds:
         self._memory = _Memory()
         self._told: set[Reason] = set()
         self.decided: DecidedNodes | None = None
+        # Unix time of the last round, while leading, after which nothing was left held that
+        # should have been let go; None: there was none. The watchdog acts when it is long ago.
+        self.worked_s: float | None = None
+        self._is_refused = False  # the last writes, and something to be let go was among them
         self.heartbeat = Heartbeat(5 * max(choice.interval_s, choice.timeout_s))
 
     async def run(self) -> None:
@@ -232,6 +236,8 @@ class NodeRounds:
         places = np.flatnonzero(is_due)
         due = iter(places[np.argsort(~is_first[places], kind="stable")].tolist())
 
+        results: set[tuple[str, bool]] = set()
+
         async def some() -> None:
             for place in due:
                 if self._wall() - decided.at_s > self._choice.interval_s:
@@ -240,10 +246,19 @@ class NodeRounds:
                 if writing is not None:
                     # Noted whatever comes of it: one that is refused is not tried every round.
                     self._memory.note_write(decided.nodes.names[place], decided.at_s)
-                    self._metrics.writes.labels(await writing).inc()
+                    result = await writing
+                    self._metrics.writes.labels(result).inc()
+                    results.add((result, bool(is_first[place])))
 
         # Not in a task group, whose errors come wrapped: whoever stops leading stops quietly.
         await asyncio.gather(*(some() for _ in range(_TOGETHER)))
+        # One pod that cannot be written is no reason to let all others go.
+        if any(result == "done" for result, _ in results):
+            self._is_refused = False
+        elif ("failed", True) in results:
+            self._is_refused = True
+        if not self._is_refused:
+            self.worked_s = decided.at_s
         self._memory.forget(decided.nodes)
 
     def _taint_plan(self, decided: DecidedNodes) -> taint.TaintPlan:

@@ -1,5 +1,5 @@
-"""Lets all ballast go when nobody leads, and takes the taints of mode taint away: a process
-beside the nodes part, with an account that may do nothing else.
+"""Lets all ballast go when no leader's rounds work, and takes the taints of mode taint away: a
+process beside the nodes part, with an account that may do nothing else.
 
 What nobody looks after keeps pods out by a load that has long gone.
 """
@@ -15,9 +15,9 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import LEASES, PODS
-from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.client.wire import ListOf, decode, parse_time
 from podscale.kube.columns.pod_shapes import amounts
-from podscale.kube.objects.cluster import Lease, LeaseSpec
+from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
@@ -26,6 +26,9 @@ from podscale.nodes.cluster.resizer import LEAST_REQUESTS, resize
 log = structlog.get_logger(__name__)
 
 _TOGETHER = 8
+# On the Lease: when a round of the leader worked last. That the Lease is renewed shows less: a
+# leader that can decide or write nothing renews it as well.
+LAST_ROUND = "nodes.podscale.io/last-round"
 
 
 class WatchdogChoice(Struct, frozen=True):
@@ -39,23 +42,22 @@ class WatchdogChoice(Struct, frozen=True):
     takes_taints: bool = False
 
 
-class RenewalAge:
-    """How long ago a Lease was renewed: counted here from when it was seen to change, so that
+class RoundAge:
+    """How long ago a round worked: counted here from when its time was seen to change, so that
     clocks that differ do not matter after the first look."""
 
     def __init__(self) -> None:
-        self._seen: LeaseSpec | None = None
-        self._changed = float("-inf")
+        self._seen: float | None = None
+        self._changed: float | None = None
 
-    def note(self, spec: LeaseSpec, *, now: float, wall_s: float) -> float:
-        """Return its age at ``now`` (monotonic)."""
-        if spec != self._seen:
-            is_first = self._seen is None
-            self._seen = spec
-            renewed = spec.renew_time
+    def note(self, worked_s: float | None, *, now: float, wall_s: float) -> float:
+        """Return its age at ``now`` (monotonic); ``worked_s`` None: nobody says when."""
+        if self._changed is None:
             # Before the first look only the writer's clock can tell.
-            ago = max(0.0, wall_s - renewed) if is_first and renewed is not None else 0.0
-            self._changed = now - ago
+            self._changed = now - (0.0 if worked_s is None else max(0.0, wall_s - worked_s))
+        elif worked_s != self._seen:
+            self._changed = now
+        self._seen = worked_s
         return now - self._changed
 
 
@@ -66,18 +68,18 @@ async def watch(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> None:
-    """Look at the Lease for ever; while nobody has renewed it for the patience, keep all ballast
+    """Look at the Lease for ever; while no round has worked for the patience, keep all ballast
     at its least, and nodes without the taint."""
-    age, was_led = RenewalAge(), True
+    age, was_kept = RoundAge(), True
     while True:
         try:
-            age_s = age.note(await _lease(api, choice), now=clock(), wall_s=wall())
-            is_led = age_s <= choice.patience_s
-            if is_led != was_led:
-                log.warning("nobody leads: ballast is let go" if not is_led else "led again",
-                            lease=choice.lease, renewed_s_ago=round(age_s))  # fmt: skip
-            was_led = is_led
-            if not is_led:
+            age_s = age.note(await _last_round(api, choice), now=clock(), wall_s=wall())
+            is_kept = age_s <= choice.patience_s
+            if is_kept != was_kept:
+                log.warning("rounds work again" if is_kept else "no leader's rounds work: ballast "
+                            "is let go", lease=choice.lease, worked_s_ago=round(age_s))  # fmt: skip
+            was_kept = is_kept
+            if not is_kept:
                 await let_go(api, choice.namespace)
                 if choice.takes_taints:
                     await taints.remove_all(api)
@@ -107,12 +109,13 @@ async def let_go(api: Api, namespace: str) -> int:
     return done
 
 
-async def _lease(api: Api, choice: WatchdogChoice) -> LeaseSpec:
+async def _last_round(api: Api, choice: WatchdogChoice) -> float | None:
     try:
         path = LEASES.path(choice.lease_namespace, choice.lease)
-        return decode((await api.request("GET", path)).body, Lease).spec
-    except ObjectNotFound:
-        return LeaseSpec()  # nobody has ever led, or somebody deleted it
+        lease = decode((await api.request("GET", path)).body, Lease)
+        return parse_time((lease.metadata.annotations or {})[LAST_ROUND])
+    except (ObjectNotFound, KeyError, ValueError):
+        return None  # nobody has ever led, or somebody deleted it
 
 
 def _is_held(pod: Pod) -> bool:

@@ -57,7 +57,7 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
     "patience_s",
     default=300.0,
     show_default=True,
-    help="Seconds without a renewal after which ballast is let go.",
+    help="Seconds without a round that worked after which ballast is let go.",
 )
 @click.option(
     "--interval", "interval_s", default=15.0, show_default=True, help="Seconds between two looks."
@@ -73,7 +73,7 @@ def watchdog(
     interval_s: float,
     taints: bool,
 ) -> None:
-    """Let all ballast go when no leader has renewed its Lease for the patience."""
+    """Let all ballast go when no round of a leader has worked for the patience."""
     from podscale.nodes.watchdog import WatchdogChoice
 
     if not (patience_s > 0 and interval_s > 0):  # nan is neither

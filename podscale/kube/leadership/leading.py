@@ -1,7 +1,7 @@
 """One part's leadership: the Lease where there is one, the writes it fences, the work it runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -32,8 +32,14 @@ class LeaseChoice(Struct, frozen=True):
 class Leadership:
     """Whether one part may act. ``run`` its work, ``stop`` before the connection closes."""
 
-    def __init__(self, api: Api, lease: LeaseChoice | None, on_change: Told | None = None) -> None:
-        """``lease`` None: alone."""
+    def __init__(
+        self,
+        api: Api,
+        lease: LeaseChoice | None,
+        on_change: Told | None = None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """``lease`` None: alone; ``annotations`` are written on it with each renewal."""
         self.api = api  # writes pass only while we lead
         self.elector: Elector | None = None
         if lease is not None:
@@ -44,6 +50,7 @@ class Leadership:
                 identity=lease.identity,
                 times=lease.times,
                 on_change=on_change,
+                annotations=annotations,
             )
             self.api = FencedApi(api, self.elector)
         self._working: asyncio.Task[None] | None = None

@@ -8,7 +8,7 @@ its tasks believed. ``guard`` is that check; ``FencedApi`` puts it into every wr
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -94,12 +94,14 @@ class Elector:
         identity: str,
         times: LeaseTimes = DEFAULT_TIMES,
         on_change: Callable[[bool], Awaitable[None]] | None = None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         chosen_by: str = "--leader-elect-resource-namespace",
     ) -> None:
         """``on_change`` is told of gain and loss (it labels the pod); a gain that it fails to
-        take is told again for as long as we lead.
+        take is told again for as long as we lead. ``annotations`` are written on the Lease with
+        each renewal, beside those that it has.
 
         ``chosen_by`` is the flag that names the namespace, for whoever has to mend it.
         ``clock`` must go on while the process is frozen: not a loop's time, which uvloop
@@ -111,6 +113,7 @@ class Elector:
         self._identity = identity
         self._times = times
         self._on_change = on_change
+        self._annotations = annotations
         self._clock = clock
         self._wall = wall
         self._deadline = float("-inf")
@@ -345,13 +348,13 @@ class Elector:
         duration_s: float | None = None,
     ) -> bytes:
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+        annotations = self._annotations()
         if old is not None:
             metadata["resourceVersion"] = old.metadata.resource_version
             # A PUT replaces the object: what others wrote on it stays.
-            metadata |= {
-                "labels": old.metadata.labels or {},
-                "annotations": old.metadata.annotations or {},
-            }
+            metadata["labels"] = old.metadata.labels or {}
+            annotations = {**(old.metadata.annotations or {}), **annotations}
+        metadata["annotations"] = annotations
         return encode(
             {
                 "apiVersion": LEASES.api_version,

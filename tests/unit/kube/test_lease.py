@@ -271,6 +271,24 @@ async def test_labels_of_the_lease_survive_renewals():
     await one.stop()
 
 
+async def test_the_holder_writes_its_annotations_beside_those_of_others():
+    cluster = LittleCluster()
+    replica, told = Replica(cluster, "one"), {"round": "1"}
+    replica.elector._annotations = lambda: dict(told)
+
+    def annotations() -> object:
+        return cluster.objects[PATH]["metadata"]["annotations"]  # type: ignore[index]
+
+    await asyncio.sleep(3)
+    assert annotations() == {"round": "1"}
+    lease = cluster.objects[PATH]
+    cluster.put(PATH, {**lease, "metadata": {**lease["metadata"], "annotations": {"kept": "yes"}}})  # type: ignore[dict-item]
+    told["round"] = "2"
+    await asyncio.sleep(5)
+    assert annotations() == {"kept": "yes", "round": "2"}
+    await replica.stop()
+
+
 class Label:
     """An ``on_change`` that fails as it is told to, and knows when it was tried."""
 

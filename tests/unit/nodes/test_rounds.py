@@ -234,6 +234,34 @@ async def test_a_refused_resize_is_counted_and_tried_a_minute_later(fleet: Fleet
     assert len(fleet.patches) == 2
 
 
+async def test_a_leader_that_cannot_let_go_does_no_work(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    assert rounds.rounds.worked_s == NOW
+    fleet.is_down = True
+    fleet.usage["a"] = (9.0, GI)
+    await rounds.at(61)  # keeps out too little: nobody waits for what is let go
+    assert rounds.rounds.worked_s == NOW + 61
+    fleet.usage |= {"a": (5.0, GI), "b": (5.0, GI)}
+    for second in (600, 615, 1000):  # not even where there is nothing to write
+        await rounds.at(second)
+        assert rounds.rounds.worked_s == NOW + 61
+    fleet.is_down = False
+    await rounds.at(1100)
+    assert rounds.rounds.worked_s == NOW + 1100
+
+
+@pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("extender", True),
+                                             ("ballast", False)])  # fmt: skip
+async def test_who_looks_after_no_ballast_does_not_say_so(
+    fleet: Fleet, mode: str, leads: bool
+) -> None:
+    rounds = Rounds(fleet, mode=mode)
+    rounds.leads = leads
+    await rounds.at(0)
+    assert rounds.rounds.worked_s is None
+
+
 async def test_a_slow_api_server_is_written_to_for_one_interval_and_what_is_let_go_first() -> None:
     fleet = Fleet()
     for number in range(12):
@@ -274,6 +302,7 @@ async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> Non
     running = asyncio.ensure_future(rounds.rounds.run())
     await asyncio.sleep(31)
     assert (counted("failed"), counted("decided")) == (3, None)
+    assert rounds.rounds.worked_s is None
     # It comes round: a restart, which is what liveness asks for, would mend nothing.
     assert rounds.rounds.heartbeat.is_expected
     assert rounds.rounds.heartbeat().is_ok
@@ -281,6 +310,7 @@ async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> Non
     await asyncio.sleep(15)
     assert (counted("failed"), counted("decided")) == (3, 1)
     assert rounds.rounds.decided is not None
+    assert rounds.rounds.worked_s == NOW
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert not rounds.rounds.heartbeat.is_expected

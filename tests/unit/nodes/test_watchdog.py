@@ -2,33 +2,30 @@
 
 import asyncio
 import math
-from datetime import UTC, datetime
 
 import pytest
 
-from podscale.kube.objects.cluster import LeaseSpec
-from podscale.nodes.watchdog import RenewalAge, WatchdogChoice, let_go, watch
+from podscale.kube.client.wire import format_micro_time
+from podscale.nodes.watchdog import LAST_ROUND, RoundAge, WatchdogChoice, let_go, watch
 from tests.unit.nodes.fleet import Fleet
 
 CHOICE = WatchdogChoice(patience_s=300.0, interval_s=15.0)
 
 
 def test_the_age_counts_from_when_a_change_was_seen() -> None:
-    age = RenewalAge()
-    renewed = LeaseSpec(holder_identity="a", renew_time=1000.0)
+    age = RoundAge()
     # At first only the writer's clock can tell, as far as it says the past.
-    assert age.note(renewed, now=50.0, wall_s=1200.0) == 200.0
-    assert age.note(renewed, now=60.0, wall_s=math.nan) == 210.0
-    # A clock that is a day behind renews all the same.
-    assert age.note(LeaseSpec(holder_identity="a", renew_time=-85_000.0), now=70.0,
-                    wall_s=1220.0) == 0.0  # fmt: skip
-    assert RenewalAge().note(renewed, now=0.0, wall_s=500.0) == 0.0
+    assert age.note(1000.0, now=50.0, wall_s=1200.0) == 200.0
+    assert age.note(1000.0, now=60.0, wall_s=math.nan) == 210.0
+    # A clock that is a day behind tells of a round all the same.
+    assert age.note(-85_000.0, now=70.0, wall_s=1220.0) == 0.0
+    assert RoundAge().note(1000.0, now=0.0, wall_s=500.0) == 0.0
 
 
 def test_a_lease_that_nobody_has_is_old_from_the_first_look_on() -> None:
-    age = RenewalAge()
-    assert age.note(LeaseSpec(), now=10.0, wall_s=0.0) == 0.0
-    assert age.note(LeaseSpec(), now=400.0, wall_s=0.0) == 390.0
+    age = RoundAge()
+    assert age.note(None, now=10.0, wall_s=0.0) == 0.0
+    assert age.note(None, now=400.0, wall_s=0.0) == 390.0
 
 
 async def test_only_what_holds_more_than_the_least_is_resized() -> None:
@@ -42,24 +39,35 @@ async def test_only_what_holds_more_than_the_least_is_resized() -> None:
 
 
 @pytest.mark.looptime
-async def test_ballast_is_let_go_five_minutes_after_the_last_renewal() -> None:
+async def test_ballast_is_let_go_five_minutes_after_the_last_round_that_worked() -> None:
     fleet = Fleet()
     fleet.ballast("a", "3")
     loop = asyncio.get_running_loop()
 
-    def renew(at: float) -> None:
-        time = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-        fleet.lease = {"metadata": {"name": "podscale-nodes"},
-                       "spec": {"holderIdentity": "x", "renewTime": time}}  # fmt: skip
+    def renew(at: float, worked: float) -> None:
+        fleet.lease = {"metadata": {"name": "podscale-nodes",
+                                    "annotations": {LAST_ROUND: format_micro_time(worked)}},
+                       "spec": {"holderIdentity": "x",
+                                "renewTime": format_micro_time(at)}}  # fmt: skip
 
-    renew(1_000_000.0)
+    renew(1_000_000.0, 1_000_000.0)
     watching = asyncio.ensure_future(
         watch(fleet, CHOICE, clock=loop.time, wall=lambda: 1_000_000.0 + loop.time())
     )
     try:
         for second in range(0, 1200, 10):  # led for twenty minutes
-            renew(1_000_000.0 + second)
+            renew(1_000_000.0 + second, 1_000_000.0 + second)
             await asyncio.sleep(10)
+        # The leader lives, and that is all it does.
+        for second in range(1200, 1530, 10):
+            assert second > 1490 or fleet.held("a") == "3"
+            renew(1_000_000.0 + second, 1_000_000.0 + 1190)
+            await asyncio.sleep(10)
+        assert fleet.held("a") == "1m"
+        renew(1_000_000.0 + 1530, 1_000_000.0 + 1530)
+        await asyncio.sleep(16)  # it is seen
+        fleet.ballast("a", "3")
+        fleet.patches.clear()
         fleet.is_down = True  # for longer than anybody's patience: nothing to be done
         await asyncio.sleep(400)
         assert fleet.patches == []
