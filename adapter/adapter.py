@@ -212,14 +212,6 @@ class Adapter:
             health.add_readiness("external-backends", self._backends_tried)
         health.add_readiness("metric-rules", self._objects_tried)
 
-    async def reload(self) -> None:
-        """Look at the files now."""
-        if self._sources_file is not None:
-            await self._sources_file.look()
-        if self._backends_file is not None:
-            await self._backends_file.look()
-        await self._file.look()
-
     @property
     def outage(self) -> str:
         """Since when and why Prometheus does not answer; empty where it does."""

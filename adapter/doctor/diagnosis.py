@@ -15,7 +15,6 @@ from adapter.doctor.evidence import (
     AskedEvidence,
     Given,
     Need,
-    NotRecorded,
     Series,
     SeriesOf,
     Surroundings,
@@ -256,28 +255,3 @@ def run(way: Way, answers: Callable[[Need], Given]) -> Diagnosis:
         found = end.value
         assert isinstance(found, Diagnosis)  # noqa: S101 - the type of the generator's return
         return found
-
-
-class Answers:
-    """Answers from a recording; whoever asks the living cluster has its own loop."""
-
-    def __init__(
-        self,
-        series: Sequence[tuple[str, Given]],
-        series_all_time: Sequence[tuple[str, Given]],
-        results: Sequence[tuple[str, Given]],
-    ) -> None:
-        """Take answers by ``match[]`` and by a regular expression searched in the PromQL."""
-        self._series = dict(series)
-        self._all_time = dict(series_all_time)
-        self._results = [(query_checks.pattern(text), given) for text, given in results]
-
-    def __call__(self, need: Need) -> Given:
-        """Return what was recorded."""
-        if isinstance(need, SeriesOf):
-            known = self._series if need.within_window else self._all_time
-            return known.get(need.match, NotRecorded())
-        for found, given in self._results:
-            if found.search(need.promql):
-                return given
-        return NotRecorded()

@@ -22,7 +22,6 @@ from hpa.simulate.workload import Plant
 
 SLOT_S = 60.0
 DAY = 1440  # slots
-WEEK = 7 * DAY
 # Minutes after which a lag has forgotten all but 1/e: of means, then of the highest.
 MEANS, HIGHEST = (5.0, 15.0, 30.0, 120.0), (20.0, 120.0)
 LAGS = 1 + len(MEANS) + len(HIGHEST)

@@ -6,7 +6,6 @@ those that change nothing many are settled at once (``hpa.simulate.steady``).
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 from msgspec import Struct, structs
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import ExpectedDemand, HeldTarget, MetricAnswer
+from hpa.decide.observation import ExpectedDemand, MetricAnswer
 from hpa.simulate.load import Floats, LoadHistory, held, key_of
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Plant, SimulatedWorkload
@@ -47,15 +46,6 @@ def pass_times(load: LoadHistory, period_s: float) -> Floats:
     return start_s + period_s * np.arange(count, dtype=np.float64)
 
 
-class Beside(Protocol):
-    """What else sizes the workload while time goes on: a VPA."""
-
-    def step(
-        self, workload: SimulatedWorkload, status: HpaStatus, load: float, now: float
-    ) -> HeldTarget | None:
-        """Act before a pass of the HPA, as of its first metric; return what holds its target."""
-
-
 def simulate(
     hpa: HPA,
     load: LoadHistory,
@@ -64,7 +54,6 @@ def simulate(
     replicas: int,
     *,
     is_plain: bool = False,
-    beside: Beside | None = None,
     expected: Callable[[float], ExpectedDemand | None] | None = None,
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
@@ -77,10 +66,8 @@ def simulate(
     loads = [held(load, load.columns[key_of(each)], times - plant.metric_age_s)
              for each in hpa.metrics]  # fmt: skip
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
-    demand = held(load, load.columns[key_of(hpa.metrics[0])], times) if beside else times
     steady = None
-    is_steady = beside is None and expected is None and not is_plain
-    if is_steady and covers(hpa, load, plant, settings):
+    if expected is None and not is_plain and covers(hpa, load, plant, settings):
         steady = SteadyPasses(hpa, loads, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
@@ -100,12 +87,9 @@ def simulate(
             _answer(metric, float(values[row]), workload, now)
             for metric, values in zip(hpa.metrics, loads, strict=True)
         )
-        target = None
-        if beside is not None:
-            target = beside.step(workload, hpa.status, float(demand[row]), now)
         size = len(workload)
         seen = Observation(
-            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=target,
+            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers,
             expected=None if expected is None else expected(now),
         )  # fmt: skip
         decision = decide(seen, past, settings, now)

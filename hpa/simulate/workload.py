@@ -7,7 +7,7 @@ ready. Names ascend with the time of creation, so that columns stay sorted.
 from collections.abc import Mapping, Sequence
 from struct import pack
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import Sample
@@ -84,12 +84,6 @@ class SimulatedWorkload:
             if pod.ready_s <= now:
                 self._gone.append((pod.ready_s, now))
             self._pods.remove(pod)
-
-    def resize_pods(self, requests: Mapping[str, Mapping[str, int]]) -> None:
-        """Give every pod, and those to come, other requests, in place."""
-        self._plant = structs.replace(self._plant, requests=requests)
-        self._template = _template(self._plant)
-        self._columns = None
 
     def ready(self, now: float) -> int:
         """Return how many pods serve."""

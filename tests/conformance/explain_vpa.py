@@ -12,10 +12,16 @@ from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import seconds
-from vpa.admission.matching import Candidate, OwningController, target_of
+from vpa.admission.matching import (
+    Candidate,
+    OwningController,
+    acts_at_admission,
+    match,
+    target_of,
+)
 from vpa.admission.patches.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
-from vpa.explain.admission import ValueQuestion, explain_admission
+from vpa.explain.admission import AdmittedPod, ValueQuestion
 from vpa.explain.explanation import WORDS, SizingExplanation, explanation
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.update import explain_update
@@ -280,9 +286,19 @@ def _admission(i: dict[str, Json]) -> SizingExplanation:
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
     owners = _Owners(i["owners"])
     ask = i["ask"]
-    question = ValueQuestion(ask["container"], ask["resource"], ask["field"], ask.get("vpa"))
+    question = ValueQuestion(ask["container"], ask["resource"], ask["field"])
     boost = BoostSettings(
         i["feature_gates"].get("CPUStartupBoost", False),
         quantity.parse(str(i["flags"].get("max-allowed-cpu-boost", "0"))),
     )
-    return explain_admission(question, pod, owners.candidates(pod, vpas), _ranges(i), boost)
+    candidates = owners.candidates(pod, vpas)
+    acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
+    chosen = match(pod.metadata.labels, acting).chosen
+    if chosen is None:
+        is_off = match(pod.metadata.labels, candidates).chosen is not None
+        return explanation(["UpdateModeOff" if is_off else "NoVpaMatches"], [], {"value": None})
+    told = AdmittedPod(pod, chosen.vpa, _ranges(i), boost).explain(question)
+    name = chosen.vpa.metadata.name
+    if ask.get("vpa") in (None, name):
+        return told
+    return explanation(["OlderVpaWins", *told.reasons], [{"vpa": name}, told.facts], told.decision)

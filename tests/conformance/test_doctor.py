@@ -23,6 +23,7 @@ from podscale.core.times import duration
 from podscale.kube.client.resource import Resource
 from podscale.kube.discovery.restmapper import Mapper
 from tests.conformance.cases import cases, params
+from tests.kit.doctor import WrittenAnswers
 
 
 def surroundings(inputs: Mapping[str, Any]) -> Surroundings:
@@ -71,7 +72,7 @@ def failure(answer: Mapping[str, Any]) -> Given:
 def test_the_first_failing_stage_is_named(case):
     inputs, expected = case["inputs"], case["expected"]
     around = surroundings(inputs)
-    answers = diagnosis.Answers(
+    answers = WrittenAnswers(
         [series(entry) for entry in inputs["series"]],
         [series(entry) for entry in inputs.get("series_without_start", [])],
         [result(pair) for pair in inputs["query_answers"]],

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from hpa.decide import Settings
+from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec
 from hpa.decide.observation import HeldTarget
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import simulate
+from hpa.simulate.load import LoadHistory, held
+from hpa.simulate.loop import SimulatedRun, pass_times, simulate
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.coordinate.anchor import Anchor
 from podscale.coordinate.demand import DAY_S, LoadOfDays
@@ -24,7 +24,7 @@ from podscale.coordinate.sizes import (
     VerticalEstimates,
     choose,
 )
-from podscale.core.metrics import ContainerColumns
+from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
 from tests.integration.crane import traces
 from vpa.model.api.objects import TargetRef, Vpa, VpaMetadata, VpaSpec
@@ -69,6 +69,14 @@ class Verdict(Struct, frozen=True):
     rescales: int
 
 
+class ResizedPods(SimulatedWorkload):
+    """Pods whose requests change in place."""
+
+    def resize_pods(self, requests: Mapping[str, Mapping[str, int]]) -> None:
+        changed = SimulatedWorkload(structs.replace(self._plant, requests=requests), "", 0, 0.0)
+        self._plant, self._template, self._columns = changed._plant, changed._template, None
+
+
 class VerticalAxis:
     """A VPA beside the HPA: samples every pass, moves the size alone or by the anchor."""
 
@@ -94,7 +102,7 @@ class VerticalAxis:
         self.wholes: list[int] = []  # 100 % to the HPA
 
     def step(
-        self, workload: SimulatedWorkload, status: HpaStatus, load: float, now: float
+        self, workload: ResizedPods, status: HpaStatus, load: float, now: float
     ) -> HeldTarget | None:
         if len(workload) != self._replicas:
             self._replicas, self._rescaled_at = len(workload), now
@@ -139,7 +147,7 @@ class VerticalAxis:
             upper = round(found.usage[0, 0, 2] * 1150.0)
         return VerticalEstimates(lower, target, upper, 25, 10**9, 86400.0)
 
-    def _move(self, workload: SimulatedWorkload, seen: VerticalEstimates, now: float) -> None:
+    def _move(self, workload: ResizedPods, seen: VerticalEstimates, now: float) -> None:
         story = self._story
         if self._is_coordinated:
             axis = HorizontalState(
@@ -158,12 +166,40 @@ class VerticalAxis:
         ):
             self._resize(workload, seen.target, now)
 
-    def _resize(self, workload: SimulatedWorkload, size: int, now: float) -> None:
+    def _resize(self, workload: ResizedPods, size: int, now: float) -> None:
         if size == self.size:
             return
         self.size, self.sized_at = size, now
         self.changes.append(now - self._began)
         workload.resize_pods({_POD: {"cpu": size}})
+
+
+def passes(
+    hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings, replicas: int, axis: VerticalAxis
+) -> SimulatedRun:
+    """Return what comes of passes of the HPA, before each of which the VPA may act."""
+    times = pass_times(load, settings.sync_period_s)
+    measured = held(load, load.columns["cpu"], times - plant.metric_age_s)
+    asked = held(load, load.columns["cpu"], times)
+    workload = ResizedPods(plant, hpa.target.name, replicas, float(times[0]))
+    hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
+    past = Past()
+    sizes, ready = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
+    for row, now in enumerate(times.tolist()):
+        used = {}
+        if not np.isnan(measured[row]):
+            used = workload.samples(float(measured[row]), now, in_columns=False)
+        answer = PodSamples(used, now) if used else NoData("NoSample", "none of then")
+        target = axis.step(workload, hpa.status, float(asked[row]), now)
+        size = len(workload)
+        scale = Scale(size, size, "app=web")
+        seen = Observation(hpa, scale, workload.pods(now), (answer,), held=target)
+        decision = decide(seen, past, settings, now)
+        past, hpa = decision.past, structs.replace(hpa, status=decision.status)
+        if decision.replicas is not None:
+            workload.resize(decision.replicas, now)
+        sizes[row], ready[row] = len(workload), workload.ready(now)
+    return SimulatedRun(times, sizes, ready)
 
 
 def run(story: Story, cores: Floats, beside: str) -> Verdict:
@@ -182,7 +218,10 @@ def run(story: Story, cores: Floats, beside: str) -> Verdict:
     if beside:
         axis = VerticalAxis(story, float(times[0]), is_coordinated=beside == "coordinated")
     settings = structs.replace(Settings(), sync_period_s=STEP_S)
-    done = simulate(hpa, load, plant, settings, story.replicas, beside=axis)
+    if axis is None:
+        done = simulate(hpa, load, plant, settings, story.replicas)
+    else:
+        done = passes(hpa, load, plant, settings, story.replicas, axis)
     sizes = np.array(axis.sizes if axis else [story.request_milli] * len(cores))
     wholes = np.array(axis.wholes if axis else [story.request_milli] * len(cores))
 

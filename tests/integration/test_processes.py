@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.part import AdapterPart
 from hpa.loop.controller import Controller
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
@@ -261,10 +260,7 @@ async def test_a_changed_rules_file_makes_an_event(
     )
     async with ground.running(command) as composed:
         assert composed.shared is not None
-        reader = composed.shared.readers[0]
-        assert isinstance(reader, AdapterPart)
         (ground.directory / "rules.yaml").write_text(f"{RULES}# changed\n")
-        await reader.adapter.reload()
 
         def reasons() -> set[str]:
             return {each["reason"] for each in ground.server.objects.list("events", "podscale")}

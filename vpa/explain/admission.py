@@ -3,13 +3,11 @@
 The first gate that says no; else the last step that changed the value.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from vpa.admission.matching import Candidate, acts_at_admission, match
 from vpa.admission.patches.boost import BoostInvalid, boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
@@ -39,34 +37,11 @@ _CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "Containe
 
 
 class ValueQuestion(Struct, frozen=True):
-    """Which value is asked for, and of which VPA if not the one that decided."""
+    """Which value is asked for."""
 
     container: str
     resource: str
     field: Literal["request", "limit"]
-    vpa: str | None = None
-
-
-def explain_admission(
-    question: ValueQuestion,
-    pod: SizedPod,
-    candidates: Sequence[Candidate],
-    ranges: LimitRanges,
-    boost: BoostSettings,
-) -> SizingExplanation:
-    """Return why admission set that value; ``candidates`` name the pod's controller."""
-    acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
-    found = match(pod.metadata.labels, acting)
-    if found.chosen is None:
-        idle = match(pod.metadata.labels, candidates)
-        reason = "NoVpaMatches" if idle.chosen is None else "UpdateModeOff"
-        return explanation([reason], [], {"value": None})
-    vpa = found.chosen.vpa
-    told = AdmittedPod(pod, vpa, ranges, boost).explain(question)
-    if question.vpa is None or question.vpa == vpa.metadata.name:
-        return told
-    reasons = ["OlderVpaWins", *told.reasons]
-    return explanation(reasons, [{"vpa": vpa.metadata.name}, told.facts], told.decision)
 
 
 class AdmittedPod:

@@ -11,8 +11,6 @@ from msgspec import Struct
 # gc=False here and in the modules beside it: values built bottom-up from values cannot form
 # a cycle, and the collector's share of a pass over 10,000 objects is larger than ours.
 
-SelectPolicy = Literal["Max", "Min", "Disabled"]
-
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 
@@ -87,7 +85,7 @@ class Rules(Struct, frozen=True, gc=False):
     """``behavior.scaleUp`` or ``scaleDown`` after defaulting."""
 
     window_s: int | None  # None (scaleDown only): the controller's flag
-    select: str  # a SelectPolicy; kept as text because it comes from outside
+    select: str  # Max, Min or Disabled; text because it comes from outside
     policies: tuple[Policy, ...]
     tolerance: float | None = None  # None: the controller's flag
 

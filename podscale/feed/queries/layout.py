@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer
 from podscale.feed.plan import QueryPlan
-from podscale.feed.queries.snapshot import AHEAD_S, SAME_TIME_S, SnapshotRows, next_serial
+from podscale.feed.queries.snapshot import AHEAD_S, SAME_TIME_S, SnapshotRows
 from podscale.feed.reading import Reading
 
 Index = NDArray[np.int32]
@@ -62,15 +62,12 @@ class RowLayout(Struct, frozen=True, eq=False):
             (
                 place.namespace,
                 Reading(
-                    serial=next_serial(),
                     asked_s=asked_s,
                     values=values[place.rows],
                     time_s=times[place.stamps],
-                    is_age_known=stamps is not None,
                     objects=place.objects,
                     containers=place.containers,
                     labels=(),
-                    warnings=answer.warnings,
                     is_by_name=self.is_by_name,
                 ),
             )

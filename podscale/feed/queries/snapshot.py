@@ -7,7 +7,6 @@ first); what one query cannot tell for one namespace alone is marked, never gues
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -26,14 +25,7 @@ K = TypeVar("K")
 SAME_TIME_S = 0.0015
 AHEAD_S = 3600.0  # no clock is that wrong: a later time is none
 
-_serials = count(1)
-
 Stamps = Mapping[tuple[str, str], float]  # (namespace, object) -> time of the newest sample
-
-
-def next_serial() -> int:
-    """Return a number that no reading had before."""
-    return next(_serials)
 
 
 class SnapshotRows(Struct):
@@ -48,7 +40,6 @@ class SnapshotRows(Struct):
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
     times: dict[int, float] = field(default_factory=dict)  # row -> its own time, if it has one
     stamps: dict[str, float] | None = None  # None: the age is not known
-    warnings: tuple[str, ...] = ()
     is_scalar: bool = False
     nameless: int = 0  # rows left out because they carry no object label
     is_by_name: bool = False
@@ -74,7 +65,6 @@ class SnapshotRows(Struct):
         else:
             self.stamps = None
         self.nameless += other.nameless
-        self.warnings = tuple(dict.fromkeys((*self.warnings, *other.warnings)))
 
 
 def stamps_of(answer: InstantAnswer, labels: KeyLabels) -> Stamps:
@@ -113,8 +103,6 @@ class Collector:
                 if self._drops_label:
                     metric.pop(label, None)
                 _add(rows, metric, value, time_s, self._plan)
-        for rows in self.rows.values():
-            rows.warnings = page.warnings
 
     def expect_stamps(self) -> None:
         """Take every key for stale until ``stamp`` brings its time."""
@@ -135,7 +123,7 @@ def add_own(rows: SnapshotRows, page: InstantAnswer, plan: QueryPlan) -> None:
     """
     for metric, value, time_s in zip(page.metrics, page.values, page.times, strict=True):
         _add(rows, metric, value, time_s, plan)
-    rows.warnings, rows.is_scalar = page.warnings, page.kind == "scalar"
+    rows.is_scalar = page.kind == "scalar"
 
 
 def own_at_once(answer: InstantAnswer, asked_s: float) -> SnapshotRows | None:
@@ -149,7 +137,6 @@ def own_at_once(answer: InstantAnswer, asked_s: float) -> SnapshotRows | None:
         array("d", answer.values),
         names=[""] * len(answer.values),
         labels=PagedList(answer.metrics),
-        warnings=answer.warnings,
         is_scalar=answer.kind == "scalar",
     )
 
@@ -168,17 +155,14 @@ def reading(
         values, labels, times = [*values, default.value], [*labels, {}], [*times, math.nan]
     moved = None if kept is None else {row: place for place, row in enumerate(kept)}
     return Reading(
-        serial=next_serial(),
         asked_s=rows.asked_s,
         values=np.array(values, dtype=np.float64),
         time_s=np.array(times, dtype=np.float64),
-        is_age_known=rows.stamps is not None,
         objects=_moved(rows.objects, moved),
         containers=_moved(rows.containers, moved),
         labels=labels if isinstance(labels, PagedList) and labels.is_long else tuple(labels),
         is_scalar=rows.is_scalar,
         stale=stale,
-        warnings=rows.warnings,
         nameless=rows.nameless,
         is_by_name=rows.is_by_name,
     )

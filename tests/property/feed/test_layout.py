@@ -91,7 +91,6 @@ def told(found: Reading) -> object:
         {name: row(place) for name, place in found.objects.items()},
         {key: row(place) for key, place in found.containers.items()},
         dict(found.stale),
-        found.is_age_known,
         found.is_by_name,
         found.nameless,
         len(found.values),

@@ -8,6 +8,7 @@ import pytest
 from adapter.doctor import diagnosis as doctor
 from adapter.doctor.evidence import AskedEvidence, Point, Result, Series, Surroundings
 from adapter.rules.presumed import BUILT_IN
+from tests.kit.doctor import WrittenAnswers
 
 RULE = {
     "seriesQuery": "http_requests_total",
@@ -25,7 +26,7 @@ def point(pod, value=1.0, age_s=5.0):
 
 
 def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", failing="", young=()):
-    found = doctor.Answers(
+    found = WrittenAnswers(
         [(rule["seriesQuery"], Series([LABELS | {"__name__": rule["seriesQuery"]}]))
          for rule in rules],
         [],

@@ -67,11 +67,9 @@ def reading(
     stamps = [(times or {}).get(key, math.nan) for key in keys] + [math.nan] * len(series)
     index = {key: row for row, key in enumerate(keys)}
     return Reading(
-        serial=1,
         asked_s=asked_s,
         values=np.array(values, np.float64),
         time_s=np.array(stamps, np.float64),
-        is_age_known=False,
         objects={k: r for k, r in index.items() if isinstance(k, str)},
         containers={k: r for k, r in index.items() if isinstance(k, tuple)},
         labels=tuple(labels for labels, _ in series),

@@ -1,0 +1,31 @@
+"""The doctor's questions, answered as a test has written it."""
+
+from collections.abc import Sequence
+
+from adapter.doctor.evidence import Given, Need, NotRecorded, SeriesOf
+from adapter.doctor.query_checks import pattern
+
+
+class WrittenAnswers:
+    """What a case says that Prometheus answers."""
+
+    def __init__(
+        self,
+        series: Sequence[tuple[str, Given]],
+        series_all_time: Sequence[tuple[str, Given]],
+        results: Sequence[tuple[str, Given]],
+    ) -> None:
+        """Take answers by ``match[]`` and by a regular expression searched in the PromQL."""
+        self._series = dict(series)
+        self._all_time = dict(series_all_time)
+        self._results = [(pattern(text), given) for text, given in results]
+
+    def __call__(self, need: Need) -> Given:
+        """Return what was recorded."""
+        if isinstance(need, SeriesOf):
+            known = self._series if need.within_window else self._all_time
+            return known.get(need.match, NotRecorded())
+        for found, given in self._results:
+            if found.search(need.promql):
+                return given
+        return NotRecorded()
