@@ -134,8 +134,7 @@ class _Life:
                 cores, used = np.array([each["cpu"] / 1000.0]), np.array([float(each["memory"])])
                 place = ([_NAMESPACE], [each["pod"]], [each["container"]])
                 batch = ContainerColumns(*place, cores, used, np.array([now]), now)
-                taken = self.cluster.take(batch)
-                return [bool(taken.cpu), bool(taken.memory)]
+                return [bool(taken) for taken in self.cluster.take(batch)]
             case "oom":
                 at = datetime.fromisoformat(each["t"])
                 place = (_NAMESPACE, each["pod"], each["container"])

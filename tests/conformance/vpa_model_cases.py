@@ -187,9 +187,9 @@ def aggregate_gc(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     columns = aggregates.open(1, now - i["state_age_s"], windows)
     at = np.array([now - i["sample_age_s"]])
     if i["sample"] == "cpu":
-        aggregates.count_cpu(columns, at)
+        aggregates.cpu_span.add(columns, at, 1.0)
     elif i["sample"] == "memory":
-        aggregates.count_memory(columns, at)
+        aggregates.memory_span.add(columns, at, 1.0)
     # A finished pod still holds its state while its controller may start another one.
     active = i["pod_phase"] not in ("Succeeded", "Failed") or i["controller_exists"]
     contributive = np.array([not i["pod_deleted"] and active])

@@ -3,12 +3,12 @@
 import numpy as np
 
 from tests.conformance.vpa_shared import Json, seconds, stamp
+from tests.kit.histogram import Histogram
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
 from vpa.model.histograms import buckets
 from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
-from vpa.model.histograms.histogram import Histogram
 from vpa.model.histograms.matrix import Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import Aggregates
 from vpa.model.samples.open_windows import checkpoints_of
@@ -170,7 +170,7 @@ class Sampled:
             cores = np.array([value / 1000.0])
             taken = bool(self.containers.add_cpu(self.cpu, self.rows, cores, times)[0])
             if taken:
-                self.aggregates.count_cpu(self.columns, times)
+                self.aggregates.cpu_span.add(self.columns, times, 1.0)
             return taken
         if resource == "memory":
             used = np.array([float(value)])
@@ -181,7 +181,7 @@ class Sampled:
                 is not None
             )
         if taken:
-            self.aggregates.count_memory(self.columns, times)
+            self.aggregates.memory_span.add(self.columns, times, 1.0)
         return taken
 
     def percentiles(self, resource: str, asked: list[dict[str, Json]]) -> list[Json]:

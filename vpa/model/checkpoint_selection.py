@@ -40,8 +40,7 @@ class CheckpointSelection:
 
     def __init__(self, cluster: ClusterModel) -> None:
         self._cluster = cluster
-        self._groups = ContainerGroups(cluster)
-        self._keys: list[Named] = []
+        self._groups = ContainerGroups(cluster.aggregates, {})  # as of the last look
         self._saved: NDArray[np.uint16] = np.zeros((_BUCKETS, 0), dtype=np.uint16)
         self._now: NDArray[np.uint16] = self._saved
         self._saved_at = np.empty(0)
@@ -55,7 +54,8 @@ class CheckpointSelection:
         from those that would go through. ``interval_s`` is the time to the next pass.
         """
         self._follow()
-        size = len(self._keys)
+        keys = self._groups.keys
+        size = len(keys)
         if not size:
             return []
         self._now = np.zeros((_BUCKETS, size), dtype=np.uint16)
@@ -73,9 +73,9 @@ class CheckpointSelection:
             at = self._failed_at.get(key, -np.inf)
             return at if now - at < _RESTS * interval_s else -np.inf
 
-        first = [self._keys[i] for i in np.flatnonzero(urgent & filled)]
-        first += [key for key in self._keys if key in kept]
-        rest = [self._keys[i] for i in self._in_turn(filled, now, band, interval_s, failed_at)]
+        first = [keys[i] for i in np.flatnonzero(urgent & filled)]
+        first += [key for key in keys if key in kept]
+        rest = [keys[i] for i in self._in_turn(filled, now, band, interval_s, failed_at)]
         found = list(dict.fromkeys([*first, *rest]))
         return sorted(found, key=failed_at)
 
@@ -94,7 +94,7 @@ class CheckpointSelection:
             apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
             far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
         moved = np.flatnonzero((far | np.isinf(ages)) & filled)
-        failed = np.array([failed_at(self._keys[i]) for i in moved])
+        failed = np.array([failed_at(self._groups.keys[i]) for i in moved])
         moved = moved[np.lexsort((-ages[moved], failed))]
         if band.fraction > 0:
             pace = _PACE * share(filled.size, band.age_s, interval_s)
@@ -111,7 +111,7 @@ class CheckpointSelection:
         """Note that checkpoints were written as they were when they became due."""
         for key in named:
             self._failed_at.pop(key, None)
-        numbers = {key: row for row, key in enumerate(self._keys)}
+        numbers = {key: row for row, key in enumerate(self._groups.keys)}
         rows = np.array([numbers[key] for key in named if key in numbers], dtype=np.intp)
         if not rows.size:
             return
@@ -126,17 +126,17 @@ class CheckpointSelection:
         return buckets.MEMORY.find(peaks).astype(np.float64)
 
     def _follow(self) -> None:
-        self._groups.follow()
-        if self._keys is self._groups.keys:
+        groups = self._cluster.groups()
+        if groups is self._groups:
             return
-        size = len(self._groups.keys)
+        size = len(groups.keys)
         saved = np.zeros((_BUCKETS, size), dtype=np.uint16)
         at, peak = np.full(size, -np.inf), np.zeros(size)
-        for old, new in self._groups.moved_from(self._keys):
+        for old, new in groups.moved_from(self._groups.keys):
             saved[:, new] = self._saved[:, old]
             at[new], peak[new] = self._saved_at[old], self._saved_peak[old]
-        self._keys, self._saved = self._groups.keys, saved
+        self._groups, self._saved = groups, saved
         self._saved_at, self._saved_peak = at, peak
         if self._failed_at:
-            here = set(self._keys)
+            here = set(groups.keys)
             self._failed_at = {key: at for key, at in self._failed_at.items() if key in here}

@@ -4,6 +4,7 @@ The shell puts objects and samples in and takes recommendations and checkpoints 
 method is a step of one pass; times are given, never read.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,22 +17,15 @@ from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, settings_of
 from vpa.model.autopilot.recommender import without_margin
 from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.groups import ContainerGroups
 from vpa.model.histograms.checkpoint import Checkpoint, check_times
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
-from vpa.model.samples.aggregates import AggregateKey, Aggregates
-from vpa.model.samples.entries import (
-    ContainerKey,
-    IntakeCounts,
-    ParkedCheckpoints,
-    PodEntry,
-    VpaEntry,
-)
+from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
+from vpa.model.samples.entries import ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
 from vpa.model.samples.intake import Intake
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
 from vpa.model.samples.memory_peaks import holding
-from vpa.model.samples.merged import merged
-from vpa.model.samples.presence import PodCounts
 from vpa.model.samples.samples import Containers, PeakWindow
 
 
@@ -64,13 +58,23 @@ class ClusterModel:
         self._windows_of: dict[AggregateKey, Windows] = {}
         self._users: dict[AggregateKey, set[ContainerKey]] = {}
         self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
-        self._presence = PodCounts()
-        self._parked: dict[
-            VpaKey, ParkedCheckpoints
-        ] = {}  # what checkpoints brought, of VPAs that left
+        # Pods by namespace and labels. Finished ones too, as upstream: a CronJob matches pods
+        # between two of its runs.
+        self._pod_counts: Counter[tuple[str, Labels]] = Counter()
+        # What checkpoints brought, of VPAs that left.
+        self._parked: dict[VpaKey, ParkedCheckpoints] = {}
         self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
+        self._groups = ContainerGroups(self.aggregates, {})
+        self._groups_of = self.version
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
+
+    def groups(self) -> ContainerGroups:
+        """Return the columns of every VPA and container name, the same object until they change."""
+        if self._groups_of != self.version:
+            self._groups = ContainerGroups(self.aggregates, self.vpas)
+            self._groups_of = self.version
+        return self._groups
 
     def put_vpa(
         self, vpa: Vpa, selector: Selector | None, now: float, *, is_autopilot: bool = False
@@ -147,9 +151,10 @@ class ClusterModel:
         known = self._pods.get((namespace, name))
         if known == entry:
             return
-        self._presence.replace(namespace, known, entry)
+        self._pod_counts[namespace, entry.labels] += 1
         self._pods[namespace, name] = entry
         if known is not None:
+            self._uncount(namespace, known)
             moved = known.labels != entry.labels
             gone = set(known.containers) - (set() if moved else set(entry.containers))
             self._close(namespace, name, gone)
@@ -161,11 +166,11 @@ class ClusterModel:
         """Forget a pod; what its containers have used stays."""
         entry = self._pods.pop((namespace, name), None)
         if entry is not None:
-            self._presence.replace(namespace, entry, None)
+            self._uncount(namespace, entry)
             self._close(namespace, name, set(entry.containers))
 
-    def take(self, usage: ContainerColumns, minutes: float | None = None) -> IntakeCounts:
-        """Add one sample per container; ``minutes`` as ``Intake.take`` has it."""
+    def take(self, usage: ContainerColumns, minutes: float | None = None) -> tuple[int, int]:
+        """Add one sample per container; ``minutes`` and the result are those of ``Intake.take``."""
         return self.intake.take(self.rows_of_usage(usage), usage, minutes)
 
     def has_pod(self, namespace: str, name: str) -> bool:
@@ -278,7 +283,7 @@ class ClusterModel:
         and any.
         """
         counts: dict[VpaKey, int] = {}
-        for namespace, labels, count in self._presence:
+        for (namespace, labels), count in self._pod_counts.items():
             for key in self._membership.of(namespace, labels):
                 if self.vpas[key].is_resolved:
                     counts[key] = counts.get(key, 0) + count
@@ -287,7 +292,7 @@ class ClusterModel:
     def is_matched(self, key: VpaKey) -> bool:
         """Return whether ``matched`` has one VPA, at the cost of its own label sets only."""
         return self.vpas[key].is_resolved and any(
-            (key.namespace, labels) in self._presence for labels in self._membership.matching(key)
+            (key.namespace, labels) in self._pod_counts for labels in self._membership.matching(key)
         )
 
     def runs(self, key: VpaKey) -> bool:
@@ -352,6 +357,11 @@ class ClusterModel:
                 self.rows.close(row)
                 self._users[self._aggregate_of.pop(key)].discard(key)
                 self._batch = None
+
+    def _uncount(self, namespace: str, pod: PodEntry) -> None:
+        self._pod_counts[namespace, pod.labels] -= 1
+        if not self._pod_counts[namespace, pod.labels]:
+            del self._pod_counts[namespace, pod.labels]
 
     def _is_live(self, aggregate: AggregateKey) -> bool:
         return any(self._pods[ns, pod].is_active for ns, pod, _ in self._users.get(aggregate, ()))

@@ -93,8 +93,7 @@ class RecommendationReader:
     def __init__(self, cluster: ClusterModel, autopilot: Autopilot | None = None) -> None:
         self._cluster = cluster
         self._autopilot = autopilot
-        self._groups = ContainerGroups(cluster)
-        self._keys: list[Named] = []
+        self._groups = ContainerGroups(cluster.aggregates, {})  # as of the last read
         self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
         self._written_at = np.empty(0)
         self._vpas: Columns = np.empty(0, dtype=np.intp)  # the number of each row's VPA
@@ -102,13 +101,13 @@ class RecommendationReader:
 
     def read(self) -> Estimates:
         """Return the estimates of all VPAs now."""
-        self._follow()
-        size = len(self._keys)
+        groups = self._follow()
+        size = len(groups.keys)
         usage = np.zeros((size, len(RESOURCES), len(BOUNDS)))
         confidence = np.zeros((size, len(RESOURCES)))
         measured = np.zeros((size, len(RESOURCES)), dtype=np.bool_)
         amounts = np.full((size, len(RESOURCES), len(BOUNDS)), -1, dtype=np.int64)
-        for aggregates, rows, columns in self._groups.parts():
+        for aggregates, rows, columns in groups.parts():
             for settings, chosen in self._by_settings(rows):
                 self._estimate(
                     aggregates,
@@ -117,17 +116,15 @@ class RecommendationReader:
                     settings,
                     (usage, confidence, measured, amounts),
                 )
-        groups = self._groups
         return Estimates(
             groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
         )
 
     def begins(self) -> HistoryBegins:
         """Return when what is known of each container begins."""
-        self._follow()
-        aggregates = self._cluster.aggregates
-        firsts = [self._groups.least(aggregates.begins(resource)) for resource in RESOURCES]
-        rows = {named: row for row, named in enumerate(self._keys)}
+        groups, aggregates = self._follow(), self._cluster.aggregates
+        firsts = [groups.least(aggregates.begins(resource)) for resource in RESOURCES]
+        rows = {named: row for row, named in enumerate(groups.keys)}
         return HistoryBegins(rows, np.stack(firsts, axis=1))
 
     def places(self, size: int) -> Columns:
@@ -144,7 +141,7 @@ class RecommendationReader:
         or anything moved and the last write is old. ``interval_s`` is the time to the next
         pass: some of those that grow old together are written before.
         """
-        before, after = self._written, estimates.amounts
+        before, after, keys = self._written, estimates.amounts, self._groups.keys
         moved = before != after
         target = BOUNDS.index("target")
         at_once = moved[:, :, target].any(axis=1)
@@ -152,7 +149,7 @@ class RecommendationReader:
         # What appears or disappears is a move of any size.
         far |= (before < 0) != (after < 0)
         at_once |= (moved & far).any(axis=(1, 2))
-        found = dict.fromkeys(self._keys[row][0] for row in np.flatnonzero(at_once))
+        found = dict.fromkeys(keys[row][0] for row in np.flatnonzero(at_once))
         found.update(dict.fromkeys(key for key in self._forced if key in self._cluster.vpas))
         waiting = moved.any(axis=(1, 2))
         waiting &= ~np.isin(self._vpas, self._vpas[at_once])
@@ -160,7 +157,7 @@ class RecommendationReader:
         rows = rows[np.unique(self._vpas[rows], return_index=True)[1]]  # one of each VPA
         ages = now - self._written_at[rows]
         old = rows[paced(ages, len(estimates.count), band.age_s, interval_s)]
-        found.update(dict.fromkeys(self._keys[row][0] for row in old))
+        found.update(dict.fromkeys(keys[row][0] for row in old))
         return list(found)
 
     def force(self, key: VpaKey) -> None:
@@ -172,7 +169,7 @@ class RecommendationReader:
         self._forced.discard(key)
         start = estimates.first.get(key, 0)
         rows = slice(start, start + estimates.count.get(key, 0))
-        if estimates.keys is self._keys:
+        if estimates.keys is self._groups.keys:
             self._written[rows] = estimates.amounts[rows]
             self._written_at[rows] = now
 
@@ -189,24 +186,25 @@ class RecommendationReader:
             shapes=shapes,
         )
 
-    def _follow(self) -> None:
-        self._groups.follow()
-        if self._keys is self._groups.keys:
-            return
-        size = len(self._groups.keys)
+    def _follow(self) -> ContainerGroups:
+        groups = self._cluster.groups()
+        if groups is self._groups:
+            return groups
+        size = len(groups.keys)
         written = np.full((size, len(RESOURCES), len(BOUNDS)), -2, dtype=np.int64)
         written_at = np.zeros(size)
-        for old, new in self._groups.moved_from(self._keys):
+        for old, new in groups.moved_from(self._groups.keys):
             written[new] = self._written[old]
             written_at[new] = self._written_at[old]
-        self._keys, self._written, self._written_at = self._groups.keys, written, written_at
-        counts = list(self._groups.count.values())
+        self._groups, self._written, self._written_at = groups, written, written_at
+        counts = list(groups.count.values())
         self._vpas = np.repeat(np.arange(len(counts)), counts)
+        return groups
 
     def _by_settings(self, rows: Columns) -> list[tuple[RecommenderSettings, Columns]]:
         found: dict[int, tuple[RecommenderSettings, list[int]]] = {}
         for place, row in enumerate(rows):
-            settings = self._cluster.vpas[self._keys[row][0]].settings.recommender
+            settings = self._cluster.vpas[self._groups.keys[row][0]].settings.recommender
             found.setdefault(id(settings), (settings, []))[1].append(place)
         return [(s, np.array(places, dtype=np.intp)) for s, places in found.values()]
 
@@ -219,7 +217,7 @@ class RecommendationReader:
         into: tuple[Floats, Floats, NDArray[np.bool_], Amounts],
     ) -> None:
         usage, confidence, measured, amounts = into
-        shares = np.array([self._groups.count[self._keys[row][0]] for row in rows])
+        shares = np.array([self._groups.count[self._groups.keys[row][0]] for row in rows])
         for column, resource in enumerate(RESOURCES):
             read = self._autopilots(resource, rows)
             if read is None:
@@ -243,10 +241,10 @@ class RecommendationReader:
     def _autopilots(self, resource: str, rows: Columns) -> ResourceColumns | None:
         # None where the VPAs of these rows did not choose autopilot; they all have the same
         # settings, and autopilot's are its own.
-        chosen = self._cluster.vpas[self._keys[rows[0]][0]].settings.is_autopilot
+        chosen = self._cluster.vpas[self._groups.keys[rows[0]][0]].settings.is_autopilot
         if not chosen or self._autopilot is None:
             return None
-        found = self._autopilot.read(resource, [self._keys[row] for row in rows])
+        found = self._autopilot.read(resource, [self._groups.keys[row] for row in rows])
         return ResourceColumns(found.values, np.full(rows.size, np.inf), found.seen)
 
     def is_young(self, key: VpaKey) -> bool:

@@ -8,13 +8,10 @@ model leads can be read from two numbers.
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from vpa.model.autopilot.signal import Tick
 from vpa.model.histograms.buckets import BucketLayout
-from vpa.model.histograms.matrix import Floats
-
-Indexes = NDArray[np.intp]
+from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
 
 
 class Model(Struct, frozen=True):
@@ -40,16 +37,16 @@ DEFAULT_MODELS = tuple(
 )
 
 
-class Leader(Struct, frozen=True):
-    """Which model leads a slot, for explanations."""
-
-    model: Model
-    limit: float  # cores or bytes
-    cost: float
-
-
-class Ensemble:
+class Ensemble(ColumnArrays):
     """The models of one resource over all slots."""
+
+    # Smoothed usage per decay; overrun and underrun of any limit are sums over it.
+    _usage: Floats  # (decays, buckets, slots)
+    _raw: Columns  # (decays, slots)
+    _limit: Columns  # (models, slots)
+    _cost: Floats
+    _model: Columns
+    _final: Columns
 
     def __init__(
         self,
@@ -60,13 +57,15 @@ class Ensemble:
     ) -> None:
         self.layout, self.models, self.costs = layout, models, costs
         self._decays = sorted({model.decay for model in models}, reverse=True)
-        # Smoothed usage per decay; overrun and underrun of any limit are sums over it.
-        self._usage = np.zeros((len(self._decays), layout.count, slots))
-        self._raw = np.full((len(self._decays), slots), -1, dtype=np.intp)
-        self._limit = np.full((len(models), slots), -1, dtype=np.intp)
-        self._cost = np.zeros((len(models), slots))
-        self._model = np.zeros(slots, dtype=np.intp)
-        self._final = np.full(slots, -1, dtype=np.intp)
+        super().__init__(
+            slots,
+            _usage=np.zeros((len(self._decays), layout.count, 1)),
+            _raw=np.full((len(self._decays), 1), -1, dtype=np.intp),
+            _limit=np.full((len(models), 1), -1, dtype=np.intp),
+            _cost=np.zeros((len(models), 1)),
+            _model=np.intp(0),
+            _final=np.intp(-1),
+        )
 
     def observe(self, tick: Tick) -> None:
         """Take in one tick and decide anew for the slots that it has seen."""
@@ -113,34 +112,7 @@ class Ensemble:
         found: Floats = np.where(self._final >= 0, self.layout.ends[self._final], 0.0)
         return found
 
-    def leader(self, slot: int) -> Leader | None:
-        """Return the model that decides for a slot."""
-        if self._final[slot] < 0:
-            return None
-        number = int(self._model[slot])
-        limit = float(self.layout.ends[self._final[slot]])
-        return Leader(self.models[number], limit, float(self._cost[number, slot]))
-
-    def resize(self, slots: int) -> None:
-        """Make room for more slots."""
-        more = slots - self._model.size
-        if more <= 0:
-            return
-        self._usage = np.pad(self._usage, ((0, 0), (0, 0), (0, more)))
-        self._raw = np.pad(self._raw, ((0, 0), (0, more)), constant_values=-1)
-        self._limit = np.pad(self._limit, ((0, 0), (0, more)), constant_values=-1)
-        self._cost = np.pad(self._cost, ((0, 0), (0, more)))
-        self._model = np.pad(self._model, (0, more))
-        self._final = np.pad(self._final, (0, more), constant_values=-1)
-
-    def forget(self, slot: int) -> None:
-        """Empty a slot."""
-        self._usage[:, :, slot] = 0.0
-        self._raw[:, slot] = self._limit[:, slot] = -1
-        self._cost[:, slot] = 0.0
-        self._model[slot], self._final[slot] = 0, -1
-
-    def _choose(self, seen: Indexes) -> None:
+    def _choose(self, seen: Columns) -> None:
         price = self._cost[:, seen].copy()
         known = self._final[seen] >= 0
         price += self.costs.model_change * known

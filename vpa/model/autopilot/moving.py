@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from vpa.model.autopilot.signal import Tick
 from vpa.model.histograms.buckets import BucketLayout
-from vpa.model.histograms.matrix import Floats, HistogramMatrix
+from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats, HistogramMatrix
 
 _HOURS = 24  # of maxima that count as recent
 
@@ -22,8 +22,12 @@ class Statistics(Struct, frozen=True):
     maximum: Floats
 
 
-class MovingWindows:
+class MovingWindows(ColumnArrays):
     """The windows of one resource, decaying with ``half_life_s``."""
+
+    _sum: Floats
+    _weight: Floats
+    _hourly: Floats  # (hours, slots)
 
     def __init__(self, layout: BucketLayout, half_life_s: float, slots: int) -> None:
         self.layout = layout
@@ -31,11 +35,8 @@ class MovingWindows:
         self.worth = layout.ends.copy()
         self._half_life = half_life_s
         self._adjusted = HistogramMatrix(layout, half_life_s, slots)
-        self._adjusted.allocate(slots)
-        self._sum = np.zeros(slots)
-        self._weight = np.zeros(slots)
+        super().__init__(slots, _sum=0.0, _weight=0.0, _hourly=np.zeros((_HOURS, 1)))
         self._at = 0.0
-        self._hourly = np.zeros((_HOURS, slots))
         self._hour = 0
 
     def observe(self, tick: Tick) -> None:
@@ -62,20 +63,15 @@ class MovingWindows:
             average, self._adjusted.percentiles(fractions, slots), self._hourly.max(axis=0)
         )
 
-    def resize(self, slots: int) -> None:
+    def grow(self, capacity: int) -> None:
         """Make room for more slots."""
-        more = slots - self._sum.size
-        if more > 0:
-            self._adjusted.allocate(more)
-            self._sum = np.pad(self._sum, (0, more))
-            self._weight = np.pad(self._weight, (0, more))
-            self._hourly = np.pad(self._hourly, ((0, 0), (0, more)))
+        self._adjusted.allocate(capacity - self.capacity)
+        super().grow(capacity)
 
-    def forget(self, slot: int) -> None:
-        """Empty a slot."""
-        self._adjusted.clear(np.array([slot], dtype=np.intp))
-        self._sum[slot] = self._weight[slot] = 0.0
-        self._hourly[:, slot] = 0.0
+    def clear(self, columns: Columns | slice) -> None:
+        """Empty slots."""
+        self._adjusted.clear(columns)
+        super().clear(columns)
 
     def _decay_to(self, now: float) -> None:
         if self._at:

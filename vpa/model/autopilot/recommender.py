@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from vpa.model.autopilot.ensemble import Ensemble, Leader
+from vpa.model.autopilot.ensemble import Ensemble
 from vpa.model.autopilot.moving import MovingWindows, Statistics
 from vpa.model.autopilot.signal import Ticker
 from vpa.model.estimation.recommendation import RecommenderSettings
 from vpa.model.histograms import buckets
 from vpa.model.histograms.buckets import BucketLayout
-from vpa.model.histograms.matrix import Columns, Floats
+from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
 from vpa.model.samples.membership import VpaKey
 
 Method = Literal["windows", "learned"]
@@ -49,8 +49,12 @@ class AutopilotSettings(Struct, frozen=True):
     memory_half_life_s: float = 48 * 3600.0
 
 
-class _Resource:
+class _Resource(ColumnArrays):
     # Signal, windows and ensemble of one resource.
+
+    recent: Floats  # (ticks, slots)
+    seen: NDArray[np.bool_]
+    age: NDArray[np.int64]  # ticks since the first sample
 
     def __init__(
         self, layout: BucketLayout, half_life_s: float, slots: int, *, peaks_only: bool
@@ -58,30 +62,21 @@ class _Resource:
         self.ticker = Ticker(layout, slots, peaks_only=peaks_only)
         self.windows = MovingWindows(layout, half_life_s, slots)
         self.ensemble = Ensemble(layout, slots)
-        self.recent = np.zeros((_RECENT, slots))
+        super().__init__(
+            slots, recent=np.zeros((_RECENT, 1)), seen=np.bool_(False), age=np.int64(0)
+        )
         self.ticks = 0
-        self.seen: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
-        self.age = np.zeros(slots, dtype=np.int64)  # ticks since the first sample
-        self.said = self.windows.statistics(_FRACTIONS)  # at the last tick
 
-    def resize(self, slots: int) -> None:
-        self.ticker.resize(slots)
-        self.windows.resize(slots)
-        self.ensemble.resize(slots)
-        more = slots - self.seen.size
-        if more > 0:
-            self.recent = np.pad(self.recent, ((0, 0), (0, more)))
-            self.seen = np.pad(self.seen, (0, more))
-            self.age = np.pad(self.age, (0, more))
-            self.said = self.windows.statistics(_FRACTIONS)
+    def grow(self, capacity: int) -> None:
+        for part in (self.ticker, self.windows, self.ensemble):
+            part.grow(capacity)
+        super().grow(capacity)
+        self.said = self.windows.statistics(_FRACTIONS)  # at the last tick
 
     def forget(self, slot: int) -> None:
         self.ticker.forget(slot)
-        self.windows.forget(slot)
-        self.ensemble.forget(slot)
-        self.recent[:, slot] = 0.0
-        self.seen[slot] = False
-        self.age[slot] = 0
+        for part in (self.windows, self.ensemble, self):
+            part.clear(slice(slot, slot + 1))
 
 
 class Autopilot:
@@ -106,7 +101,7 @@ class Autopilot:
             if found >= self._capacity:
                 self._capacity = max(64, 2 * self._capacity)
                 for resource in self._of.values():
-                    resource.resize(self._capacity)
+                    resource.grow(self._capacity)
         return found
 
     def remove(self, key: VpaKey) -> None:
@@ -119,12 +114,11 @@ class Autopilot:
 
     def take(
         self, resource: str, tasks: Columns, slots: Columns, values: Floats, now: float
-    ) -> int:
-        """Add one sample per task; return how many ticks ended, that is, were decided on."""
+    ) -> None:
+        """Add one sample per task; ticks that ended are decided on."""
         usable = np.isfinite(values) & (values >= 0.0) & (slots >= 0)
         state = self._of[resource]
-        ticks = state.ticker.add(tasks[usable], slots[usable], values[usable], now)
-        for tick in ticks:
+        for tick in state.ticker.add(tasks[usable], slots[usable], values[usable], now):
             state.windows.observe(tick)
             state.ensemble.observe(tick)
             state.seen |= tick.seen
@@ -132,7 +126,6 @@ class Autopilot:
             state.said = state.windows.statistics(_FRACTIONS)
             state.recent[state.ticks % _RECENT] = self._limits(resource, state)
             state.ticks += 1
-        return len(ticks)
 
     def read(self, resource: str, named: Sequence[tuple[VpaKey, str]]) -> Bounds:
         """Return lower bound, target and upper bound as usage, margins included."""
@@ -157,11 +150,6 @@ class Autopilot:
         return not slots or any(
             int(state.age[slot]) < _YOUNG for state in self._of.values() for slot in slots
         )
-
-    def leader(self, key: VpaKey, container: str, resource: str) -> Leader | None:
-        """Return the model that decides, for explanations."""
-        slot = self._slots.get((key, container))
-        return self._of[resource].ensemble.leader(slot) if slot is not None else None
 
     def _limits(self, resource: str, state: _Resource) -> Floats:
         if self.settings.method == "learned":

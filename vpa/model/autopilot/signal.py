@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.histograms.buckets import BucketLayout
-from vpa.model.histograms.matrix import Columns, Floats
+from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
 
 TICK_S = 300.0
 
@@ -24,15 +24,17 @@ class Tick(Struct, frozen=True):
     seen: NDArray[np.bool_]  # (slots,)
 
 
-class Ticker:
+class Ticker(ColumnArrays):
     """Collects samples of one resource until their tick is over."""
 
+    _counts: Floats  # (buckets, slots)
+    _peaks: Floats
+
     def __init__(self, layout: BucketLayout, slots: int, *, peaks_only: bool) -> None:
+        super().__init__(slots, _counts=np.zeros((layout.count, 1)), _peaks=0.0)
         self.layout = layout
         self.peaks_only = peaks_only
         self._end = 0.0
-        self._counts = np.zeros((layout.count, slots))
-        self._peaks = np.zeros(slots)
         self._task_peaks: dict[int, tuple[int, float]] = {}  # task: slot and highest value
 
     def add(self, tasks: Columns, slots: Columns, values: Floats, now: float) -> list[Tick]:
@@ -54,17 +56,9 @@ class Ticker:
             np.add.at(self._counts, (self.layout.find(values), slots), 1.0)
         return done
 
-    def resize(self, slots: int) -> None:
-        """Make room for more slots."""
-        more = slots - self._peaks.size
-        if more > 0:
-            self._counts = np.pad(self._counts, ((0, 0), (0, more)))
-            self._peaks = np.pad(self._peaks, (0, more))
-
     def forget(self, slot: int) -> None:
         """Drop what a slot has collected: another VPA takes its number."""
-        self._counts[:, slot] = 0.0
-        self._peaks[slot] = 0.0
+        self.clear(slice(slot, slot + 1))
         self._task_peaks = {t: kept for t, kept in self._task_peaks.items() if kept[0] != slot}
 
     def _close(self, now: float) -> list[Tick]:

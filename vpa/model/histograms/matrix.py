@@ -19,7 +19,7 @@ from vpa.model.histograms.buckets import BucketLayout
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
-Buckets = NDArray[np.unsignedinteger[Any]]
+Buckets = NDArray[np.integer[Any]]
 Mask = NDArray[np.bool_]
 
 # Go's zero time, the reference of a histogram that has never seen a sample: 0001-01-01 UTC.
@@ -28,7 +28,38 @@ _MAX_EXPONENT = 100  # half-lives that a sample may be newer than the reference
 _CHUNK = 8192  # columns read at a time: partial sums and thresholds stay in the L2 cache
 
 
-class HistogramMatrix:
+class ColumnArrays:
+    """Attributes that are arrays with a place for each column along their last axis, grown and
+    emptied together.
+    """
+
+    def __init__(self, capacity: int, **empty: float | np.generic | NDArray[Any]) -> None:
+        """``empty`` names the arrays, with what they hold of an empty column: one value, or
+        those along the other axes and a last axis of 1.
+        """
+        self._empty = {name: np.atleast_1d(value) for name, value in empty.items()}
+        self.capacity = 0
+        for name, value in self._empty.items():
+            setattr(self, name, value[..., :0])
+        self.grow(capacity)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more columns, which are empty."""
+        for name, value in self._empty.items():
+            shape = (*value.shape[:-1], capacity)
+            # Zeros take no memory before they are written.
+            grown = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)
+            grown[..., : self.capacity] = getattr(self, name)
+            setattr(self, name, grown)
+        self.capacity = capacity
+
+    def clear(self, columns: Columns | slice) -> None:
+        """Let columns be as they are in the beginning."""
+        for name, value in self._empty.items():
+            getattr(self, name)[..., columns] = value
+
+
+class HistogramMatrix(ColumnArrays):
     """Decaying histograms, float64 as upstream's: v3 checkpoints and ties of equal weights
     must come out the same, which single precision cannot promise after a few million samples.
 
@@ -36,43 +67,37 @@ class HistogramMatrix:
     handed out by ``allocate``.
     """
 
+    weights: Floats  # (buckets, columns)
+    total: Floats
+    reference: Floats
+    half_life: Floats
+    # First and last bucket that is not empty; a fresh column has them crossed.
+    lowest: Buckets
+    highest: Buckets
+
     def __init__(
-        self,
-        layout: BucketLayout,
-        half_life_s: float | None,
-        capacity: int = 256,
+        self, layout: BucketLayout, half_life_s: float | None, capacity: int = 256
     ) -> None:
         self.layout = layout
-        self._default_half_life = math.inf if half_life_s is None else half_life_s
-        self.half_life = np.full(capacity, self._default_half_life)
-        self.weights = np.zeros((layout.count, capacity))
-        self.total = np.zeros(capacity)
-        self.reference = np.full(capacity, ZERO_TIME)
-        self._index: np.dtype[np.unsignedinteger[Any]] = np.dtype(
-            np.uint8 if layout.count <= 256 else np.uint16
+        index = np.uint8 if layout.count <= 256 else np.uint16
+        super().__init__(
+            capacity,
+            weights=np.zeros((layout.count, 1)),
+            total=0.0,
+            reference=ZERO_TIME,
+            half_life=math.inf if half_life_s is None else half_life_s,
+            lowest=index(layout.count - 1),
+            highest=index(0),
         )
-        # First and last bucket that is not empty; a fresh column has them crossed.
-        self.lowest = np.full(capacity, layout.count - 1, self._index)
-        self.highest = np.zeros(capacity, self._index)
         self._free: list[int] = []
         self._next = 0
-
-    def __len__(self) -> int:
-        return self._next - len(self._free)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all columns, used or not."""
-        arrays = (self.weights, self.total, self.reference, self.half_life)
-        bounds = self.lowest.nbytes + self.highest.nbytes
-        return sum(array.nbytes for array in arrays) + bounds
 
     def allocate(self, count: int = 1) -> Columns:
         """Return the numbers of ``count`` empty columns; freed ones are used again."""
         taken = [self._free.pop() for _ in range(min(count, len(self._free)))]
         fresh = count - len(taken)
-        if self._next + fresh > self.total.size:
-            self._grow(max(self._next + fresh, self.total.size * 2))
+        if self._next + fresh > self.capacity:
+            self.grow(max(self._next + fresh, self.capacity * 2))
         columns = np.arange(self._next, self._next + fresh)
         self._next += fresh
         return np.concatenate([np.array(taken, dtype=np.intp), columns])
@@ -81,15 +106,6 @@ class HistogramMatrix:
         """Empty ``columns`` and give them back."""
         self.clear(columns)
         self._free.extend(int(column) for column in columns)
-
-    def clear(self, columns: Columns) -> None:
-        """Forget all samples of ``columns``."""
-        self.weights[:, columns] = 0.0
-        self.total[columns] = 0.0
-        self.reference[columns] = ZERO_TIME
-        self.half_life[columns] = self._default_half_life
-        self.lowest[columns] = self.layout.count - 1
-        self.highest[columns] = 0
 
     def add(self, columns: Columns, values: Floats, weights: float | Floats, times: Floats) -> None:
         """Add one sample per entry. A column may occur several times."""
@@ -100,7 +116,7 @@ class HistogramMatrix:
         np.add.at(self.weights, (buckets, columns), grown)
         np.add.at(self.total, columns, grown)
         filled = self.weights[buckets, columns] >= self.layout.epsilon
-        self._widen(columns[filled], buckets[filled].astype(self._index))
+        self._widen(columns[filled], buckets[filled].astype(self.lowest.dtype))
 
     def _widen(self, columns: Columns, buckets: Buckets) -> None:
         np.minimum.at(self.lowest, columns, buckets)
@@ -177,42 +193,30 @@ class HistogramMatrix:
         """Return where no bucket weighs anything."""
         return self.weights[self.lowest[columns].astype(np.intp), columns] < self.layout.epsilon
 
-    def percentiles(self, fractions: Sequence[float], columns: Columns | None = None) -> Floats:
+    def percentiles(self, fractions: Sequence[float], columns: Columns) -> Floats:
         """Return values of shape (fractions, columns): the END of the bucket where the
-        cumulative weight reaches the fraction, 0 for an empty column. None reads all columns.
+        cumulative weight reaches the fraction, 0 for an empty column.
         """
-        values = self.layout.ends[self.percentile_buckets(fractions, columns)]
-        where = slice(0, self._next) if columns is None else columns
+        found = np.zeros((len(fractions), columns.size), dtype=self.lowest.dtype)
+        for start in range(0, columns.size, _CHUNK):
+            chosen = columns[start : start + _CHUNK]
+            found[:, start : start + _CHUNK] = self._walk(fractions, chosen)
+        values = self.layout.ends[found]
         # Crossed bounds are the cheap sign of an empty column; a lone bucket may also have
         # them crossed (0 never raises ``highest``), hence the second look.
-        doubtful = np.flatnonzero(self.lowest[where] >= self.highest[where])
+        doubtful = np.flatnonzero(self.lowest[columns] >= self.highest[columns])
         if doubtful.size:
-            named = doubtful if columns is None else columns[doubtful]
-            values[:, doubtful[self.is_empty(named)]] = 0.0
+            values[:, doubtful[self.is_empty(columns[doubtful])]] = 0.0
         return values
 
-    def percentile_buckets(
-        self, fractions: Sequence[float], columns: Columns | None = None
-    ) -> Buckets:
-        """Return the bucket numbers behind ``percentiles``; meaningless for an empty column."""
-        size = self._next if columns is None else columns.size
-        found = np.zeros((len(fractions), size), dtype=self._index)
-        for start in range(0, size, _CHUNK):
-            stop = min(start + _CHUNK, size)
-            chosen = slice(start, stop) if columns is None else columns[start:stop]
-            found[:, start:stop] = self._walk(fractions, chosen)
-        return found
-
-    def _walk(self, fractions: Sequence[float], chosen: slice | Columns) -> NDArray[np.intp]:
+    def _walk(self, fractions: Sequence[float], chosen: Columns) -> NDArray[np.intp]:
         # Counts, per column and fraction, the rows whose cumulative weight falls short.
         lowest, highest = self.lowest[chosen], self.highest[chosen]
-        if not lowest.size:
-            return np.zeros((len(fractions), 0), dtype=np.intp)
         first, last = int(lowest.min()), int(highest.max())
         threshold = np.multiply.outer(np.asarray(fractions, dtype=np.float64), self.total[chosen])
         partial = np.zeros(lowest.size)
         short = np.empty(threshold.shape, dtype=np.bool_)
-        counted = np.zeros(threshold.shape, dtype=self._index)
+        counted = np.zeros(threshold.shape, dtype=self.lowest.dtype)
         flags = short.view(np.uint8)
         for row in range(first, last):
             partial += self.weights[row, chosen]
@@ -294,16 +298,3 @@ class HistogramMatrix:
         numbers = np.arange(rows.start, rows.stop)[:, None]
         inside: Mask = (numbers >= lowest) & (numbers <= highest)
         return inside
-
-    def _grow(self, capacity: int) -> None:
-        size = self.total.size
-        weights = np.zeros((self.layout.count, capacity))
-        weights[:, :size] = self.weights
-        self.weights = weights
-        self.total = np.concatenate([self.total, np.zeros(capacity - size)])
-        self.reference = np.concatenate([self.reference, np.full(capacity - size, ZERO_TIME)])
-        paces = np.full(capacity - size, self._default_half_life)
-        self.half_life = np.concatenate([self.half_life, paces])
-        last = np.full(capacity - size, self.layout.count - 1, self._index)
-        self.lowest = np.concatenate([self.lowest, last])
-        self.highest = np.concatenate([self.highest, np.zeros(capacity - size, self._index)])

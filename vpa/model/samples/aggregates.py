@@ -5,6 +5,8 @@ number of its samples. Replicas share an aggregate; a new pod template has new l
 opens another one; a VPA reads the sum of those that match.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation import estimator
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
 from vpa.model.histograms import buckets
-from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats, HistogramMatrix
+from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats, HistogramMatrix
 
 
 class AggregateKey(Struct, frozen=True):
@@ -33,17 +35,19 @@ class ResourceColumns(Struct, frozen=True):
     measured: NDArray[np.bool_]
 
 
-class SampleSpan:
+class SampleSpan(ColumnArrays):
     """First and last sample and their number, per column. Empty: first inf, last ZERO_TIME.
 
     A sample counts 1, as upstream counts, or the minutes that it covers where it says so:
     otherwise a denser feed would pass for a longer history.
     """
 
+    first: Floats
+    last: Floats
+    samples: Floats
+
     def __init__(self, capacity: int) -> None:
-        self.first = np.full(capacity, np.inf)
-        self.last = np.full(capacity, ZERO_TIME)
-        self.samples = np.zeros(capacity)
+        super().__init__(capacity, first=np.inf, last=ZERO_TIME, samples=0.0)
 
     def add(self, columns: Columns, times: Floats, counts: Floats | float) -> None:
         """Take in one sample per entry; a column may occur several times."""
@@ -55,12 +59,6 @@ class SampleSpan:
         np.minimum.at(self.first, columns, times)
         np.maximum.at(self.last, columns, times)
         np.add.at(self.samples, columns, counts)
-
-    def clear(self, columns: Columns) -> None:
-        """Forget all samples of ``columns``."""
-        self.first[columns] = np.inf
-        self.last[columns] = ZERO_TIME
-        self.samples[columns] = 0.0
 
     def merge(self, into: Columns, other: "SampleSpan", columns: Columns) -> None:
         """Add the samples of ``columns`` of ``other``, pairwise."""
@@ -74,16 +72,13 @@ class SampleSpan:
             self.first[columns], self.last[columns], self.samples[columns], interval_s
         )
 
-    def grow(self, capacity: int) -> None:
-        """Make room for more columns."""
-        more = capacity - self.first.size
-        self.first = np.concatenate([self.first, np.full(more, np.inf)])
-        self.last = np.concatenate([self.last, np.full(more, ZERO_TIME)])
-        self.samples = np.concatenate([self.samples, np.zeros(more)])
 
-
-class Aggregates:
+class Aggregates(ColumnArrays):
     """Columns of aggregates; CPU and memory of one aggregate have the same number."""
+
+    created: Floats
+    kept_s: Floats  # how long a silent aggregate is kept
+    highest_peak: Floats  # bytes, since the column was opened
 
     def __init__(
         self,
@@ -95,9 +90,21 @@ class Aggregates:
         self.memory = HistogramMatrix(buckets.MEMORY, memory_half_life_s, capacity)
         self.cpu_span = SampleSpan(capacity)
         self.memory_span = SampleSpan(capacity)
-        self.created = np.zeros(capacity)
-        self.kept_s = np.zeros(capacity)  # how long a silent aggregate is kept
-        self.highest_peak = np.zeros(capacity)  # bytes, since the column was opened
+        super().__init__(capacity, created=0.0, kept_s=0.0, highest_peak=0.0)
+
+    def histograms(self, resource: str) -> HistogramMatrix:
+        """Return the histograms of one resource."""
+        return self.cpu if resource == "cpu" else self.memory
+
+    def span(self, resource: str) -> SampleSpan:
+        """Return the span of one resource's samples; of memory also of those below a peak."""
+        return self.cpu_span if resource == "cpu" else self.memory_span
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more columns; the histograms make their own."""
+        super().grow(capacity)
+        self.cpu_span.grow(capacity)
+        self.memory_span.grow(capacity)
 
     def open(self, count: int, now: float, windows: Windows) -> Columns:
         """Return new, empty columns."""
@@ -105,8 +112,8 @@ class Aggregates:
         twins = self.memory.allocate(count)
         if not np.array_equal(columns, twins):
             raise RuntimeError("CPU and memory columns are handed out in different orders")
-        if self.cpu.total.size > self.created.size:
-            self._grow(self.cpu.total.size)
+        if self.cpu.capacity > self.capacity:
+            self.grow(self.cpu.capacity)
         self.created[columns] = now
         self.highest_peak[columns] = 0.0
         self.keep(columns, windows)
@@ -132,14 +139,6 @@ class Aggregates:
     def keep(self, columns: Columns, windows: Windows) -> None:
         """Set how long ``columns`` are kept without a sample."""
         self.kept_s[columns] = windows.interval_s * windows.interval_count
-
-    def count_cpu(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
-        """Note CPU samples that went into the histograms."""
-        self.cpu_span.add(columns, times, minutes)
-
-    def count_memory(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
-        """Note memory samples, also those below the peak of their window."""
-        self.memory_span.add(columns, times, minutes)
 
     def is_empty(self, columns: Columns) -> NDArray[np.bool_]:
         """Return which have never had a sample of either resource.
@@ -176,20 +175,13 @@ class Aggregates:
 
     def read(
         self, resource: str, columns: Columns, settings: RecommenderSettings
-    ) -> "ResourceColumns":
+    ) -> ResourceColumns:
         """Return what the estimators need of one resource, per column.
 
         Confidence comes from CPU samples, as upstream counts; memory without any CPU sample
         has its own span, or its upper bound would stay infinite for ever (D6).
         """
-        matrix, own = (
-            (self.cpu, self.cpu_span)
-            if resource == "cpu"
-            else (
-                self.memory,
-                self.memory_span,
-            )
-        )
+        matrix, own = self.histograms(resource), self.span(resource)
         parameters = settings.of(resource)
         fractions = parameters.percentiles
         values = matrix.percentiles((fractions.lower, fractions.target, fractions.upper), columns)
@@ -216,10 +208,23 @@ class Aggregates:
                 found[i][resource] = ResourceUsage((lower, target, upper), known)
         return found
 
-    def _grow(self, capacity: int) -> None:
-        more = capacity - self.created.size
-        self.cpu_span.grow(capacity)
-        self.memory_span.grow(capacity)
-        self.created = np.concatenate([self.created, np.zeros(more)])
-        self.kept_s = np.concatenate([self.kept_s, np.zeros(more)])
-        self.highest_peak = np.concatenate([self.highest_peak, np.zeros(more)])
+
+def merged(aggregates: Aggregates, groups: Sequence[Columns]) -> Aggregates:
+    """Return a copy with one column per group, numbered as the groups; none may be empty.
+
+    All groups are merged side by side, so the number of steps is that of the largest group.
+    """
+    result = Aggregates(capacity=max(len(groups), 1))
+    result.open(len(groups), 0.0, Windows())
+    deepest = max((group.size for group in groups), default=0)
+    for depth in range(deepest):
+        into = np.array([i for i, g in enumerate(groups) if g.size > depth], dtype=np.intp)
+        columns = np.array([groups[i][depth] for i in into], dtype=np.intp)
+        for resource in RESOURCES:
+            mine, theirs = result.histograms(resource), aggregates.histograms(resource)
+            if depth == 0:
+                mine.copy_from(into, theirs, columns)
+            else:
+                mine.merge(into, theirs, columns)
+            result.span(resource).merge(into, aggregates.span(resource), columns)
+    return result

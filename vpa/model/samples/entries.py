@@ -61,11 +61,3 @@ class ParkedCheckpoints(Struct, frozen=True):
         if before is None or target is None:
             return before is target
         return (before.kind, before.name) == (target.kind, target.name)
-
-
-class IntakeCounts(Struct, frozen=True):
-    """What became of a batch of usage."""
-
-    cpu: int
-    memory: int
-    unknown: int  # containers of pods that the model does not know

@@ -12,7 +12,6 @@ from podscale.core.metrics import ContainerColumns
 from vpa.model.api.policy import Windows
 from vpa.model.histograms.matrix import Columns, Floats
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.entries import IntakeCounts
 from vpa.model.samples.samples import Containers, as_rows
 
 
@@ -33,16 +32,20 @@ class Intake:
         self._aggregates = aggregates
         self._rows = rows
 
-    def take(self, rows: Columns, usage: ContainerColumns, minutes: float | None) -> IntakeCounts:
+    def take(
+        self, rows: Columns, usage: ContainerColumns, minutes: float | None
+    ) -> tuple[int, int]:
         """Add ``usage``, whose containers have these rows; -1 is a container nobody knows.
+        Returns how many samples of CPU and of memory were accepted.
 
         ``minutes`` is what a sample covers, for sources that say so; a sample without a
         time of its own gets the time that was asked for.
         """
         times = np.where(np.isnan(usage.time_s), usage.asked_s, usage.time_s)
-        cpu = self.add("cpu", rows, usage.cpu_cores, times, minutes)
-        memory = self.add("memory", rows, usage.memory_bytes, times, minutes)
-        return IntakeCounts(cpu, memory, int((rows < 0).sum()))
+        return (
+            self.add("cpu", rows, usage.cpu_cores, times, minutes),
+            self.add("memory", rows, usage.memory_bytes, times, minutes),
+        )
 
     def add(
         self, resource: str, rows: Columns, values: Floats, times: Floats, minutes: float | None
@@ -52,20 +55,15 @@ class Intake:
         chosen, used, at = rows[given], values[given], times[given]
         if not chosen.size:
             return 0
-        is_cpu = resource == "cpu"
-        if is_cpu:
-            accepted = self._rows.add_cpu(self._aggregates.cpu, chosen, used, at)
-        else:
-            accepted = self._rows.add_memory(self._aggregates.memory, chosen, used, at)
+        take = self._rows.add_cpu if resource == "cpu" else self._rows.add_memory
+        accepted = take(self._aggregates.histograms(resource), chosen, used, at)
         columns, taken_at = self._rows.column[chosen[accepted]], at[accepted]
         if self.observer is not None and taken_at.size:
             latest = float(taken_at.max())
             self.observer.observe(resource, chosen[accepted], columns, used[accepted], latest)
         counts = 1.0 if minutes is None else minutes
-        if is_cpu:
-            self._aggregates.count_cpu(columns, taken_at, counts)
-        else:
-            self._aggregates.count_memory(columns, taken_at, counts)
+        self._aggregates.span(resource).add(columns, taken_at, counts)
+        if resource == "memory":
             np.maximum.at(self._aggregates.highest_peak, columns, used[accepted])
         return int(accepted.sum())
 
@@ -75,7 +73,7 @@ class Intake:
         if needed is None:
             return False
         column = self._rows.column[row : row + 1]
-        self._aggregates.count_memory(column, np.array([at]))
+        self._aggregates.memory_span.add(column, np.array([at]), 1.0)
         if self.observer is not None:
             self.observer.observe("memory", as_rows(row), column, np.array([float(needed)]), at)
         return True

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vpa.model.histograms.histogram import Histogram
 from vpa.model.histograms.matrix import HistogramMatrix
-from vpa.model.samples.samples import MEMORY_WEIGHT, PeakWindow
+from vpa.model.samples.samples import MEMORY_WEIGHT, PeakWindow, as_rows
 
 
 def holding(
@@ -21,25 +20,30 @@ def holding(
     OOMs come before windows, higher peaks before lower ones. The only window that there is
     holds nothing up: without it nothing would have been measured.
     """
-    present = Histogram(memory, column).percentile(fraction)
+    present = memory.percentiles((fraction,), as_rows(column))
     by_peak = sorted(windows, key=lambda window: -window.peak)
     for window in by_peak:
         if window.oom is None:
             continue
         without = _without(memory, column, window)
         if window.oom.measured:
-            without.add(float(window.oom.measured), MEMORY_WEIGHT, window.end_s)
-        if without.percentile(fraction) < present:
+            at = np.array([window.end_s])
+            without.add(_COPY, np.array([float(window.oom.measured)]), MEMORY_WEIGHT, at)
+        if without.percentiles((fraction,), _COPY) < present:
             return window
     for window in by_peak:
         without = _without(memory, column, window)
-        if not without.is_empty and without.percentile(fraction) < present:
+        if not without.is_empty(_COPY) and without.percentiles((fraction,), _COPY) < present:
             return window
     return None
 
 
-def _without(memory: HistogramMatrix, column: int, window: PeakWindow) -> Histogram:
-    copy = Histogram.alone(memory.layout, None)
-    copy.matrix.copy_from(copy.columns, memory, np.array([column], dtype=np.intp))
-    copy.subtract(float(window.peak), MEMORY_WEIGHT, window.end_s)
+_COPY = as_rows(0)
+
+
+def _without(memory: HistogramMatrix, column: int, window: PeakWindow) -> HistogramMatrix:
+    copy = HistogramMatrix(memory.layout, None, capacity=1)
+    copy.copy_from(_COPY, memory, as_rows(column))
+    peak, at = np.array([float(window.peak)]), np.array([window.end_s])
+    copy.subtract(_COPY, peak, MEMORY_WEIGHT, at)
     return copy

@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
 from vpa.model.histograms.matrix import ZERO_TIME, Columns
-from vpa.model.samples.aggregates import Aggregates, SampleSpan
-from vpa.model.samples.merged import merged
+from vpa.model.samples.aggregates import Aggregates, SampleSpan, merged
 from vpa.model.samples.samples import MEMORY_WEIGHT, Containers, OpenWindow
 
 ANNOTATION = "vpa.podscale.io/open-windows"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.amounts import scale
-from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats
+from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats
 
 Mask = NDArray[np.bool_]
 
@@ -66,23 +66,37 @@ class PeakWindow(Struct, frozen=True):
     oom: OomNote | None = None
 
 
-class Containers:
+class Containers(ColumnArrays):
     """Rows of containers. ``column`` is the aggregate that a row feeds, the same number in
     the CPU and in the memory histograms.
     """
 
+    column: Columns
+    interval: Floats
+    last_cpu: Floats
+    last_memory: Floats
+    window_end: Floats
+    memory_peak: Floats
+    oom_peak: Floats
+    # The last windows of each container, for explanations: a ring (windows, rows).
+    _slot: Columns
+    _log_end: Floats
+    _log_peak: Floats
+
     def __init__(self, capacity: int = 256) -> None:
-        self.column = np.zeros(capacity, dtype=np.intp)
-        self.interval = np.zeros(capacity)
-        self.last_cpu = np.full(capacity, ZERO_TIME)
-        self.last_memory = np.full(capacity, ZERO_TIME)
-        self.window_end = np.full(capacity, ZERO_TIME)
-        self.memory_peak = np.zeros(capacity)
-        self.oom_peak = np.zeros(capacity)
-        # The last windows of each container, for explanations: a ring per row.
-        self._slot = np.zeros(capacity, dtype=np.intp)
-        self._log_end = np.full((capacity, _REMEMBERED), ZERO_TIME)
-        self._log_peak = np.zeros((capacity, _REMEMBERED))
+        super().__init__(
+            capacity,
+            column=np.intp(0),
+            interval=0.0,
+            last_cpu=ZERO_TIME,
+            last_memory=ZERO_TIME,
+            window_end=ZERO_TIME,
+            memory_peak=0.0,
+            oom_peak=0.0,
+            _slot=np.intp(0),
+            _log_end=np.full((_REMEMBERED, 1), ZERO_TIME),
+            _log_peak=np.zeros((_REMEMBERED, 1)),
+        )
         self._ooms: dict[int, dict[float, OomNote]] = {}
         self._free: list[int] = []
         self._next = 0
@@ -91,18 +105,15 @@ class Containers:
         """Return the row of a new container."""
         row = self._free.pop() if self._free else self._next
         self._next = max(self._next, row + 1)
-        if row >= self.column.size:
-            self._grow(self.column.size * 2)
+        if row >= self.capacity:
+            self.grow(self.capacity * 2)
         self.column[row] = column
         self.interval[row] = windows.interval_s
         return row
 
     def close(self, row: int) -> None:
         """Forget a container; what it has sampled stays in the histograms."""
-        for times in (self.last_cpu, self.last_memory, self.window_end):
-            times[row] = ZERO_TIME
-        self.memory_peak[row] = self.oom_peak[row] = 0.0
-        self._log_end[row] = ZERO_TIME
+        self.clear(slice(row, row + 1))
         self._ooms.pop(row, None)
         self._free.append(row)
 
@@ -126,7 +137,7 @@ class Containers:
         """Return the windows that are remembered of a container, oldest first."""
         notes = self._ooms.get(row, {})
         windows = []
-        for end, peak in sorted(zip(self._log_end[row], self._log_peak[row], strict=True)):
+        for end, peak in sorted(zip(self._log_end[:, row], self._log_peak[:, row], strict=True)):
             if end == ZERO_TIME:
                 continue
             note = notes.get(float(end))
@@ -217,22 +228,11 @@ class Containers:
 
     def _log(self, rows: Columns, ends: Floats, peaks: Floats) -> None:
         slot = self._slot[rows]
-        moves = self._log_end[rows, slot] != ends
+        moves = self._log_end[slot, rows] != ends
         slot = (slot + moves) % _REMEMBERED
         self._slot[rows] = slot
-        self._log_end[rows, slot] = ends
-        self._log_peak[rows, slot] = peaks
-
-    def _grow(self, capacity: int) -> None:
-        more = capacity - self.column.size
-        self.column = np.concatenate([self.column, np.zeros(more, dtype=np.intp)])
-        for name in ("interval", "memory_peak", "oom_peak"):
-            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more)]))
-        for name in ("last_cpu", "last_memory", "window_end"):
-            setattr(self, name, np.concatenate([getattr(self, name), np.full(more, ZERO_TIME)]))
-        self._slot = np.concatenate([self._slot, np.zeros(more, dtype=np.intp)])
-        self._log_end = np.vstack([self._log_end, np.full((more, _REMEMBERED), ZERO_TIME)])
-        self._log_peak = np.vstack([self._log_peak, np.zeros((more, _REMEMBERED))])
+        self._log_end[slot, rows] = ends
+        self._log_peak[slot, rows] = peaks
 
 
 def as_rows(row: int) -> Columns:

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import numpy as np
 
+from tests.kit.histogram import Histogram
 from vpa.model.histograms import buckets
 from vpa.model.histograms.checkpoint import HistogramCheckpoint
-from vpa.model.histograms.histogram import Histogram
 
 DAY = 86_400.0
 EMPTY_BELOW = buckets.CPU.epsilon

@@ -5,6 +5,7 @@ import numpy as np
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
 from vpa.model.api.objects import Vpa, decode
+from vpa.model.api.quantities import RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.samples.membership import VpaKey
 
@@ -28,6 +29,11 @@ def web(cluster: ClusterModel, *pods: str, now: float = NOW, version: str = "v1"
     cluster.put_vpa(vpa(), selector.parse("app=web"), now)
     for pod in pods:
         cluster.put_pod("shop", pod, {"app": "web", "version": version}, ["app"], now)
+
+
+def counts(cluster: ClusterModel) -> tuple[float, ...]:
+    """Return how many samples of CPU and of memory were taken."""
+    return tuple(float(cluster.aggregates.span(each).samples.sum()) for each in RESOURCES)
 
 
 def usage(

@@ -1,4 +1,4 @@
-"""One histogram: a column of the matrix, for code and tests that think of a single one."""
+"""One histogram: a column of the matrix, for tests that think of a single one."""
 
 import numpy as np
 
