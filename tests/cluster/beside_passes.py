@@ -130,7 +130,7 @@ def passes(
     for event in said:
         mine = found.get(event.name, [])
         if mine and event.at >= mine[0].began:
-            _under_way(mine, event.at).said.append(event)
+            _who_said(mine, event).said.append(event)
     selectors = _selectors(found)
     for answer in sorted(told, key=lambda each: each.began):
         if answer.user == IN_TREE and f"/namespaces/{namespace}/" in answer.path:
@@ -180,6 +180,20 @@ def _whose(
 
     free = [name for name in names if _began(found[name]) < at - _AT_ONCE_S]
     return min(free or names, key=lambda name: (sign(name, at), _began(found[name])))
+
+
+def _who_said(mine: Sequence[Pass], event: Said) -> Pass:
+    # The log is written beside the pass. After a refused status the next pass may follow within
+    # milliseconds: then only the refusal says whose event it was.
+    found = _under_way(mine, event.at)
+    if event.reason != "FailedUpdateStatus":
+        return found
+    refused = (
+        one
+        for one in reversed(mine)
+        if one.began <= found.began and any(each.code >= 400 for each in one.statuses)
+    )
+    return next(refused, found)
 
 
 def _under_way(mine: Sequence[Pass], at: float) -> Pass:

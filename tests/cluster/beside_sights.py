@@ -384,6 +384,7 @@ def has_quotient(found: Mapping[str, Any]) -> bool:
 def _moments(one: Pass) -> list[float]:
     """The first and the last moment at which the pass can have asked for the time."""
     read = one.scale.ended if one.scale else one.began
-    first = max((each.ended for each in one.told), default=read)
+    # Not their ends: those are noted after the answer has gone.
+    first = max((each.began for each in one.told), default=read)
     nexts = [each.began for each in (*one.sizes[:1], *one.statuses[:1])]
     return [first, max(min(nexts, default=first + 0.02), first)]
