@@ -50,7 +50,7 @@ class Passes:
         now = self._clock.now()
         free = [each for each in records if self._begins(each, now)]
         decide_late = partial(self._decide_late, started=started)
-        looks = await self._reader.looks(free, mapper, now, decide_late)
+        looks = await self._reader.looks(free, mapper, decide_late)
         for look in looks:
             if look.hpa.is_read_apart:
                 self._group.create_task(decide_late([look]))

@@ -11,7 +11,6 @@ import structlog
 
 from hpa.decide import Scale, ScaleUnreadable
 from hpa.loop.state import ControllerState
-from hpa.machine.events import Signal
 from hpa.machine.objects import TargetKey
 from hpa.machine.record import AutoscalerRecord, Look, TargetScale
 from podscale.kube.discovery.restmapper import Mapper
@@ -36,7 +35,7 @@ class ScaleReader:
         self._reading = asyncio.Semaphore(state.options.reads)
 
     async def looks(
-        self, records: Sequence[AutoscalerRecord], mapper: Mapper, now: float, decide: _Decide
+        self, records: Sequence[AutoscalerRecord], mapper: Mapper, decide: _Decide
     ) -> list[Look]:
         """Return looks at those whose scale comes soon; ``decide`` is called with each later one.
 
@@ -49,7 +48,7 @@ class ScaleReader:
                 if place % PAGE == 0:
                     await asyncio.sleep(0)
                 try:
-                    if not self._look_at_hand(record, mapper, looks, now):
+                    if not self._look_at_hand(record, mapper, looks):
                         waiting.append(record)
                 except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
                     self._machines.fail(record)
@@ -66,9 +65,7 @@ class ScaleReader:
             raise
         return looks
 
-    def _look_at_hand(
-        self, record: AutoscalerRecord, mapper: Mapper, looks: list[Look], now: float
-    ) -> bool:
+    def _look_at_hand(self, record: AutoscalerRecord, mapper: Mapper, looks: list[Look]) -> bool:
         """Look at an autoscaler; False where its scale has to be asked for first."""
         hpa, seen = record.hpa, self._state.targets.at_hand(record)
         if hpa is not None:
@@ -79,25 +76,17 @@ class ScaleReader:
             ):
                 seen = None
             if seen is None and not hpa.options.is_paused:
-                self._machines.handle(record, Signal.SCALE_MISSING)
                 return False
-        self._look(record, seen or _PAUSED, mapper, looks, now)
+        self._look(record, seen or _PAUSED, mapper, looks)
         return True
 
     def _look(
-        self,
-        record: AutoscalerRecord,
-        seen: TargetScale,
-        mapper: Mapper,
-        looks: list[Look],
-        now: float | None = None,
+        self, record: AutoscalerRecord, seen: TargetScale, mapper: Mapper, looks: list[Look]
     ) -> None:
         if record.hpa is None or record.is_gone:
             self._machines.give_up(record)
-            return
-        found = self._state.observer.look(record, record.hpa, seen, mapper)
-        self._machines.handle(record, Signal.OBSERVED, now)
-        looks.append(found)
+        else:
+            looks.append(self._state.observer.look(record, record.hpa, seen, mapper))
 
     def _look_fetched(
         self, record: AutoscalerRecord, fetched: _Fetched, mapper: Mapper, looks: list[Look]

@@ -29,14 +29,12 @@ class Signal(StrEnum):
     CHANGED = "Changed"  # the object is new, or its spec or annotations are
     DELETED = "Deleted"  # the object went
     DUE = "Due"  # its slot of the period has come, its own period is over, or it is urgent
-    SCALE_MISSING = "ScaleMissing"  # no watch tells the scale, or what it tells is in question
-    OBSERVED = "Observed"  # object, scale, pods and rivals are known
     GIVEN_UP = "GivenUp"  # nothing to look at, a failure, or the pass was cut short
     TURN_CAME = "TurnCame"  # it may write now, as far as others are concerned
 
 
 class AnsweredEvent(Struct, frozen=True, gc=False, tag=True):
-    """The metrics have been answered, one way or another."""
+    """What there is to decide on is known; the metrics have been answered, one way or another."""
 
     is_watched: bool = False  # another controller scales it, or may yet turn out to
 

@@ -8,11 +8,9 @@ from msgspec import Struct
 class Order(StrEnum):
     """What is to be done, where that needs no more words."""
 
-    OBSERVE = "Observe"  # find out about the target and its pods
+    OBSERVE = "Observe"  # find out about the target, its pods and, with all others, the metrics
     SKIP = "Skip"  # nothing: a pass is still under way; it is counted
     RUN_AGAIN = "RunAgain"  # run a pass at once
-    READ_SCALE = "ReadScale"  # GET the scale
-    ASK_METRICS = "AskMetrics"  # together with all others that are due
     PROCEED = "Proceed"  # make this attempt to write
     REFUSE = "Refuse"  # make no attempt, neither this one nor another
     WRITE_STATUS = "WriteStatus"

@@ -4,9 +4,9 @@
 (``hpa.loop``) carries instructions out and hands what comes of them back as events. Time is
 the caller's, of a clock that nobody sets.
 
-    idle → observing → asking → deciding → idle
-                                    ↓
-                                 waiting → writing → concluding → reporting → idle
+    idle → observing → deciding → idle
+                           ↓
+                        waiting → writing → concluding → reporting → idle
 
 Where only the status is to be written, waiting leads to concluding.
 """
@@ -27,10 +27,8 @@ LASTS_S = 15.0
 
 NOTHING: ins.Instructions = ()
 _OBSERVE: ins.Instructions = (Order.OBSERVE,)
-_ASK: ins.Instructions = (Order.ASK_METRICS,)
 _SKIP: ins.Instructions = (Order.SKIP,)
 _RUN_AGAIN: ins.Instructions = (Order.RUN_AGAIN,)
-_READ_SCALE: ins.Instructions = (Order.READ_SCALE,)
 _DECIDE: ins.Instructions = (ins.Decide(),)
 _WATCH: ins.Instructions = (ins.Decide(is_bystander=True),)
 _PROCEED: ins.Instructions = (Order.PROCEED,)
@@ -47,7 +45,7 @@ def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
     Raises ``UnexpectedEvent`` for what cannot happen in its phase.
     """
     # A signal is a string: a class without a metaclass of its own is told from others in half
-    # the time, and this runs five times a pass.
+    # the time, and this runs four times a pass.
     kind = event if isinstance(event, str) else type(event)
     step = _TABLE[progress.phase].get(kind)
     if step is None:
@@ -102,13 +100,8 @@ def _start(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
     return _OBSERVE
 
 
-def _ask(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    progress.phase = PassPhase.ASKING
-    return _ASK
-
-
 def _give_up(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    if progress.phase not in (PassPhase.OBSERVING, PassPhase.ASKING):
+    if progress.phase is not PassPhase.OBSERVING:
         progress.wanted_since = None
     return _end_pass(progress)
 
@@ -232,8 +225,7 @@ _GONE: _Steps = {
 }
 _TABLE: Mapping[PassPhase, _Steps] = {
     PassPhase.IDLE: {**_EVER, Signal.TERM_BEGAN: _begin_term, Signal.DUE: _start},
-    PassPhase.OBSERVING: {**_BUSY, Signal.SCALE_MISSING: _READ_SCALE, Signal.OBSERVED: _ask},
-    PassPhase.ASKING: {**_BUSY, ev.AnsweredEvent: _decide},
+    PassPhase.OBSERVING: {**_BUSY, ev.AnsweredEvent: _decide},
     PassPhase.DECIDING: {
         **_BUSY,
         ev.ResizedEvent: _resize,

@@ -14,8 +14,7 @@ class PassPhase(StrEnum):
     """Where a pass stands."""
 
     IDLE = "idle"
-    OBSERVING = "observing"  # its target and pods are being found out about
-    ASKING = "asking"  # metrics are being read
+    OBSERVING = "observing"  # target, pods and metrics are being found out about
     DECIDING = "deciding"
     WAITING = "waiting"  # for a turn to write
     WRITING = "writing"  # the scale

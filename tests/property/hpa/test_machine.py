@@ -140,22 +140,18 @@ class AnyOrder:
         if not self.is_leading:
             return
         is_idle = self.progress.phase is PassPhase.IDLE
+        self.seen = None if is_idle else self.seen
         told = self.tell(Signal.DUE)
         self.is_again = self.is_again and not is_idle
         self.is_new_spec = self.is_new_spec and not is_idle
         assert told == ((Order.OBSERVE,) if is_idle else (Order.SKIP,))
 
     def it_is_observed(self) -> None:
-        if self.take(Order.OBSERVE) and self.draw.random() < 0.3:
-            self.tell(Signal.SCALE_MISSING)
-            return
-        self.take(Order.READ_SCALE)
         self.seen = (self.spec, True)
-        self.tell(Signal.OBSERVED)
 
     def it_is_decided(self) -> None:
         after, news = self.draw.randint(0, 8), self.news()
-        self.take(Order.ASK_METRICS)
+        self.take(Order.OBSERVE)
         told = self.tell(ev.AnsweredEvent(is_watched=self.is_foreign))
         self.take(ins.Decide)
         if told == (ins.Decide(is_bystander=True),):
@@ -225,9 +221,7 @@ class AnyOrder:
     def go_on(self) -> None:
         """Let the shell do the next thing that it was told to, or start a pass."""
         carried_out: dict[Order | type, Callable[[], None]] = {
-            Order.OBSERVE: self.it_is_observed,
-            Order.READ_SCALE: self.it_is_observed,
-            Order.ASK_METRICS: self.it_is_decided,
+            Order.OBSERVE: self.it_is_observed if self.seen is None else self.it_is_decided,
             ins.TakeTurn: self.its_turn_comes,
             ins.WriteScale: self.it_attempts_to_write,
             Order.WRITE_STATUS: self.the_status_is_answered,
@@ -314,7 +308,7 @@ def test_what_waited_too_long_comes_first_when_it_is_decided_anew() -> None:
         return book.follow(KEY, story, progress, event, at)
 
     def decide(at: float) -> ins.Instructions:
-        for event in (Signal.DUE, Signal.OBSERVED, ev.AnsweredEvent()):
+        for event in (Signal.DUE, ev.AnsweredEvent()):
             tell(event, at)
         return tell(ev.ResizedEvent(4, 2, False, free), at)
 

@@ -19,8 +19,8 @@ from podscale.cli.commands.explain import command
 
 FREE = ev.WriteGuards()
 GREW = (
-    Signal.DUE, Signal.SCALE_MISSING, Signal.OBSERVED, ev.AnsweredEvent(),
-    ev.ResizedEvent(2, 4, False, FREE), Signal.TURN_CAME, ev.AttemptEvent(FREE),
+    Signal.DUE, ev.AnsweredEvent(), ev.ResizedEvent(2, 4, False, FREE),
+    Signal.TURN_CAME, ev.AttemptEvent(FREE),
     ev.ScaleAnsweredEvent("failed", is_lost=True), ev.ConcludedEvent("more"),
     ev.StatusAnsweredEvent(is_written=True),
 )  # fmt: skip
@@ -76,8 +76,8 @@ def test_a_story_is_shown_step_by_step_and_played_again() -> None:
     event, made = resized.split("Resized ")[1].split(" -> TakeTurn ")
     guards = {"doubt": "", "knows_rescales": True, "is_same": True}
     assert json.loads(event) == {"before": 2, "after": 4, "is_correction": False, "guards": guards}
-    assert json.loads(made) == {"since": 4.0}
-    sent = 'RememberSent {"before":2,"after":4,"at":6.0}, Conclude'
+    assert json.loads(made) == {"since": 2.0}
+    sent = 'RememberSent {"before":2,"after":4,"at":4.0}, Conclude'
     assert any(sent in each for each in lines)
     assert lines[-1] == "podscale explain: played again, the same instructions"
 
