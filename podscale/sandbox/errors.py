@@ -1,123 +1,82 @@
 """What the sandbox's API server answers when it does not do what was asked.
 
-One error, ``SandboxApiError``, which is a ``Status`` object: reasons, codes and sentences are
-those of kube-apiserver, because clients read them.
+One error, ``StatusError``: its reasons, codes and sentences are those of kube-apiserver,
+because clients read them. ``resource`` is ``plural[.group]``.
 """
 
-from typing import Any
-
 from podscale.core.goquote import quote
+from podscale.serving import status
+from podscale.serving.status import Cause, Details, Status, StatusError
 
 
-class SandboxApiError(Exception):
-    """A failed request: HTTP status, reason and message of the ``Status`` answered."""
-
-    def __init__(
-        self, code: int, reason: str, message: str, details: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-
-    def status(self) -> dict[str, Any]:
-        """Return the ``Status`` object."""
-        body: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-        }
-        if self.details is not None:
-            body["details"] = self.details
-        return {**body, "code": self.code}
-
-
-def _details(resource: str, name: str, **more: Any) -> dict[str, Any]:
+def not_found(resource: str, name: str) -> StatusError:
     plural, _, group = resource.partition(".")
-    details = {"name": name, "group": group, "kind": plural, **more}
-    return {key: value for key, value in details.items() if value != ""}
+    return StatusError(status.object_not_found(plural, name, group=group))
 
 
-def not_found(resource: str, name: str) -> SandboxApiError:
-    """``resource`` is ``plural[.group]`` here and below."""
-    message = f"{resource} {quote(name)} not found"
-    return SandboxApiError(404, "NotFound", message, _details(resource, name))
+def already_exists(resource: str, name: str) -> StatusError:
+    return _of_object(409, "AlreadyExists", resource, name, "already exists")
 
 
-def already_exists(resource: str, name: str) -> SandboxApiError:
-    message = f"{resource} {quote(name)} already exists"
-    return SandboxApiError(409, "AlreadyExists", message, _details(resource, name))
-
-
-def conflict(resource: str, name: str, why: str = "") -> SandboxApiError:
+def conflict(resource: str, name: str, why: str = "") -> StatusError:
     why = why or (
         "the object has been modified; please apply your changes to the latest version "
         "and try again"
     )
     message = f"Operation cannot be fulfilled on {resource} {quote(name)}: {why}"
-    return SandboxApiError(409, "Conflict", message, _details(resource, name))
+    return StatusError(Status(message=message, reason="Conflict", code=409))
 
 
-def forbidden(resource: str, name: str, why: str) -> SandboxApiError:
-    message = f"{resource} {quote(name)} is forbidden: {why}" if name else f"{resource} is {why}"
-    return SandboxApiError(403, "Forbidden", message, _details(resource, name))
+def forbidden(resource: str, name: str, why: str) -> StatusError:
+    return _of_object(403, "Forbidden", resource, name, f"is forbidden: {why}")
 
 
-def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> SandboxApiError:
+def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> StatusError:
     """``causes`` are pairs of field and complaint."""
-    shown = f"{kind}.{group}" if group else kind
-    text = ", ".join(f"{field}: {complaint}" for field, complaint in causes)
-    text = text if len(causes) == 1 else f"[{text}]"
-    details = {
-        "name": name,
-        "group": group,
-        "kind": kind,
-        "causes": [
-            {"reason": "FieldValueInvalid", "message": complaint, "field": field}
-            for field, complaint in causes
-        ],
-    }
-    details = {key: value for key, value in details.items() if value != ""}
-    return SandboxApiError(422, "Invalid", f"{shown} {quote(name)} is invalid: {text}", details)
+    found = [Cause("FieldValueInvalid", complaint, field) for field, complaint in causes]
+    return StatusError(status.invalid(kind, found, name=name, group=group))
 
 
-def bad_request(message: str) -> SandboxApiError:
-    return SandboxApiError(400, "BadRequest", message)
+def unprocessable(message: str) -> StatusError:
+    return StatusError(Status(message=message, reason="Invalid", code=422))
 
 
-def expired(message: str = "The provided continue parameter is too old") -> SandboxApiError:
-    return SandboxApiError(410, "Expired", message)
+def bad_request(message: str) -> StatusError:
+    return StatusError(status.bad_request(message))
 
 
-def method_not_allowed() -> SandboxApiError:
-    message = "the server does not allow this method on the requested resource"
-    return SandboxApiError(405, "MethodNotAllowed", message, {})
+def expired(message: str = "The provided continue parameter is too old") -> StatusError:
+    return StatusError(Status(message=message, reason="Expired", code=410))
 
 
-def unknown_path() -> SandboxApiError:
-    return SandboxApiError(404, "NotFound", "the server could not find the requested resource", {})
+def method_not_allowed() -> StatusError:
+    return StatusError(status.method_not_allowed())
 
 
-def unauthorized() -> SandboxApiError:
-    return SandboxApiError(401, "Unauthorized", "Unauthorized")
+def unknown_path() -> StatusError:
+    return StatusError(status.path_not_found())
 
 
-def unsupported_media(accepted: str) -> SandboxApiError:
-    message = (
-        "the body of the request was in an unknown format - accepted media types include: "
-        + accepted
+def unsupported_media(accepted: str) -> StatusError:
+    return StatusError(
+        status.unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + accepted
+        )
     )
-    return SandboxApiError(415, "UnsupportedMediaType", message)
 
 
-def misdirected(host: str) -> SandboxApiError:
+def misdirected(host: str) -> StatusError:
     message = f"{quote(host)} is not this server's name: it listens on the loopback only"
-    return SandboxApiError(421, "BadRequest", message)
+    return StatusError(Status(message=message, reason="BadRequest", code=421))
 
 
-def foreign_origin() -> SandboxApiError:
-    return SandboxApiError(403, "Forbidden", "web pages of other origins may not use this server")
+def foreign_origin() -> StatusError:
+    return StatusError(status.forbidden("web pages of other origins may not use this server"))
+
+
+def _of_object(code: int, reason: str, resource: str, name: str, what: str) -> StatusError:
+    plural, _, group = resource.partition(".")
+    message = f"{resource} {quote(name)} {what}"
+    details = Details(name=name, group=group, kind=plural)
+    return StatusError(Status(message=message, reason=reason, details=details, code=code))

@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from podscale.sandbox.auth.identity import ADMIN_GROUP, SandboxTokens, SandboxUser
+from podscale.sandbox.auth.identity import SandboxTokens
 from podscale.sandbox.auth.pki import Pki
 from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.http.discovery import SandboxDiscovery
@@ -27,6 +27,7 @@ from podscale.sandbox.http.webhooks import Admission
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Object, Storage
+from podscale.serving.auth.user import MASTERS, User
 
 _MOST_BODY = 64 * 1024 * 1024
 
@@ -72,7 +73,7 @@ class SandboxServer:
         self.objects = SandboxObjects(self.storage, self.registry)
         self.tokens = SandboxTokens()
         self.pki = Pki()
-        self.admin_token = self.tokens.issue("kubernetes-admin", ADMIN_GROUP)
+        self.admin_token = self.tokens.issue("kubernetes-admin", MASTERS)
         gate = gate or OpenGate()
         self._aggregator = Aggregator(self.objects, self.pki)
         self._admission = Admission(self.objects)
@@ -156,7 +157,7 @@ class SandboxServer:
         """Create an object as ``user`` would over HTTP, admission webhooks included."""
         found = self.objects.resource(resource)
         body = await self._admission.admit(
-            found, "create", SandboxUser(user), namespace, {"metadata": {}, **body}, None
+            found, "create", User(user), namespace, {"metadata": {}, **body}, None
         )
         return self.objects.create(found, namespace, body).object
 

@@ -252,16 +252,25 @@ async def test_top_reads_metrics_through_the_aggregated_api(kubectl, server):
     node = {"metadata": {"name": "n1"}, "usage": usage, **times}
     api = "metrics.k8s.io/v1beta1"
     resources = [
-        {"name": "nodes", "singularName": "", "namespaced": False, "kind": "NodeMetrics"},
-        {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics"},
+        {
+            "resource": name,
+            "singularResource": "",
+            "scope": scope,
+            "responseKind": {"group": "", "version": "", "kind": kind},
+            "verbs": ["get", "list"],
+        }
+        for name, scope, kind in (
+            ("nodes", "Cluster", "NodeMetrics"),
+            ("pods", "Namespaced", "PodMetrics"),
+        )
     ]
+    served = {"version": "v1beta1", "resources": resources}
     documents = {
-        f"/apis/{api}": {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": api,
-            "resources": [{**entry, "verbs": ["get", "list"]} for entry in resources],
+        "/apis": {
+            "kind": "APIGroupDiscoveryList",
+            "items": [{"metadata": {"name": "metrics.k8s.io"}, "versions": [served]}],
         },
+        f"/apis/{api}": {"kind": "APIResourceList", "resources": []},
         f"/apis/{api}/namespaces/default/pods": {
             "kind": "PodMetricsList",
             "apiVersion": api,

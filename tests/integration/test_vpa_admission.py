@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from podscale.kube.informer.list_watch import WatchBroken
-from podscale.sandbox.errors import SandboxApiError
 from podscale.serving.certificates.files import self_signed
 from podscale.serving.certificates.issuing import make_self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
 from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.status import StatusError
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from vpa.admission import flags, part
 from vpa.admission.registration.configuration import CONFIGURATION
@@ -192,7 +192,7 @@ async def test_a_second_start_corrects_the_registration_without_a_gap(small, tmp
 async def test_a_wrong_vpa_is_refused_by_field_and_a_bare_one_gets_its_default(small, tmp_path):
     wrong = vpa("Recreate", updatePolicy={"minReplicas": -1})
     async with admitting(small, tmp_path):
-        with pytest.raises(SandboxApiError) as refused:
+        with pytest.raises(StatusError) as refused:
             await small.cluster.server.create("verticalpodautoscalers", "default", wrong, "me")
         assert "spec.updatePolicy.minReplicas" in str(refused.value)
         await small.cluster.server.create("verticalpodautoscalers", "default", vpa(), "me")

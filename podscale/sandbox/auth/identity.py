@@ -5,36 +5,22 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from podscale.core.ascii_text import ascii_lower
-from podscale.sandbox.errors import unauthorized
-
-ADMIN_GROUP = "system:masters"
-_AUTHENTICATED = "system:authenticated"
-
-
-class SandboxUser(Struct, frozen=True):
-    """A user as authorization sees it."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-
-
-ANONYMOUS = SandboxUser("system:anonymous", ("system:unauthenticated",))
+from podscale.serving import status
+from podscale.serving.auth.user import ANONYMOUS_USER, AUTHENTICATED, User
+from podscale.serving.status import StatusError
 
 
 class SandboxTokens:
     """Bearer tokens that the sandbox gave out."""
 
     def __init__(self) -> None:
-        self._users: dict[str, SandboxUser] = {}
+        self._users: dict[str, User] = {}
 
     def issue(self, name: str, *groups: str) -> str:
         """Return a new token of a user."""
         token = secrets.token_urlsafe(24)
-        self._users[token] = SandboxUser(name, (*groups, _AUTHENTICATED))
+        self._users[token] = User(name, (*groups, AUTHENTICATED))
         return token
 
     def issue_service_account(self, namespace: str, name: str) -> str:
@@ -42,28 +28,28 @@ class SandboxTokens:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         return self.issue(f"system:serviceaccount:{namespace}:{name}", *groups)
 
-    def user(self, token: str) -> SandboxUser | None:
+    def user(self, token: str) -> User | None:
         """Return whose token it is, or None."""
         return self._users.get(token)
 
 
 def authenticate(
     headers: Mapping[str, str], tokens: SandboxTokens, certificate: Mapping[str, Any] | None
-) -> SandboxUser:
-    """Return the user of a request; raises ``ApiError`` 401 for a token nobody issued."""
+) -> User:
+    """Return the user of a request; raises ``StatusError`` 401 for a token nobody issued."""
     kind, _, token = headers.get("Authorization", "").partition(" ")
     if token and ascii_lower(kind) == "bearer":
         user = tokens.user(token.strip())
         if user is None:
-            raise unauthorized()
+            raise StatusError(status.unauthorized())
         return user
     if certificate:
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
         names = [value for key, value in subject if key == "commonName"]
         groups = [value for key, value in subject if key == "organizationName"]
         if names:
-            return SandboxUser(names[0], (*groups, _AUTHENTICATED))
-    return ANONYMOUS
+            return User(names[0], (*groups, AUTHENTICATED))
+    return ANONYMOUS_USER
 
 
 def peer_certificate(connection: ssl.SSLObject | None) -> Mapping[str, Any] | None:

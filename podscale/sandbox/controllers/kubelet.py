@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core import quantity
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
+from podscale.serving.status import StatusError
 
 _PODS = ("", "pods")
 
@@ -215,7 +215,7 @@ class Kubelet:
         status = {**(pod.get("status") or {}), **part}
         try:
             self._objects.update("pods", *key, {**pod, "status": status}, "status")
-        except SandboxApiError:
+        except StatusError:
             return  # gone in the meantime
 
 

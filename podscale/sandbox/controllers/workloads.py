@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
+from podscale.serving.status import StatusError
 
 CreatePod = Callable[[str, Object], Awaitable[object]]
 _DEPLOYMENTS = ("apps", "deployments")
@@ -127,7 +127,7 @@ class WorkloadControllers:
         for _, name in zip(range(missing), (n for n in names if n not in taken), strict=False):
             try:
                 await self._create_pod(metadata["namespace"], _pod(owner, name))
-            except SandboxApiError:  # refused by admission, or the old pod of that name still stops
+            except StatusError:  # refused by admission, or the old pod of that name still stops
                 is_done = False
                 break
         if missing < 0:

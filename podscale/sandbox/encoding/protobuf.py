@@ -117,7 +117,7 @@ _QUANTITIES = ("value", "averageValue")
 
 
 def decode(body: bytes) -> Object:
-    """Return the object of a request's body; raises ``ApiError`` 415 for other kinds."""
+    """Return the object of a request's body; raises ``StatusError`` 415 for other kinds."""
     refusal = unsupported_media("application/json, application/yaml")
     if not body.startswith(_MAGIC):
         raise refusal

@@ -11,15 +11,16 @@ from aiohttp import web
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
-from podscale.sandbox.auth.identity import SandboxUser
 from podscale.sandbox.auth.pki import Pki
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
+from podscale.serving import status
+from podscale.serving.auth.user import MASTERS, User
+from podscale.serving.status import StatusError
 
 # An APIService with this annotation is reached there, whatever its Service says.
 URL_ANNOTATION = "sandbox.podscale.io/url"
-AGGREGATOR = SandboxUser("system:kube-aggregator", ("system:masters",))
+AGGREGATOR = User("system:kube-aggregator", (MASTERS,))
 _HOP = frozenset(
     {"connection", "keep-alive", "te", "trailers", "transfer-encoding", "upgrade", "host"}
 )
@@ -69,7 +70,7 @@ class Aggregator:
         return service
 
     async def forward(
-        self, service: Object, request: web.BaseRequest, user: SandboxUser
+        self, service: Object, request: web.BaseRequest, user: User
     ) -> web.StreamResponse:
         """Pass a request on as ``user`` and stream the answer back."""
         headers = {
@@ -103,7 +104,7 @@ class Aggregator:
                 self._ask(service, "GET", path, AGGREGATOR, {"Accept": accept}, None) as answer,
             ):
                 return await answer.read() if answer.status == 200 else None
-        except (aiohttp.ClientError, OSError, TimeoutError, SandboxApiError):
+        except (aiohttp.ClientError, OSError, TimeoutError, StatusError):
             return None
 
     def _ask(
@@ -111,7 +112,7 @@ class Aggregator:
         service: Object,
         method: str,
         path: str,
-        user: SandboxUser,
+        user: User,
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Any:
@@ -148,18 +149,10 @@ class Aggregator:
         target = self._objects.find("services", namespace, name)
         if target is None:
             raise _unavailable(f'service "{name}" not found')
-        if target["spec"].get("type") == "ExternalName":
-            host = target["spec"]["externalName"]
-        else:
-            host, port = self._endpoint(namespace, name)
+        if target["spec"].get("type") != "ExternalName":
+            raise _unavailable(f'no endpoints available for service "{name}"')
+        host = target["spec"]["externalName"]
         return Upstream(f"https://{host}:{port}", server_name, verified)
-
-    def _endpoint(self, namespace: str, name: str) -> tuple[str, int]:
-        endpoints = self._objects.find("endpoints", namespace, name) or {}
-        for subset in endpoints.get("subsets") or ():
-            if subset.get("addresses") and subset.get("ports"):
-                return subset["addresses"][0]["ip"], subset["ports"][0]["port"]
-        raise _unavailable(f'no endpoints available for service "{name}"')
 
     async def _check_one(self, service: Object) -> None:
         spec = service["spec"]
@@ -189,8 +182,8 @@ def _annotated(service: Object) -> str:
     return str((service["metadata"].get("annotations") or {}).get(URL_ANNOTATION, ""))
 
 
-def _unavailable(why: str) -> SandboxApiError:
-    return SandboxApiError(503, "ServiceUnavailable", f"error trying to reach service: {why}")
+def _unavailable(why: str) -> StatusError:
+    return StatusError(status.unavailable(f"error trying to reach service: {why}"))
 
 
 async def _stream(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -1,6 +1,5 @@
-"""What there is: legacy discovery documents and the aggregated ones (v2, v2beta1)."""
+"""What there is, as aggregated discovery (v2): the one form that clients ask for since 1.27."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.objects.resources import SandboxResource, SandboxResources
 from podscale.sandbox.objects.storage import Object
 
-_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-_V2 = _AGGREGATED.format(version="v2")
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
@@ -22,63 +20,19 @@ class SandboxDiscovery:
         self._registry = registry
         self._aggregator = aggregator
 
-    def wants_aggregated(self, accept: str) -> str:
-        """Return the aggregated version the client prefers, or ""."""
-        first = accept.split(",")[0]
-        if "as=APIGroupDiscoveryList" not in first:
-            return ""
-        return "v2beta1" if "v=v2beta1" in first else "v2"
-
-    async def aggregated(self, *, core: bool, version: str) -> tuple[bytes, str, str]:
-        """Return body, content type and ETag of the aggregated document of /api or /apis."""
+    async def document(self, *, core: bool) -> bytes:
+        """Return the aggregated document of /api or /apis."""
         items = [self._group(group, resources) for group, resources in self._groups(core=core)]
         if not core:
             items += [await self._foreign(group) for group in self._foreign_groups()]
-        body = msgspec.json.encode(
+        return msgspec.json.encode(
             {
                 "kind": "APIGroupDiscoveryList",
-                "apiVersion": f"apidiscovery.k8s.io/{version}",
+                "apiVersion": "apidiscovery.k8s.io/v2",
                 "metadata": {},
                 "items": items,
             }
         )
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32].upper()}"'
-        return body, _AGGREGATED.format(version=version), tag
-
-    def legacy_core(self) -> Object:
-        """Return /api."""
-        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-
-    def legacy_groups(self) -> Object:
-        """Return /apis."""
-        groups = [
-            self._legacy_group(name, self._versions(resources))
-            for name, resources in self._groups(core=False)
-        ]
-        for name, versions in self._foreign_groups().items():
-            groups.append(self._legacy_group(name, versions))
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-    def legacy_group(self, group: str) -> Object | None:
-        """Return /apis/GROUP."""
-        found = next((g for g in self.legacy_groups()["groups"] if g["name"] == group), None)
-        return None if found is None else {"kind": "APIGroup", "apiVersion": "v1", **found}
-
-    def legacy_resources(self, group: str, version: str) -> Object | None:
-        """Return /api/v1 or /apis/GROUP/VERSION; None where nothing is served."""
-        entries: list[dict[str, Any]] = []
-        for resource in self._registry:
-            if resource.group == group and version in resource.served_versions:
-                entries += _legacy_entries(resource)
-        if not entries:
-            return None
-        name = f"{group}/{version}" if group else version
-        return {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": name,
-            "resources": entries,
-        }
 
     def _groups(self, *, core: bool) -> list[tuple[str, list[SandboxResource]]]:
         groups: dict[str, list[SandboxResource]] = {}
@@ -98,10 +52,6 @@ class SandboxDiscovery:
     def _versions(self, resources: Sequence[SandboxResource]) -> list[str]:
         served = [version for resource in resources for version in resource.served_versions]
         return list(dict.fromkeys(served))
-
-    def _legacy_group(self, name: str, versions: Sequence[str]) -> Object:
-        entries = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
-        return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
     def _group(self, group: str, resources: Sequence[SandboxResource]) -> Object:
         versions = []
@@ -123,7 +73,7 @@ class SandboxDiscovery:
     async def _foreign_version(
         self, service: Object, group: str, version: str
     ) -> dict[str, Any] | None:
-        body = await self._aggregator.fetch(service, "/apis", f"{_V2},application/json")
+        body = await self._aggregator.fetch(service, "/apis", AGGREGATED)
         document = _decoded(body)
         if document.get("kind") == "APIGroupDiscoveryList":
             for item in document.get("items") or ():
@@ -131,22 +81,7 @@ class SandboxDiscovery:
                     if (item["metadata"].get("name"), found["version"]) == (group, version):
                         return {**found, "freshness": "Current"}
             return {"version": version, "resources": [], "freshness": "Current"}
-        body = await self._aggregator.fetch(service, f"/apis/{group}/{version}", "application/json")
-        listed = _decoded(body).get("resources")
-        if listed is None:
-            return None
-        entries = [
-            {
-                "resource": found["name"],
-                "responseKind": {"group": group, "version": version, "kind": found["kind"]},
-                "scope": "Namespaced" if found.get("namespaced") else "Cluster",
-                "singularResource": found.get("singularName", ""),
-                "verbs": found.get("verbs", []),
-            }
-            for found in listed
-            if "/" not in found["name"] or group == "custom.metrics.k8s.io"
-        ]
-        return {"version": version, "resources": entries, "freshness": "Current"}
+        return None
 
 
 def _decoded(body: bytes | None) -> dict[str, Any]:
@@ -193,32 +128,3 @@ def _entry(resource: SandboxResource, version: str) -> dict[str, Any]:
             for name, kind, verbs in below
         ]
     return entry
-
-
-def _legacy_entries(resource: SandboxResource) -> list[dict[str, Any]]:
-    entry: dict[str, Any] = {
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": list(resource.verbs),
-    }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
-    return [
-        entry,
-        *(
-            {
-                "name": f"{resource.plural}/{name}",
-                "singularName": "",
-                "namespaced": resource.namespaced,
-                "kind": kind["kind"],
-                "group": kind["group"],
-                "version": kind["version"],
-                "verbs": verbs,
-            }
-            for name, kind, verbs in _subresources(resource)
-        ),
-    ]

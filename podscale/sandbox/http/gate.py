@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from podscale.sandbox.auth.identity import SandboxUser
 from podscale.sandbox.http.request import Request
+from podscale.serving.auth.user import User
 
 
 class OpenGate:
@@ -20,9 +20,9 @@ class OpenGate:
         return None
 
     async def admit(self, asked: Request, request: web.BaseRequest) -> None:
-        """Let a request pass; raises ``SandboxApiError`` for one that must not."""
+        """Let a request pass; raises ``StatusError`` for one that must not."""
 
-    def is_allowed(self, user: SandboxUser, attributes: Mapping[str, Any]) -> tuple[bool, str]:
+    def is_allowed(self, user: User, attributes: Mapping[str, Any]) -> tuple[bool, str]:
         """Return whether ``user`` may do what a SubjectAccessReview asks about, and why.
 
         ``attributes`` are ``verb`` and ``path``, or ``verb``, ``group``, ``resource``,

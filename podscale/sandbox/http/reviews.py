@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from podscale.sandbox.auth.identity import SandboxTokens, SandboxUser
+from podscale.sandbox.auth.identity import SandboxTokens
 from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object
+from podscale.serving.auth.user import User
 
 
 def answer(
     gate: OpenGate,
     tokens: SandboxTokens,
-    asker: SandboxUser,
+    asker: User,
     resource: SandboxResource,
     body: Object,
 ) -> Object:
@@ -21,7 +22,7 @@ def answer(
     body = {**body, "kind": resource.kind, "apiVersion": resource.api_version()}
     if resource.kind == "TokenReview":
         return {**body, "status": _token(tokens, spec)}
-    user = SandboxUser(spec.get("user", ""), tuple(spec.get("groups") or ()))
+    user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
     if resource.kind == "SelfSubjectAccessReview":
         user = asker
     return {**body, "status": _access(gate, user, spec)}
@@ -38,7 +39,7 @@ def _token(tokens: SandboxTokens, spec: Mapping[str, Any]) -> dict[str, Any]:
     return status
 
 
-def _access(gate: OpenGate, user: SandboxUser, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _access(gate: OpenGate, user: User, spec: Mapping[str, Any]) -> dict[str, Any]:
     if path := spec.get("nonResourceAttributes"):
         attributes = {"verb": path.get("verb", ""), "path": path.get("path", "")}
     else:

@@ -1,5 +1,6 @@
 """From an HTTP request to its answer: who asks, may they, and who answers."""
 
+import hashlib
 from collections import Counter
 
 import msgspec
@@ -8,15 +9,18 @@ from aiohttp import web
 from podscale.core.loopback import is_elsewhere, is_loopback
 from podscale.sandbox.auth.identity import SandboxTokens, authenticate, peer_certificate
 from podscale.sandbox.encoding.bodies import read_object
-from podscale.sandbox.errors import SandboxApiError, foreign_origin, misdirected, unknown_path
+from podscale.sandbox.errors import foreign_origin, misdirected, unknown_path
 from podscale.sandbox.http import openapi, reviews
 from podscale.sandbox.http.aggregator import Aggregator
-from podscale.sandbox.http.discovery import SandboxDiscovery
+from podscale.sandbox.http.discovery import AGGREGATED, SandboxDiscovery
 from podscale.sandbox.http.gate import OpenGate
-from podscale.sandbox.http.request import Request, RequestedObject, parse_path, verb_of
+from podscale.sandbox.http.request import Request, read_request
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
+from podscale.serving import status
+from podscale.serving.apis.api import ApiResponse
+from podscale.serving.status import StatusError
 
 _encode = msgspec.json.Encoder().encode
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
@@ -52,12 +56,9 @@ class Routes:
         """Answer one request; never raises for what a client can cause."""
         try:
             return await self._answer(request)
-        except SandboxApiError as error:
-            headers = {}
-            retry = (error.details or {}).get("retryAfterSeconds")
-            if retry:
-                headers["Retry-After"] = str(retry)
-            return _json(error.status(), error.code, headers)
+        except StatusError as error:
+            answer = ApiResponse.of(error.status)
+            return _json(error.status, answer.status, dict(answer.headers))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         host = request.headers.get("Host", "")
@@ -70,12 +71,10 @@ class Routes:
         transport = request.transport
         tls = transport.get_extra_info("ssl_object") if transport else None
         user = authenticate(request.headers, self._tokens, peer_certificate(tls))
-        target = parse_path(request.raw_path.partition("?")[0])
-        query = request.query
-        asked = Request(request.method, target, query, user, verb_of(request.method, target, query))
-        self.counts[asked.verb, _counted(target)] += 1
+        asked = read_request(request, user)
+        self.counts[asked.verb, _counted(asked)] += 1
         await self._gate.admit(asked, request)
-        if not target.is_resource:
+        if not asked.target.is_resource:
             return await self._plain(asked, request)
         return await self._resource(asked, request)
 
@@ -83,13 +82,14 @@ class Routes:
         target = asked.target
         if (service := self._aggregator.find(target.group, target.version)) is not None:
             return await self._aggregator.forward(service, request, asked.user)
-        resource = self._objects.registry.find(target.group, target.version, target.plural)
+        resource = self._objects.registry.find(target.group, target.version, target.resource)
         if resource is None:
             served = self._objects.registry.serves(target.group, target.version)
             if not served:  # nothing is installed there: the bare mux answers
                 return web.Response(status=404, text="404 page not found\n")
             raise unknown_path()
-        if target.namespace and not resource.namespaced and resource.kind != "Namespace":
+        # A Namespace has its own name for a namespace.
+        if not resource.namespaced and target.namespace not in ("", target.name):
             raise unknown_path()
         if resource.is_review and asked.verb == "create":
             body = await read_object(request)
@@ -117,36 +117,28 @@ class Routes:
             return _json({"major": major, "minor": minor, "gitVersion": self._version})
         if path in ("/api", "/apis"):
             return await self._roots(path, request)
-        match segments:
-            case ["api", version]:
-                return _json_or_404(self._discovery.legacy_resources("", version))
-            case ["apis", group]:
-                return _json_or_404(self._discovery.legacy_group(group))
-            case ["apis", group, version]:
-                if (service := self._aggregator.find(group, version)) is not None:
-                    return await self._aggregator.forward(service, request, asked.user)
-                return _json_or_404(self._discovery.legacy_resources(group, version))
+        if len(segments) == 3 and segments[0] == "apis":
+            service = self._aggregator.find(*segments[1:])
+            if service is not None:
+                return await self._aggregator.forward(service, request, asked.user)
         raise unknown_path()
 
     async def _roots(self, path: str, request: web.BaseRequest) -> web.Response:
-        version = self._discovery.wants_aggregated(request.headers.get("Accept", ""))
-        if not version:
-            is_core = path == "/api"
-            document = self._discovery.legacy_core if is_core else self._discovery.legacy_groups
-            return _json(document())
-        body, content_type, tag = await self._discovery.aggregated(
-            core=path == "/api", version=version
-        )
-        headers = {"Content-Type": content_type, "ETag": tag, "Vary": "Accept"}
+        if AGGREGATED not in request.headers.get("Accept", ""):
+            raise StatusError(status.not_acceptable([AGGREGATED]))
+        body = await self._discovery.document(core=path == "/api")
+        tag = f'"{hashlib.sha256(body).hexdigest()}"'
+        headers = {"Content-Type": AGGREGATED, "ETag": tag, "Vary": "Accept"}
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers)
         return web.Response(body=body, headers=headers)
 
 
-def _counted(target: RequestedObject) -> str:
-    if not target.is_resource:
-        return target.path
-    return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
+def _counted(asked: Request) -> str:
+    if not asked.target.is_resource:
+        return asked.target.path
+    below = asked.target.subresource
+    return f"{asked.resource}/{below}" if below else asked.resource
 
 
 def _json_or_404(body: Object | None) -> web.Response:

@@ -6,11 +6,12 @@ from typing import Any
 
 from podscale.core.selectors import selector as labels
 from podscale.sandbox.auth.identity import SandboxTokens
-from podscale.sandbox.errors import SandboxApiError, bad_request, conflict, invalid
+from podscale.sandbox.errors import bad_request, conflict, invalid
 from podscale.sandbox.objects.field_values import at
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object, Stored
+from podscale.serving.status import Cause, Details, Status, StatusError
 
 _DISRUPTION = "DisruptionBudget"
 
@@ -75,7 +76,7 @@ def _selector_text(value: Any) -> str:
 
 
 def evict(objects: SandboxObjects, namespace: str, name: str, eviction: Object) -> Object:
-    """Delete a pod if its PodDisruptionBudgets allow; raises ``SandboxApiError`` 429 otherwise."""
+    """Delete a pod if its PodDisruptionBudgets allow; raises ``StatusError`` 429 otherwise."""
     pod = objects.get("pods", namespace, name)
     options = dict(eviction.get("deleteOptions") or {})
     if not _counts(pod):
@@ -93,7 +94,7 @@ def evict(objects: SandboxObjects, namespace: str, name: str, eviction: Object) 
             "This pod has more than one PodDisruptionBudget, which the eviction subresource "
             "does not support."
         )
-        raise SandboxApiError(500, "InternalError", message)
+        raise StatusError(Status(message=message, reason="InternalError", code=500))
     for budget in budgets:
         _spend(objects, budget, pod)
     if not options.get("dryRun"):
@@ -131,8 +132,8 @@ def _spend(objects: SandboxObjects, budget: Object, pod: Object) -> None:
         f"The disruption budget {name} needs {status['desiredHealthy']} healthy pods "
         f"and has {status['currentHealthy']} currently"
     )
-    cause = {"reason": _DISRUPTION, "message": explained}
-    raise SandboxApiError(429, "TooManyRequests", message, {"causes": [cause]})
+    details = Details(causes=(Cause(_DISRUPTION, explained),))
+    raise StatusError(Status(message=message, reason="TooManyRequests", details=details, code=429))
 
 
 def allowance(objects: SandboxObjects, budget: Object) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from podscale.sandbox.encoding.bodies import (
     write_page,
 )
 from podscale.sandbox.errors import (
-    SandboxApiError,
     bad_request,
     expired,
     method_not_allowed,
     unknown_path,
+    unprocessable,
     unsupported_media,
 )
 from podscale.sandbox.http import subresources
@@ -33,6 +33,7 @@ from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Key, Object, Stored
+from podscale.serving.status import StatusError
 
 _PATCH_ATTEMPTS = 5  # as kube-apiserver: a patch without resourceVersion meets no conflict
 
@@ -56,7 +57,7 @@ class ResourceVerbs:
     async def answer(
         self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.StreamResponse:
-        """Return the answer to a request for ``resource``; raises ``SandboxApiError``."""
+        """Return the answer to a request for ``resource``; raises ``StatusError``."""
         target = asked.target
         if target.subresource:
             return await self._subresource(resource, asked, request)
@@ -139,7 +140,7 @@ class ResourceVerbs:
         _check_name(body, name)
         if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
             message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise SandboxApiError(422, "Invalid", f'{resource.name} "{name}" is invalid: {message}')
+            raise unprocessable(f'{resource.name} "{name}" is invalid: {message}')
         return await self._write(resource, asked, namespace, name, body, subresource)
 
     async def _patch(
@@ -164,9 +165,9 @@ class ResourceVerbs:
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": revision}}
             try:
                 return await self._write(resource, asked, namespace, name, new, subresource)
-            except SandboxApiError as error:
+            except StatusError as error:
                 is_last = attempt == _PATCH_ATTEMPTS - 1
-                if error.reason != "Conflict" or _revision(given) or is_last:
+                if error.status.reason != "Conflict" or _revision(given) or is_last:
                     raise
         raise AssertionError("unreachable")
 

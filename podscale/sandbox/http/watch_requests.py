@@ -69,7 +69,7 @@ class OpenWatches:
 
 
 def selectors(resource: SandboxResource, asked: Request) -> tuple[labels.Selector, Any]:
-    """Return the label and the field selector of a request; raises ``ApiError`` 400."""
+    """Return the label and the field selector of a request; raises ``StatusError`` 400."""
     try:
         chosen = labels.parse(asked.query.get("labelSelector", ""))
     except SelectorError as error:
@@ -80,8 +80,6 @@ def selectors(resource: SandboxResource, asked: Request) -> tuple[labels.Selecto
 def _read(resource: SandboxResource, asked: Request) -> WatchStream:
     query, target = asked.query, asked.target
     chosen, fields = selectors(resource, asked)
-    if target.name:
-        fields = (*fields, *field_values.read(f"metadata.name={target.name}", resource))
     revision = query.get("resourceVersion", "")
     if revision and whole_number(revision) is None:
         raise bad_request(f"invalid resource version {revision!r}")

@@ -10,12 +10,13 @@ import aiohttp
 import msgspec
 
 from podscale.core.selectors import selector as labels
-from podscale.sandbox.auth.identity import SandboxUser
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object
+from podscale.serving import status
+from podscale.serving.auth.user import User
+from podscale.serving.status import Status, StatusError
 
 _OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}
 
@@ -40,13 +41,13 @@ class Admission:
         self,
         resource: SandboxResource,
         operation: str,
-        user: SandboxUser,
+        user: User,
         namespace: str,
         content: Object,
         old: Object | None,
         subresource: str = "",
     ) -> Object:
-        """Return ``content`` as the webhooks want it; raises ``SandboxApiError``."""
+        """Return ``content`` as the webhooks want it; raises ``StatusError``."""
         name = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
         for configuration in self._objects.list(name):
             for webhook in configuration.get("webhooks") or ():
@@ -85,16 +86,15 @@ class Admission:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if webhook.get("failurePolicy", "Fail") == "Ignore":
                 return content
-            message = f'Internal error occurred: failed calling webhook "{name}": {error}'
-            raise SandboxApiError(500, "InternalError", message) from None
+            message = f'failed calling webhook "{name}": {error}'
+            raise StatusError(status.internal_error(message)) from None
         response = answer.get("response") or {}
         if not response.get("allowed"):
-            status = response.get("status") or {}
-            why = status.get("message") or "without explanation"
+            given = response.get("status") or {}
+            why = given.get("message") or "without explanation"
             message = f'admission webhook "{name}" denied the request: {why}'
-            raise SandboxApiError(
-                status.get("code") or 403, status.get("reason") or "Forbidden", message
-            )
+            code, reason = given.get("code") or 403, given.get("reason") or "Forbidden"
+            raise StatusError(Status(message=message, reason=reason, code=code))
         if not response.get("patch"):
             return content
         operations = msgspec.json.decode(base64.b64decode(response["patch"]))
@@ -160,7 +160,7 @@ def _rule_matches(
 def _review(
     resource: SandboxResource,
     operation: str,
-    user: SandboxUser,
+    user: User,
     namespace: str,
     content: Object,
     old: Object | None,

@@ -89,7 +89,7 @@ def _resource(spec: dict[str, Any]) -> SandboxResource:
 
 
 def conform(resource: SandboxResource, content: Object) -> Object:
-    """Return the object pruned and with defaults; raises ``ApiError`` 422."""
+    """Return the object pruned and with defaults; raises ``StatusError`` 422."""
     schema = resource.schemas.get(resource.version)
     if not schema:
         return content

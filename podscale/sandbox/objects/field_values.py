@@ -31,7 +31,7 @@ _SELECTABLE = {
 
 
 def read(text: str, resource: SandboxResource) -> tuple[FieldRequirement, ...]:
-    """Return the requirements of ``fieldSelector=``; raises ``ApiError`` 400."""
+    """Return the requirements of ``fieldSelector=``; raises ``StatusError`` 400."""
     if not text:
         return ()
     try:

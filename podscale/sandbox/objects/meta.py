@@ -29,7 +29,7 @@ def time_text(seconds: float) -> str:
 def prepare_create(
     resource: SandboxResource, namespace: str, body: Object, *, keeps_status: bool, now: str
 ) -> Object:
-    """Return the object to store for a create request; raises ``ApiError``."""
+    """Return the object to store for a create request; raises ``StatusError``."""
     body = {
         "kind": resource.kind,
         "apiVersion": resource.api_version(),

@@ -62,7 +62,7 @@ class SandboxObjects:
         return self._store(resource, (namespace, prepared["metadata"]["name"]), prepared).object
 
     def get(self, resource: SandboxResource | str, namespace: str, name: str) -> Object:
-        """Return one object; raises ``ApiError`` 404."""
+        """Return one object; raises ``StatusError`` 404."""
         return self.stored(self._of(resource), namespace, name).object
 
     def find(self, resource: SandboxResource | str, namespace: str, name: str) -> Object | None:

@@ -9,7 +9,8 @@ from copy import deepcopy
 from typing import Any
 
 from podscale.core.ascii_text import whole_number
-from podscale.sandbox.errors import SandboxApiError, bad_request
+from podscale.sandbox.errors import bad_request, unprocessable
+from podscale.serving.status import StatusError
 
 JSON = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
@@ -81,7 +82,7 @@ def strategic(target: Any, patch: Any, field: str = "") -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """Return ``target`` with an RFC 6902 patch applied; raises ``SandboxApiError`` 422."""
+    """Return ``target`` with an RFC 6902 patch applied; raises ``StatusError`` 422."""
     if not isinstance(operations, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     document = deepcopy(target)
@@ -244,7 +245,7 @@ def _remove(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
-def _refused(reason: str) -> SandboxApiError:
-    return SandboxApiError(
-        422, "Invalid", f"the server rejected our request due to an error in our request: {reason}"
+def _refused(reason: str) -> StatusError:
+    return unprocessable(
+        f"the server rejected our request due to an error in our request: {reason}"
     )

@@ -10,7 +10,7 @@ from msgspec import Struct
 from podscale.core.ascii_text import whole_number
 from podscale.core.selectors.fields import FieldRequirement
 from podscale.core.selectors.selector import Selector
-from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.errors import expired
 from podscale.sandbox.objects.objects import is_selected
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import ObjectTable, Storage, Stored, StoredChange
@@ -124,8 +124,7 @@ class _Stream:
         if changes is None:
             self.is_broken = True
             message = f"too old resource version: {self._watch.revision} ({self.table.compacted})"
-            error = SandboxApiError(410, "Expired", message)
-            return _encode({"type": "ERROR", "object": error.status()}) + b"\n"
+            return _encode({"type": "ERROR", "object": expired(message).status}) + b"\n"
         self._position += len(changes)
         return b"".join(
             self._line(kind, change)

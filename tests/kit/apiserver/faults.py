@@ -12,8 +12,10 @@ from aiohttp import web
 from msgspec import Struct
 
 from podscale.sandbox.encoding.bodies import as_json, read_object
-from podscale.sandbox.errors import SandboxApiError, bad_request, conflict, expired
+from podscale.sandbox.errors import bad_request, conflict, expired
 from podscale.sandbox.http.request import Request
+from podscale.serving import status
+from podscale.serving.status import Details, Status, StatusError
 
 PATH = "/sandbox/faults"
 
@@ -78,7 +80,6 @@ class Faults:
 
     async def suffer(self, asked: Request, request: web.BaseRequest) -> None:
         """Do to a request what the first fault that applies says."""
-        target = asked.target
         fault = self._hit(asked, request.headers.get("User-Agent", ""))
         if fault is None:
             return
@@ -87,20 +88,23 @@ class Faults:
                 await asyncio.sleep(fault.seconds)
             case "status" if fault.code == 429:
                 message = "The apiserver is overloaded, please try again later."
-                details = {"retryAfterSeconds": int(fault.seconds)}
-                raise SandboxApiError(429, "TooManyRequests", message, details)
+                details = Details(retry_after_seconds=int(fault.seconds))
+                raise StatusError(
+                    Status(message=message, reason="TooManyRequests", details=details, code=429)
+                )
             case "status":
-                raise SandboxApiError(
-                    fault.code, "ServiceUnavailable", "the sandbox was told to fail"
+                message = "the sandbox was told to fail"
+                raise StatusError(
+                    Status(message=message, reason="ServiceUnavailable", code=fault.code)
                 )
             case "conflict":
-                raise conflict(target.resource, target.name)
+                raise conflict(asked.resource, asked.target.name)
             case "gone":
                 raise expired("too old resource version")
             case "cut":
                 if request.transport is not None:
                     request.transport.abort()
-                raise SandboxApiError(503, "ServiceUnavailable", "cut")
+                raise StatusError(status.unavailable("cut"))
             case "hang":
                 await asyncio.Event().wait()
 
@@ -141,7 +145,7 @@ def _applies(fault: Fault, asked: Request, agent: str) -> bool:
     if verbs and asked.verb not in verbs:
         return False
     pairs = (
-        (fault.resource, target.resource if target.is_resource else target.path),
+        (fault.resource, asked.resource if target.is_resource else target.path),
         (fault.subresource, target.subresource),
         (fault.name, target.name),
         (fault.user, asked.user.name),

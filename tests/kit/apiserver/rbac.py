@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from podscale.core.selectors import selector as labels
-from podscale.sandbox.auth.identity import ADMIN_GROUP, SandboxUser
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
+from podscale.serving.auth.user import MASTERS, User
 
 # What the bootstrap roles system:discovery and system:public-info-viewer allow.
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
@@ -14,14 +14,14 @@ _DISCOVERY = ("/api", "/apis", "/openapi")
 
 
 def is_allowed(
-    objects: SandboxObjects, user: SandboxUser, attributes: Mapping[str, Any]
+    objects: SandboxObjects, user: User, attributes: Mapping[str, Any]
 ) -> tuple[bool, str]:
     """Return whether RBAC allows, and why.
 
     ``attributes`` are those of a SubjectAccessReview: ``verb`` and ``path``, or ``verb``,
     ``group``, ``resource``, ``subresource``, ``namespace``, ``name``.
     """
-    if ADMIN_GROUP in user.groups:
+    if MASTERS in user.groups:
         return True, ""
     path = attributes.get("path")
     if path is not None and _is_public(path, user):
@@ -32,7 +32,7 @@ def is_allowed(
     return False, ""
 
 
-def refusal(user: SandboxUser, attributes: Mapping[str, Any]) -> str:
+def refusal(user: User, attributes: Mapping[str, Any]) -> str:
     """Return the sentence of a 403, after ``is forbidden: `` or the path."""
     if (path := attributes.get("path")) is not None:
         return f'User "{user.name}" cannot {attributes["verb"]} path "{path}"'
@@ -50,7 +50,7 @@ def refusal(user: SandboxUser, attributes: Mapping[str, Any]) -> str:
     )
 
 
-def _is_public(path: str, user: SandboxUser) -> bool:
+def _is_public(path: str, user: User) -> bool:
     if path in _PUBLIC:
         return True
     known = "system:authenticated" in user.groups
@@ -58,7 +58,7 @@ def _is_public(path: str, user: SandboxUser) -> bool:
 
 
 def _bound(
-    objects: SandboxObjects, user: SandboxUser, namespace: str
+    objects: SandboxObjects, user: User, namespace: str
 ) -> Iterable[tuple[str, Sequence[Mapping[str, Any]]]]:
     for binding in objects.list("clusterrolebindings"):
         if _names(binding, user, ""):
@@ -72,7 +72,7 @@ def _bound(
             yield shown, _rules(objects, binding["roleRef"], namespace)
 
 
-def _names(binding: Object, user: SandboxUser, namespace: str) -> bool:
+def _names(binding: Object, user: User, namespace: str) -> bool:
     for subject in binding.get("subjects") or ():
         kind, name = subject.get("kind"), subject.get("name")
         if kind == "User" and name in (user.name, "*"):

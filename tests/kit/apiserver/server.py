@@ -6,11 +6,12 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core.goquote import quote
-from podscale.sandbox.auth.identity import SandboxUser
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.request import Request
 from podscale.sandbox.server import SandboxServer
+from podscale.serving import status
+from podscale.serving.auth.user import User
+from podscale.serving.status import StatusError
 from tests.kit.apiserver import faults, rbac
 from tests.kit.apiserver.faults import Faults
 
@@ -41,7 +42,7 @@ class _Gate(OpenGate):
         if self._server.enforce_rbac:
             self._authorize(asked)
 
-    def is_allowed(self, user: SandboxUser, attributes: Mapping[str, Any]) -> tuple[bool, str]:
+    def is_allowed(self, user: User, attributes: Mapping[str, Any]) -> tuple[bool, str]:
         if not self._server.enforce_rbac:
             return super().is_allowed(user, attributes)
         return rbac.is_allowed(self._server.objects, user, attributes)
@@ -56,7 +57,7 @@ class _Gate(OpenGate):
             attributes = {
                 "verb": asked.verb,
                 "group": target.group,
-                "resource": target.plural,
+                "resource": target.resource,
                 "subresource": target.subresource,
                 "namespace": target.namespace,
                 "name": target.name,
@@ -65,8 +66,11 @@ class _Gate(OpenGate):
             return
         sentence = rbac.refusal(asked.user, attributes)
         if not target.is_resource:
-            raise SandboxApiError(403, "Forbidden", f"forbidden: {sentence}", {})
-        named = f"{target.resource} {quote(target.name)}" if target.name else target.resource
-        details = {"name": target.name, "group": target.group, "kind": target.plural}
-        kept = {key: value for key, value in details.items() if value}
-        raise SandboxApiError(403, "Forbidden", f"{named} is forbidden: {sentence}", kept)
+            raise StatusError(status.forbidden(f"forbidden: {sentence}"))
+        named = f"{asked.resource} {quote(target.name)}" if target.name else asked.resource
+        message = f"{named} is forbidden: {sentence}"
+        raise StatusError(
+            status.forbidden(
+                message, name=target.name, group=target.group, resource=target.resource
+            )
+        )

@@ -1,9 +1,9 @@
 import pytest
 
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage
+from podscale.serving.status import StatusError
 
 SPEC = {
     "type": "object",
@@ -95,11 +95,10 @@ def test_defaults_are_filled_in_and_unknown_fields_dropped(objects):
     ],
 )
 def test_what_the_schema_forbids_is_refused_with_the_field(objects, spec, field):
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         create(objects, spec)
-    assert refused.value.code == 422
-    assert refused.value.details is not None
-    assert field in [cause["field"] for cause in refused.value.details["causes"]]
+    assert refused.value.status.code == 422
+    assert field in [cause.field for cause in refused.value.status.details.causes]
 
 
 def test_without_its_definition_a_resource_and_its_objects_are_gone(objects):

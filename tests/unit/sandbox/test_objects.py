@@ -1,11 +1,11 @@
 import pytest
 
 from podscale.core.selectors import fields, selector
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.http import subresources
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage
+from podscale.serving.status import StatusError
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -72,10 +72,10 @@ def test_an_old_resource_version_is_a_conflict(objects):
     objects.create("configmaps", "default", {"metadata": {"name": "a"}})
     held = objects.get("configmaps", "default", "a")
     objects.update("configmaps", "default", "a", {**held, "data": {"x": "1"}})
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         objects.update("configmaps", "default", "a", {**held, "data": {"x": "2"}})
-    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
-    assert "the object has been modified" in refused.value.message
+    assert (refused.value.status.code, refused.value.status.reason) == (409, "Conflict")
+    assert "the object has been modified" in refused.value.status.message
 
 
 def test_writing_what_is_there_makes_no_revision(objects):
@@ -105,15 +105,15 @@ def test_generated_names_are_unique(objects):
 )
 def test_what_cannot_be_created_is_refused(objects, body, code):
     objects.create("configmaps", "default", {"metadata": {"name": "default-exists"}})
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         objects.create("configmaps", "default", body)
-    assert refused.value.code == code
+    assert refused.value.status.code == code
 
 
 def test_nothing_is_created_in_a_namespace_that_is_not_there(objects):
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         objects.create("configmaps", "nowhere", {"metadata": {"name": "a"}})
-    assert refused.value.message == 'namespaces "nowhere" not found'
+    assert refused.value.status.message == 'namespaces "nowhere" not found'
 
 
 def test_finalizers_hold_an_object_until_they_are_gone(objects):
@@ -187,9 +187,9 @@ def test_scale_reads_and_writes_the_replicas(objects):
     scale["spec"]["replicas"] = 5
     subresources.write_scale(objects, resource, "default", "web", scale)
     assert objects.get(resource, "default", "web")["spec"]["replicas"] == 5
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         subresources.write_scale(objects, resource, "default", "web", scale)
-    assert refused.value.reason == "Conflict"
+    assert refused.value.status.reason == "Conflict"
 
 
 @pytest.mark.parametrize(
@@ -215,15 +215,14 @@ def test_evictions_spend_the_disruption_budget(objects, spec, evictable):
     refusals = [refusal for name in "abcd" if (refusal := _refusal(objects, name))]
     assert 4 - len(refusals) == evictable
     for refusal in refusals:
-        assert refusal.code == 429
-        assert refusal.details is not None
-        assert refusal.details["causes"][0]["reason"] == "DisruptionBudget"
+        assert refusal.status.code == 429
+        assert refusal.status.details.causes[0].reason == "DisruptionBudget"
 
 
 def _refusal(objects, name):
     try:
         subresources.evict(objects, "default", name, {})
-    except SandboxApiError as error:
+    except StatusError as error:
         return error
     return None
 

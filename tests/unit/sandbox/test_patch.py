@@ -1,7 +1,7 @@
 import pytest
 
-from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects import patch
+from podscale.serving.status import StatusError
 
 POD = {
     "spec": {
@@ -100,9 +100,9 @@ def test_json_patches_follow_rfc_6902(operations, expected):
     ],
 )
 def test_an_impossible_json_patch_is_refused(operation):
-    with pytest.raises(SandboxApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         patch.json_patch({"l": [1]}, [operation])
-    assert refused.value.code == 422
+    assert refused.value.status.code == 422
 
 
 def test_applying_again_removes_what_the_manager_no_longer_gives():

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.sandbox.encoding import protobuf
-from podscale.sandbox.errors import SandboxApiError
+from podscale.serving.status import StatusError
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -34,9 +34,9 @@ def test_unknown_kinds_and_cut_off_bodies_are_refused():
         envelope(b"v1", b"Pod", b""),
         envelope(b"v1", b"Namespace", b"\x0a\x7f"),
     ):
-        with pytest.raises(SandboxApiError) as refused:
+        with pytest.raises(StatusError) as refused:
             protobuf.decode(body)
-        assert refused.value.code == 415
+        assert refused.value.status.code == 415
 
 
 @given(st.binary(max_size=60))
@@ -44,5 +44,5 @@ def test_any_bytes_are_an_object_or_a_refusal(data):
     for body in (b"k8s\x00" + data, envelope(b"v1", b"Secret", data)):
         try:
             protobuf.decode(body)
-        except SandboxApiError:
+        except StatusError:
             continue

@@ -1,15 +1,13 @@
 import pytest
 
-from podscale.sandbox.auth.identity import ANONYMOUS, SandboxUser
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage
+from podscale.serving.auth.user import ANONYMOUS_USER, User
 from tests.kit.apiserver.rbac import is_allowed, refusal
 
-AMY = SandboxUser("amy", ("dev", "system:authenticated"))
-BOT = SandboxUser(
-    "system:serviceaccount:ns:bot", ("system:serviceaccounts", "system:authenticated")
-)
+AMY = User("amy", ("dev", "system:authenticated"))
+BOT = User("system:serviceaccount:ns:bot", ("system:serviceaccounts", "system:authenticated"))
 
 
 def role(kind, name, rules, namespace="", **more):
@@ -77,9 +75,9 @@ def asks(verb, resource="", group="", **more):
         (BOT, {"verb": "get", "path": "/debug/x"}, True),
         (AMY, {"verb": "get", "path": "/metrics"}, False),
         (AMY, {"verb": "get", "path": "/apis/apps/v1"}, True),
-        (ANONYMOUS, {"verb": "get", "path": "/apis"}, False),
-        (ANONYMOUS, {"verb": "get", "path": "/healthz"}, True),
-        (SandboxUser("root", ("system:masters",)), asks("delete", "nodes"), True),
+        (ANONYMOUS_USER, {"verb": "get", "path": "/apis"}, False),
+        (ANONYMOUS_USER, {"verb": "get", "path": "/healthz"}, True),
+        (User("root", ("system:masters",)), asks("delete", "nodes"), True),
     ],
 )
 def test_rules_decide(objects, user, attributes, allowed):
