@@ -4,10 +4,11 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter.part import AdapterPart
 from hpa.part import HpaPart
+from podscale.nodes.part import NodesPart
 from podscale.page.http.loopback import HOST, listening
 from podscale.page.part import PERIOD_S, PagePart
 from podscale.page.state.feed_health import FeedSource
@@ -38,11 +39,9 @@ class PageChoice(Struct, frozen=True):
 
 def page_over(shared: Shared, choice: PageChoice) -> PagePart:
     """Return a page over the HPA and what else runs beside it. Blocking: reads files."""
-    hpa, recommender, updater = (
-        shared.parts.get(name) for name in ("hpa", "recommender", "updater")
+    hpa, recommender, updater, nodes = (
+        shared.parts.get(name) for name in ("hpa", "recommender", "updater", "nodes")
     )
-    if not isinstance(hpa, HpaPart):
-        raise TypeError("the page is over an HPA part")
     vpas = feed = None
     if isinstance(recommender, RecommenderPart):
         model = recommender.recommender
@@ -61,14 +60,18 @@ def page_over(shared: Shared, choice: PageChoice) -> PagePart:
             lambda: adapter.rules_problem,
             reader.feed.outage,
         )
-    sources = PageSources(
-        hpa.controller.traces,
-        vpas,
-        hpa.stores.pods,
-        shared.source(is_feed=True),
-        feed,
-        hpa.is_leader,
-    )
+    sources = PageSources(vpas=vpas, feed=feed)
+    if isinstance(nodes, NodesPart):
+        rounds = nodes.rounds
+        sources = structs.replace(sources, nodes=lambda: rounds.decided, is_leader=nodes.is_leader)
+    if isinstance(hpa, HpaPart):
+        sources = structs.replace(
+            sources,
+            traces=hpa.controller.traces,
+            pods=hpa.stores.pods,
+            provider=shared.source(is_feed=True),
+            is_leader=hpa.is_leader,
+        )
     return PagePart(sources, wall=shared.wall, period_s=choice.period_s)
 
 

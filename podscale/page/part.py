@@ -47,6 +47,7 @@ class PagePart:
             wall=wall,
             is_leader=sources.is_leader,
             what_if=self._what_if,
+            nodes=sources.nodes,
         )
         self.desk = PageRequests(answers, files.load())
 

@@ -39,6 +39,8 @@ from podscale.page.part import PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources, SizedVpa
 from tests.unit.adapter.world import rules
+from tests.unit.nodes.fleet import GI, Fleet
+from tests.unit.nodes.test_rounds import OLD, Rounds
 from vpa.decisions.decisions import KnownSizing, PodDecision
 from vpa.explain.recommendation import MeasuredBasis, TargetState
 from vpa.model.api.objects import Vpa
@@ -279,6 +281,19 @@ class Feed:
             stats.served(0.6 + 0.05 * n)
 
 
+def fleet() -> Fleet:
+    """Return a node that is full by usage, one by requests, and one that nobody measures."""
+    made = Fleet()
+    for name, requests, cores in (("by-usage", "2", 6.0), ("by-requests", "9", 1.0),
+                                  ("unknown", "1", None)):  # fmt: skip
+        made.node(name)
+        made.ballast(name)
+        made.pod(f"web-{name}", name, requests, started=OLD)
+        if cores is not None:
+            made.usage[name] = (cores, GI)
+    return made
+
+
 class Played:
     """The scenes, played from the start to any moment."""
 
@@ -291,6 +306,7 @@ class Played:
         self.usage = Usage(self.shop, self.queue, self.worker)
         self.pods = PodStore()
         self.feed = Feed()
+        self.nodes = Rounds(fleet())
         self.page = PagePart(
             PageSources(
                 self.traces,
@@ -298,6 +314,7 @@ class Played:
                 self.pods,
                 self.usage,
                 FeedSource(self.feed.stats, self.feed.states),
+                nodes=lambda: self.nodes.rounds.decided,
             ),
             wall=lambda: self.now,
         )
@@ -305,6 +322,7 @@ class Played:
 
     async def play(self, seconds: float) -> None:
         """Go on for so long."""
+        await self.nodes.at(0.0)
         until = self.now + seconds
         while self.now < until:
             self.now += STEP_S

@@ -193,6 +193,29 @@ async def test_the_times_of_a_short_axis_differ(chromium: Browser, url: str) -> 
             assert len(set(ticks)) == len(ticks), ticks
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_nodes_are_shown_with_usage_requests_and_ballast(
+    chromium: Browser, url: str, width: int
+) -> None:
+    async with opened(chromium, url, size=(width, 760)) as seen:
+        table = seen.page.get_by_role("region", name="Nodes")
+        await expect(table).to_be_visible()
+        rows = [await row.locator("th, td").all_inner_texts()
+                for row in await table.locator("tbody tr").all()]  # fmt: skip
+        assert rows == [
+            ["by-usage", "6 cores", "2 cores", "6 cores", "10 cores",
+             "1 GiB", "1 MiB", "1 MiB", "32 GiB", "Loaded"],
+            ["by-requests", "1 cores", "9 cores", "1m", "10 cores",
+             "1 GiB", "1 MiB", "1 MiB", "32 GiB", "Low usage"],
+            ["unknown", "–", "1 cores", "1m", "10 cores",
+             "–", "1 MiB", "1 MiB", "32 GiB", "Stale usage"],
+        ]  # fmt: skip
+        assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert await seen.page.evaluate(CONTRAST) == []
+        assert await seen.page.evaluate(NAMELESS) == []
+        assert seen.errors == []
+
+
 async def test_everything_can_be_done_by_keyboard(chromium: Browser, url: str) -> None:
     async with opened(chromium, url) as seen:
         page = seen.page

@@ -118,5 +118,9 @@ recommender = command("recommender", "Recommend requests (VPA).", ("recommender"
 updater = command("updater", "Resize or evict pods whose requests are off (VPA).", ("updater",))
 admission = command("admission", "Set the requests of new pods (VPA webhook).", ("admission",))
 nodes = command(
-    "nodes", "Fill nodes by what pods really use.", ("nodes",), subcommands=("off", "watchdog")
+    "nodes",
+    "Fill nodes by what pods really use.",
+    ("nodes",),
+    has_page=True,
+    subcommands=("off", "watchdog"),
 )

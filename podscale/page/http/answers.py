@@ -7,8 +7,10 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core.ascii_text import whole_number
+from podscale.nodes.rounds import DecidedNodes
 from podscale.page.http.decision_trail import DecisionTrail
 from podscale.page.http.listing import Query, WorkloadList
+from podscale.page.http.nodes import shown_nodes
 from podscale.page.http.rows import row, scaling, sizing
 from podscale.page.state.board import ShownWorkload, WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
@@ -38,11 +40,13 @@ class PageAnswers:
         wall: Callable[[], float],
         is_leader: Callable[[], bool],
         what_if: WhatIf,
+        nodes: Callable[[], DecidedNodes | None],
     ) -> None:
         self._board = board
         self._what_if = what_if
         self._trail = trail
         self._feed = feed
+        self._nodes = nodes
         self._wall = wall
         self._is_leader = is_leader
         self._lister = WorkloadList(board)
@@ -58,11 +62,14 @@ class PageAnswers:
                 return self._decision(query)
             case "whatif":
                 return self._replayed(query)
+            case "nodes":
+                return _found(shown_nodes(self._nodes()))
             case "feed":
                 return _found(self._feed.answer(self._wall()))
         return _refused(
             404,
-            f"/page/api/{what} is not there: ask for workloads, workload, decision, whatif or feed",
+            f"/page/api/{what} is not there: ask for workloads, workload, decision, whatif, nodes "
+            "or feed",
         )
 
     def _listing(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.columns.pods import PodStore
+from podscale.nodes.rounds import DecidedNodes
 from podscale.page.state.feed_health import FeedSource
 from vpa.decisions.decisions import KnownSizing
 from vpa.model.samples.membership import VpaKey
@@ -41,3 +42,4 @@ class PageSources(Struct, frozen=True):
     provider: MetricsProvider | None = None
     feed: FeedSource | None = None
     is_leader: Callable[[], bool] = lambda: True
+    nodes: Callable[[], DecidedNodes | None] = lambda: None

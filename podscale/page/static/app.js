@@ -31,7 +31,7 @@ function route() {
 async function look() {
   try {
     const id = detail.id;
-    const [found] = await Promise.all([ask("feed"), list.refresh(), id ? detail.refresh() : null]);
+    const [found] = await Promise.all([ask("feed"), list.refresh(), id ? detail.refresh() : overview.refresh()]);
     feed = found;
     showFeed(feed, null);
     overview.showFeed(feed);

@@ -1,7 +1,9 @@
 // What the whole cluster does: counts, what waits and why, and the feed's health.
 
+import { ask } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { stateOf } from "./feed.js";
+import { Nodes } from "./nodes.js";
 import { SIGNS } from "./trail.js";
 import { age, ago, amount, count, reason, short } from "./words.js";
 
@@ -27,6 +29,7 @@ export class Overview {
     };
     this.rules = Array.from({ length: RULES }, ruleRow);
     this.noRules = h("p", { class: "empty" }, "No rules are read in this process.");
+    this.nodes = new Nodes();
     this.foot = h("p", { class: "foot" });
     this.element = h(
       "div",
@@ -48,8 +51,13 @@ export class Overview {
         h("section", { class: "card lately", "aria-labelledby": "recent-title" },
           h("h2", { id: "recent-title" }, "Changed lately"),
           h("ul", { class: "held" }, ...this.recent.map((each) => each.element)), this.still)),
+      this.nodes.element,
       this.foot,
     );
+  }
+
+  async refresh() {
+    this.nodes.show(await ask("nodes"));
   }
 
   show(listing) {

@@ -24,10 +24,15 @@ function one(title, times, columns) {
   const from = Math.max(times.length - MOST, 0);
   const rows = [];
   for (let index = times.length - 1; index >= from; index -= 1) {
-    rows.push(h("tr", {}, h("th", { scope: "row" }, clock(times[index])),
-      ...columns.map(([, values, unit]) => h("td", {}, values[index] === null ? "not known" : amount(values[index], unit)))));
+    rows.push([clock(times[index]),
+      ...columns.map(([, values, unit]) => (values[index] === null ? "not known" : amount(values[index], unit)))]);
   }
+  return tabulated(title, ["Time", ...columns.map(([name]) => name)], rows);
+}
+
+export function tabulated(title, heads, rows) {
   return h("table", {}, h("caption", {}, title),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), ...columns.map(([name]) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, ...rows));
+    h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, ...rows.map(([head, ...cells]) =>
+      h("tr", {}, h("th", { scope: "row" }, head), ...cells.map((cell) => h("td", {}, cell))))));
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
+import { tabulated } from "./table.js";
 
 const AGAIN_MS = 1000;
 const COLUMNS = [
@@ -44,11 +45,9 @@ export class WhatIf {
 }
 
 function report({ specs, assumptions }) {
-  const heads = [h("th", { scope: "col" }, "Target"), ...COLUMNS.map(([, title]) => h("th", { scope: "col" }, title))];
-  const rows = specs.map((spec) => h("tr", {}, h("th", { scope: "row" }, called(spec.spec)),
-    ...COLUMNS.map(([key, , words]) => h("td", {}, words(spec[key])))));
+  const rows = specs.map((spec) => [called(spec.spec), ...COLUMNS.map(([key, , words]) => words(spec[key]))]);
   return h("div", {},
-    h("table", {}, h("caption", {}, "The load of this timeline, with other targets"), h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...rows)),
+    tabulated("The load of this timeline, with other targets", ["Target", ...COLUMNS.map(([, title]) => title)], rows),
     h("p", { class: "empty" }, "Load is counted in pods at today's target. ", assumptions.join("; "), "."));
 }
 

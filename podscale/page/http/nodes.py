@@ -1,0 +1,59 @@
+"""The fullest nodes, as rows of one table."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from podscale.nodes.decide.ballast import CPU, MEMORY, Reason
+from podscale.nodes.rounds import DecidedNodes
+
+MOST_NODES = 50
+
+
+class NodeAmounts(Struct, frozen=True):
+    """One resource of a node: cores or bytes; NaN, null on the wire, is not known."""
+
+    usage: float
+    requested: float
+    ballast: float  # what it is to request
+    allocatable: float
+
+
+class NodeRow(Struct, frozen=True):
+    """One node."""
+
+    name: str
+    reason: str  # for what its ballast is
+    cpu: NodeAmounts
+    memory: NodeAmounts
+
+
+class ShownNodes(Struct, frozen=True):
+    """The nodes that are used most, of what they may be, and how many there are."""
+
+    total: int
+    rows: Sequence[NodeRow]
+
+
+def shown_nodes(decided: DecidedNodes | None) -> ShownNodes:
+    """Return the table of the newest round; None: there was none, or nodes are not looked at."""
+    if decided is None:
+        return ShownNodes(0, ())
+    names, columns, plan = decided.nodes.names, decided.columns, decided.plan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (columns.usage / (decided.nodes.thresholds * columns.capacity)).max(axis=0)
+    fullest = np.argsort(-share)[:MOST_NODES].tolist()  # NaN comes last
+    amounts = np.stack([columns.usage, columns.requested, plan.requests, columns.allocatable])
+    return ShownNodes(
+        len(names),
+        [
+            NodeRow(
+                names[place],
+                Reason(int(plan.reason[place])).token,
+                NodeAmounts(*(amounts[:, CPU, place] / 1000).tolist()),
+                NodeAmounts(*amounts[:, MEMORY, place].tolist()),
+            )
+            for place in fullest
+        ],
+    )

@@ -1,0 +1,25 @@
+// The fullest nodes: what is used, what is requested, and what ballast adds to it.
+
+import { h, mark, say } from "./dom.js";
+import { tabulated } from "./table.js";
+import { amount, count, reason } from "./words.js";
+
+const HEADS = ["Node", ...["CPU", "Memory"].flatMap((name) =>
+  [`${name} used`, "requested", "ballast", "allocatable"]), "Ballast is"];
+
+export class Nodes {
+  constructor() {
+    this.title = h("h2", { id: "nodes-title" });
+    this.table = h("div", { class: "tabled", tabindex: "0", role: "region", "aria-labelledby": "nodes-title" });
+    this.element = h("section", { class: "card nodes", hidden: true }, this.title, this.table);
+  }
+
+  show({ rows, total }) {
+    mark(this.element, "hidden", total ? null : true);
+    say(this.title, rows.length < total ? `The fullest ${rows.length} of ${count(total)} nodes` : "Nodes");
+    this.table.replaceChildren(tabulated("Usage, requests and ballast", HEADS, rows.map((row) =>
+      [row.name, ...amounts(row.cpu, "cores"), ...amounts(row.memory, "B"), reason(row.reason)])));
+  }
+}
+
+const amounts = (of, unit) => [of.usage, of.requested, of.ballast, of.allocatable].map((value) => amount(value, unit));
