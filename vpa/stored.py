@@ -7,6 +7,7 @@ loosened, or written by hand) breaks neither the list nor the watch that it came
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,6 +24,8 @@ from vpa.model.api import objects
 from vpa.model.api.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
 from vpa.model.api.ooms import EventMetadata, InvolvedObject, OomEvent
 from vpa.model.api.quantities import ResourceList
+
+T = TypeVar("T")
 
 _EMPTY = Raw(b"{}")
 _FORMATS: Mapping[str, Format] = {"cpu": "DecimalSI", "memory": "BinarySI"}
@@ -98,24 +101,17 @@ def vpa_of(stored: StoredVpa) -> Vpa:
 
     A status that cannot be read counts as none: it is ours to write anew.
     """
-    meta = stored.metadata
+    spec = _read(_SPEC, stored.spec, "spec")
     try:
-        spec = _SPEC.decode(stored.spec)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ObjectError.of(error, "spec") from error
-    try:
-        status = _STATUS.decode(stored.status)
-    except (msgspec.DecodeError, ValueError):
+        status = _read(_STATUS, stored.status, "status")
+    except ObjectError:
         status = VpaStatus()
-    return Vpa(_metadata(meta), spec, status)
+    return Vpa(_metadata(stored.metadata), spec, status)
 
 
 def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
     """Return the limits; raises ObjectError."""
-    try:
-        return _LIMITS.decode(stored.spec)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ObjectError.of(error, "spec") from error
+    return _read(_LIMITS, stored.spec, "spec")
 
 
 def event_of(stored: StoredEvent) -> OomEvent:
@@ -127,10 +123,7 @@ def event_of(stored: StoredEvent) -> OomEvent:
 
 def decode_pod(body: bytes | Raw) -> SizedPod:
     """Return a pod from JSON; raises ObjectError."""
-    try:
-        return _POD.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ObjectError.of(error, "") from error
+    return _read(_POD, body, "")
 
 
 def is_within(pod: bytes | Raw, most: int) -> bool:
@@ -138,10 +131,7 @@ def is_within(pod: bytes | Raw, most: int) -> bool:
 
     Looked at before the pod is read: its amounts cost a thousand times as much.
     """
-    try:
-        found = _COUNTED.decode(pod)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ObjectError.of(error, "") from error
+    found = _read(_COUNTED, pod, "")
     spec, status = found.spec, found.status
     return all(
         len(each or ()) <= most
@@ -152,8 +142,8 @@ def is_within(pod: bytes | Raw, most: int) -> bool:
 def policies_of(vpa: Raw) -> int:
     """Return how many container policies a VPA has; 0 where that cannot be read."""
     try:
-        found = _COUNTED_VPA.decode(vpa)
-    except (msgspec.DecodeError, RecursionError):
+        found = _read(_COUNTED_VPA, vpa, "")
+    except ObjectError:
         return 0
     return len(found.spec.resource_policy.container_policies or ())
 
@@ -187,6 +177,13 @@ def pod_of(view: PodView) -> SizedPod:
             tuple(_status(each) for each in view.states if not each.is_init),
         ),
     )
+
+
+def _read(decoder: msgspec.json.Decoder[T], body: bytes | Raw, root: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ObjectError.of(error, root) from error
 
 
 def _metadata(meta: ObjectMeta) -> objects.VpaMetadata:

@@ -18,9 +18,9 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
-from vpa.capping.limitranges import LimitRange, merged_of
+from vpa.capping.limitranges import merged
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import ObjectError, Vpa
+from vpa.model.api.objects import LimitRangeItem, ObjectError, Vpa
 from vpa.model.samples.membership import VpaKey
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
 from vpa.targets import Workloads
@@ -132,15 +132,15 @@ class VpaStores:
         """Return the merged LimitRanges of a namespace."""
         known = self._ranges.get(namespace)
         if known is None:
-            found = []
+            found: list[LimitRangeItem] = []
             for stored in self.limit_ranges.values(namespace):
                 try:
-                    found.append(LimitRange(limits_of(stored)))
+                    found += limits_of(stored).limits
                 except ObjectError as error:
                     name = stored.metadata.name
                     _log.warning("LimitRange not read", namespace=namespace, name=name,
                                  error=str(error))  # fmt: skip
-            known = LimitRanges(merged_of(found, "Container"), merged_of(found, "Pod"))
+            known = LimitRanges(merged(found, "Container"), merged(found, "Pod"))
             self._ranges[namespace] = known
         return known
 

@@ -35,7 +35,7 @@ from podscale.kube.objects.cluster import ConfigMap
 from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
 from vpa.explain import admission_reasons
 from vpa.model.api.objects import SizedPod, VpaMetadata
-from vpa.model.estimation import postprocess
+from vpa.model.estimation import recommendation
 from vpa.model.estimation.annotations import ANNOTATIONS, VpaSettings, settings_from
 from vpa.model.histograms.checkpoint import CheckpointError, check_histogram, from_wire
 from vpa.model.samples import open_windows
@@ -151,7 +151,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "vpa: infeasible": lambda text: remembered_recommendation(_pod(INFEASIBLE, text)),
     "vpa: reasons": lambda text: admission_reasons.read({admission_reasons.REASONS: text}),
     "vpa: open windows": lambda text: open_windows.decode(text, "2026-11-21T14:00:00Z"),
-    "vpa: whole cores": lambda text: postprocess.integer_cpu_containers(
+    "vpa: whole cores": lambda text: recommendation.integer_cpu_containers(
         {f"vpa-post-processor.kubernetes.io/{text}_integerCPU": "true"}
     ),
 }

@@ -21,10 +21,10 @@ from vpa.admission.matching import (
 )
 from vpa.admission.patches.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
+from vpa.decisions.decisions import explain_update
 from vpa.explain.admission import AdmittedPod, ValueQuestion
 from vpa.explain.explanation import WORDS, SizingExplanation, explanation
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
-from vpa.explain.update import explain_update
 from vpa.model.api.objects import (
     LimitRangeItem,
     SizedPod,

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
-from vpa.capping.limitranges import LimitRange, merged_of
+from vpa.capping.limitranges import LimitRangeSpec, merged
 from vpa.capping.limits import proportional_limit
 from vpa.capping.podrange import apply_pod_range
 from vpa.capping.processor import LimitRanges, cap_for_pod
@@ -96,7 +96,8 @@ def limit_range_merge(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
         for entry in i["limit_ranges"] or ()
         if (entry.get("metadata") or {}).get("namespace", i["namespace"]) == i["namespace"]
     ]
-    found = merged_of([decode(entry, LimitRange) for entry in listed], i["type"])
+    items = (each for entry in listed for each in decode(entry["spec"], LimitRangeSpec).limits)
+    found = merged(items, i["type"])
     if found is None:
         return {"item": None}
     bounds = {"min": found.min, "max": found.max, "default": found.default}

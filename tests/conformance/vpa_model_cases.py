@@ -4,9 +4,9 @@ import numpy as np
 from msgspec import structs
 
 from podscale.core.times import duration
+from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
-from vpa.model import history
 from vpa.model.api import conditions, ooms
 from vpa.model.api.objects import (
     ContainerPolicy,
@@ -16,14 +16,22 @@ from vpa.model.api.objects import (
     Vpa,
     VpaRecommendation,
     decode,
+    is_off,
 )
-from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.policy import Windows, controlled_resources, windows_of
 from vpa.model.api.quantities import ResourceList, resource_list, wire
 from vpa.model.estimation import amounts, estimator
-from vpa.model.estimation.postprocess import integer_cpu_containers, whole_cores
-from vpa.model.estimation.recommendation import RecommendedUsage, RecommenderSettings, recommend
+from vpa.model.estimation.recommendation import (
+    RecommendedUsage,
+    RecommenderSettings,
+    integer_cpu_containers,
+    recommend,
+    whole_cores,
+)
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
+from vpa.recommender import flags as recommender_flags
+from vpa.recommender.history import flags as history_flags
 
 
 def _confidence(i: dict[str, Json]) -> Floats:
@@ -197,30 +205,18 @@ def aggregate_gc(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def prometheus_history_queries(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    flags = history.HistoryFlags(
-        length=i["history-length"],
-        resolution=i["history-resolution"],
-        cpu_metric=i["history-cpu-metric"],
-        memory_metric=i["history-memory-metric"],
-        pod_labels_metric=i["metric-for-pod-labels"],
-        pod_label_prefix=i["pod-label-prefix"],
-        pod_namespace_label=i["pod-namespace-label"],
-        pod_name_label=i["pod-name-label"],
-        container_namespace_label=i["container-namespace-label"],
-        container_pod_label=i["container-pod-name-label"],
-        container_name_label=i["container-name-label"],
-        cadvisor_job=i["prometheus-cadvisor-job-name"],
-        namespace=i["vpa-object-namespace"],
-    )
-    found = history.history_queries(flags)
-    if isinstance(found, history.InvalidDuration):
+    flags = parse([f"--{name}={value}" for name, value in i.items()], recommender_flags.TABLE)
+    if any("history-" in problem for problem in history_flags.problems(flags)):
         return {"error": "invalid_duration"}
-    calls: list[Json] = []
-    for query in found:
-        call: dict[str, Json] = {"api": query.api, "query": query.query}
-        if query.api == "query_range":
-            call |= {"length_s": query.length_s, "step_s": query.step_s}
-        calls.append(call)
+    found, span = history_flags.past(flags), history_flags.span(flags)
+    calls: list[Json] = [
+        {"api": "query_range", "query": each.text, "length_s": span.length_s, "step_s": span.step_s}
+        for each in (*found.cpu, *found.memory)
+    ]
+    # Asked as a range, too, which a selector of a range is left away for (D15).
+    assert found.labels is not None
+    _, bracket, left_away = i["metric-for-pod-labels"].partition("[")
+    calls.append({"api": "query", "query": found.labels.text + bracket + left_away})
     return {"calls": calls}
 
 
@@ -254,14 +250,16 @@ def resource_list_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json
 
 def container_policy_defaults(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     policy = decode(i["policy"], ContainerPolicy) if i["policy"] is not None else None
-    found = settings_of(policy, Windows(), per_vpa_config=i.get("per_vpa_config_gate", False))
+    found = windows_of(policy, Windows(), per_vpa_config=i.get("per_vpa_config_gate", False))
+    whole = ResourcePolicy(() if policy is None else (policy,))
+    name = "" if policy is None else policy.container_name
     return {
-        "mode": found.mode,
-        "controlled_resources": list(found.controlled_resources),
-        "memory_aggregation_interval_s": found.windows.interval_s,
-        "memory_aggregation_interval_count": found.windows.interval_count,
-        "oom_bump_up_ratio": found.windows.oom_ratio,
-        "oom_min_bump_up_bytes": found.windows.oom_min_bytes,
+        "mode": "Off" if is_off(whole, name) else "Auto",
+        "controlled_resources": list(controlled_resources(policy)),
+        "memory_aggregation_interval_s": found.interval_s,
+        "memory_aggregation_interval_count": found.interval_count,
+        "oom_bump_up_ratio": found.oom_ratio,
+        "oom_min_bump_up_bytes": found.oom_min_bytes,
     }
 
 

@@ -204,7 +204,7 @@ def container_samples(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
     )
     sampled = Sampled(windows)
     accepted = [sampled.feed(op["op"], op["v"], seconds(op["t"])) for op in i["ops"]]
-    window = sampled.containers.window(sampled.row)
+    window = sampled.containers.window(sampled.row, "pod")
     span = sampled.aggregates.cpu_span
     result = {
         "accepted": accepted,

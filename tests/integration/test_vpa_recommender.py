@@ -17,7 +17,8 @@ from podscale.kube.leadership.lease import LeaseTimes
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.recommendations import DeadBand
-from vpa.model.samples.open_windows import ANNOTATION, Extra, SavedWindow
+from vpa.model.samples.open_windows import ANNOTATION, Extra
+from vpa.model.samples.samples import OpenWindow
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
 
@@ -75,7 +76,7 @@ def checkpoints(small: Stage) -> list[dict[str, Any]]:
     return small.objects.list("verticalpodautoscalercheckpoints", "default")
 
 
-def open_windows(small: Stage) -> list[SavedWindow]:
+def open_windows(small: Stage) -> list[OpenWindow]:
     annotations = checkpoints(small)[0]["metadata"].get("annotations") or {}
     if ANNOTATION not in annotations:
         return []

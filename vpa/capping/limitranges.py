@@ -16,12 +16,6 @@ class LimitRangeSpec(Struct, frozen=True):
     limits: tuple[LimitRangeItem, ...] = ()
 
 
-class LimitRange(Struct, frozen=True):
-    """A LimitRange."""
-
-    spec: LimitRangeSpec = LimitRangeSpec()
-
-
 class Cap(Struct, frozen=True):
     """A boundary that changed an amount; ``note`` goes into the pod's annotation."""
 
@@ -29,6 +23,12 @@ class Cap(Struct, frozen=True):
     reason: str  # token of an explanation
     note: str
     limit: Quantity  # the bound as the user wrote it
+
+    @property
+    def fact(self) -> dict[str, str]:
+        """The bound as an explanation has it."""
+        names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
+        return {names.get(self.reason, "max"): str(self.limit)}
 
 
 def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
@@ -47,11 +47,6 @@ def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
     if result_max is None and result_min is None and default is None and ratio is None:
         return None
     return LimitRangeItem(kind, result_min, result_max, default, ratio)
-
-
-def merged_of(ranges: Iterable[LimitRange], kind: str) -> LimitRangeItem | None:
-    """Return the effect of the LimitRanges of one namespace."""
-    return merged((item for one in ranges for item in one.spec.limits), kind)
 
 
 def apply_container_range(

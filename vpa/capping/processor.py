@@ -7,7 +7,7 @@ function, which is why nothing is evicted that admission would not change.
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from vpa.capping.limitranges import Cap, apply_container_range
@@ -51,9 +51,6 @@ class Capped(Struct, frozen=True):
         return [cap.note for cap in self.caps.get(container, ()) if cap.note]
 
 
-_UPPER, _TARGET, _LOWER = "upper_bound", "target", "lower_bound"
-
-
 def cap_for_pod(vpa: Vpa, pod: SizedPod, ranges: LimitRanges) -> Capped:
     """Return the VPA's recommendation as it applies to ``pod``.
 
@@ -88,7 +85,7 @@ def _within_pod_range(
     entries: list[ContainerRecommendation], pod: SizedPod, item: LimitRangeItem
 ) -> list[ContainerRecommendation]:
     bounds: dict[str, dict[str, ResourceList]] = {}
-    for field in (_UPPER, _TARGET, _LOWER):
+    for field in ("upper_bound", "target", "lower_bound"):
         lists: dict[str, ResourceList] = {
             entry.container_name: found
             for entry in entries
@@ -99,12 +96,8 @@ def _within_pod_range(
                 lists = apply_pod_range(resource, lists, pod, item)
         bounds[field] = lists
     return [
-        ContainerRecommendation(
-            entry.container_name,
-            bounds[_TARGET].get(entry.container_name),
-            bounds[_LOWER].get(entry.container_name),
-            bounds[_UPPER].get(entry.container_name),
-            entry.uncapped_target,
+        structs.replace(
+            entry, **{field: lists.get(entry.container_name) for field, lists in bounds.items()}
         )
         for entry in entries
     ]
@@ -142,16 +135,8 @@ def _capped_entry(
         return ranged, [*caps, *of_policy, *of_limit]
 
     target, caps = fit(entry.target)
-    return (
-        ContainerRecommendation(
-            name,
-            target,
-            fit(entry.lower_bound)[0],
-            fit(entry.upper_bound)[0],
-            entry.uncapped_target,
-        ),
-        caps,
-    )
+    lower, upper = fit(entry.lower_bound)[0], fit(entry.upper_bound)[0]
+    return structs.replace(entry, target=target, lower_bound=lower, upper_bound=upper), caps
 
 
 def _within_policy(

@@ -10,11 +10,10 @@ from podscale.kube.client.wire import format_time
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
-from vpa.explain.explanation import SizingExplanation, sentence, words_of
+from vpa.explain.explanation import SizingExplanation, explanation, sentence, words_of
 from vpa.explain.plain import because, history, readable
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.sizing_state import SizingState, as_published, change_of, sentence_of, telling
-from vpa.explain.update import explain_update
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
@@ -137,6 +136,11 @@ def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanat
         measured=known.measured.get((container, resource), MeasuredBasis()),
     )
     return as_published(found, known.vpa, container, resource, known.standing)
+
+
+def explain_update(decision: UpdateDecision) -> SizingExplanation:
+    """Return why a pod is updated, or why not: the updater's own decision."""
+    return explanation(decision.reasons, [decision.facts], {"action": decision.action})
 
 
 def _idle(vpa: Vpa) -> SizingExplanation:

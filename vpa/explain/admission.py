@@ -16,7 +16,6 @@ from vpa.admission.patches.resources import (
     ResourcesUnavailable,
     pod_resources,
 )
-from vpa.capping.limitranges import Cap
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
 from vpa.model.api.objects import (
@@ -29,7 +28,7 @@ from vpa.model.api.objects import (
     requests_and_limits,
     update_mode,
 )
-from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import EMPTY, of
 
 # The order in which caps are applied; the last one that changed the value is named first.
@@ -134,7 +133,7 @@ def _reasons(
     ]
     caps.sort(key=lambda cap: _CAPS.index(cap.reason), reverse=True)
     reasons += [cap.reason for cap in caps]
-    facts += [_cap_facts(cap) for cap in caps]
+    facts += [cap.fact for cap in caps]
     _add_pod_range(question, capped, ranges, reasons, facts)
     recommendation = vpa.status.recommendation or VpaRecommendation()
     recommended = recommendation.of(question.container)
@@ -175,7 +174,7 @@ def _gate(question: ValueQuestion, vpa: Vpa) -> tuple[str, Facts] | None:
     if found is None:
         return "NoRecommendationForContainer", container
     entry = container_policy(policy, question.container)
-    controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+    controlled = controlled_resources(entry)
     if question.resource not in controlled or question.resource not in (found.target or EMPTY):
         return "ResourceNotControlled", {**container, "resource": question.resource}
     if question.field == "limit" and controlled_values(policy, question.container) != (
@@ -197,8 +196,3 @@ def _boost_facts(vpa: Vpa, container: str) -> Facts:
     if boost.cpu.duration_seconds is not None:
         facts["duration_s"] = boost.cpu.duration_seconds
     return facts
-
-
-def _cap_facts(cap: Cap) -> Facts:
-    names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
-    return {names.get(cap.reason, "max"): str(cap.limit)}

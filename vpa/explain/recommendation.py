@@ -11,7 +11,7 @@ from msgspec import Struct
 from podscale.core.times.rfc3339 import rfc3339
 from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
 from vpa.model.api.objects import Vpa, container_policy, is_off
-from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import units
 from vpa.model.estimation.estimator import Bound, Derivation
 from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
@@ -101,8 +101,7 @@ def _gate(
         facts["policy"] = entry.container_name
     if is_off(policy, question.container):
         return "ContainerModeOff", facts
-    controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
-    if question.resource not in controlled:
+    if question.resource not in controlled_resources(entry):
         return "ResourceNotControlled", {**facts, "resource": question.resource}
     return None
 

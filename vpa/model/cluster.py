@@ -14,11 +14,11 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors.selector import Selector
 from vpa.model.api.objects import Vpa, container_policy
 from vpa.model.api.ooms import Oom
-from vpa.model.api.policy import Windows, mistakes_of, settings_of
+from vpa.model.api.policy import Windows, mistakes_of, windows_of
 from vpa.model.autopilot.recommender import without_margin
 from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
 from vpa.model.groups import ContainerGroups
-from vpa.model.histograms.checkpoint import Checkpoint, check_times
+from vpa.model.histograms.checkpoint import Checkpoint, check_times, wire_time
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
@@ -242,7 +242,7 @@ class ClusterModel:
         entry.pending[container] = open_ones
         for pod in list(open_ones):
             row = self._row_of.get((key.namespace, pod, container))
-            if row is not None and self.rows.window(row) is None:
+            if row is not None and self.rows.window(row, pod) is None:
                 self._resume(entry, container, pod, row)
 
     def checkpoints(
@@ -259,8 +259,7 @@ class ClusterModel:
         saved = open_windows.checkpoints_of(self.aggregates, groups, self.rows, rows, now)
         result = []
         for checkpoint, group, members in zip(saved, groups, named, strict=True):
-            at = open_windows.update_time(checkpoint)
-            span = self.aggregates.memory_span
+            at, span = str(wire_time(checkpoint.updated_s)), self.aggregates.memory_span
             text = open_windows.encode(self.rows, members, span, group, at, now)
             result.append((checkpoint, text))
         return result
@@ -383,7 +382,7 @@ class ClusterModel:
 
     def _windows(self, entry: VpaEntry, container: str) -> Windows:
         policy = container_policy(entry.vpa.spec.resource_policy, container)
-        return settings_of(policy, self.windows, per_vpa_config=self.per_vpa_config).windows
+        return windows_of(policy, self.windows, per_vpa_config=self.per_vpa_config)
 
     def _pace(self, column: Columns, half_lives: HalfLives, now: float) -> None:
         self.aggregates.cpu.set_half_life(column, half_lives.cpu_s, now)

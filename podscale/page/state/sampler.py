@@ -22,9 +22,8 @@ from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sources import PageSources, SizedVpa
 from podscale.page.values import sizing
 from podscale.page.values.sizing import SizingMark
-from vpa.decisions.decisions import PodDecision
+from vpa.decisions.decisions import PodDecision, explain_update
 from vpa.decisions.decisions import body as told
-from vpa.explain.update import explain_update
 from vpa.model.samples.membership import VpaKey
 
 MOST_PODS = 2000

@@ -35,7 +35,7 @@ def refused(
 
     The reason is LimitRangeMax or LimitRangeMin where a LimitRange says no, else ``REFUSED``.
     """
-    if not any(each.requests or each.limits for each in wanted):
+    if not any(each.is_set for each in wanted):
         return None
     containers = pod.spec.containers
     after = [patched(*pair) for pair in zip(containers, wanted, strict=True)]

@@ -188,15 +188,16 @@ def resize_entries(
             original = read_original(pod, container.name)
             if isinstance(original, ObjectError):
                 return ResourcesUnavailable("StartupBoostInvalid", str(original))
-            if not target.requests and not target.limits and original is not None:
+            if not target.is_set and original is not None:
                 target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
         elif key in (pod.metadata.annotations or {}) or update_mode(vpa) == "Off":
             continue
         wholes[-1] = target
         own = container.resources
+        new = target.beyond(own.requests, own.limits)
         changed = [
-            *_map_patch(index, "requests", own.requests, _differing(own.requests, target.requests)),
-            *_map_patch(index, "limits", own.limits, _differing(own.limits, target.limits)),
+            *_map_patch(index, "requests", own.requests, new.requests),
+            *_map_patch(index, "limits", own.limits, new.limits),
         ]
         if changed and own.requests is None and own.limits is None:
             entries.append(_add(f"/spec/containers/{index}/resources", {}))
@@ -269,17 +270,6 @@ def _map_patch(
 
 def _ranges(ranges: LimitRanges | ResourcesUnavailable) -> LimitRanges:
     return NO_RANGES if isinstance(ranges, ResourcesUnavailable) else ranges
-
-
-def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:
-    held = present or EMPTY
-    return ResourceList(
-        {
-            name: value
-            for name, value in wanted.items()
-            if name not in held or held[name].nano != value.nano
-        }
-    )
 
 
 def _annotation_path(key: str) -> str:

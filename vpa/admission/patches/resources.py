@@ -28,6 +28,19 @@ class ContainerResources(Struct, frozen=True):
     requests: ResourceList = EMPTY
     limits: ResourceList = EMPTY
 
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is to be set."""
+        return bool(self.requests or self.limits)
+
+    def beyond(
+        self, requests: ResourceList | None, limits: ResourceList | None
+    ) -> "ContainerResources":
+        """Return what differs from these amounts."""
+        return ContainerResources(
+            _differing(requests, self.requests), _differing(limits, self.limits)
+        )
+
 
 class PodResources(Struct, frozen=True):
     """One entry per container, and phrases for the annotation by container name."""
@@ -112,6 +125,17 @@ def pod_resources(
     names = {*found.notes, *capped.caps}
     notes = {name: (*capped.notes(name), *found.notes.get(name, ())) for name in names}
     return PodResources(found.containers, notes, capped)
+
+
+def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:
+    held = present or EMPTY
+    return ResourceList(
+        {
+            name: value
+            for name, value in wanted.items()
+            if name not in held or held[name].nano != value.nano
+        }
+    )
 
 
 def _filled(resources: ResourceList, present: ResourceList | None) -> ResourceList:

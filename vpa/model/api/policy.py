@@ -35,49 +35,34 @@ class Mistake(Struct, frozen=True):
     message: str
 
 
-class ContainerSettings(Struct, frozen=True):
-    """The policy of one container with every default filled in."""
-
-    mode: str = "Auto"
-    controlled_resources: tuple[str, ...] = RESOURCES
-    windows: Windows = Windows()
-
-
-def settings_of(
+def windows_of(
     policy: ContainerPolicy | None, defaults: Windows, *, per_vpa_config: bool
-) -> ContainerSettings:
-    """Return the effective settings; with the gate off the gated fields have no effect, nor
+) -> Windows:
+    """Return the effective windows; with the gate off the gated fields have no effect, nor
     have values that the schema forbids (``mistakes_of`` tells of them).
     """
-    if policy is None:
-        return ContainerSettings(windows=defaults)
-    windows = defaults
-    if per_vpa_config:
-        windows = Windows(
-            interval_s=_positive(policy.memory_aggregation_interval_seconds) or defaults.interval_s,
-            interval_count=round(
-                _positive(policy.memory_aggregation_interval_count) or defaults.interval_count
-            ),
-            oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
-            oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
-        )
-    # Whatever else an old object names is nothing that the VPA sizes.
-    controlled = policy.controlled_resources
-    return ContainerSettings(
-        mode=policy.mode or "Auto",
-        controlled_resources=(
-            RESOURCES
-            if controlled is None
-            else tuple(name for name in controlled if name in RESOURCES)
+    if policy is None or not per_vpa_config:
+        return defaults
+    return Windows(
+        interval_s=_positive(policy.memory_aggregation_interval_seconds) or defaults.interval_s,
+        interval_count=round(
+            _positive(policy.memory_aggregation_interval_count) or defaults.interval_count
         ),
-        windows=windows,
+        oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
+        oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
     )
+
+
+def controlled_resources(policy: ContainerPolicy | None) -> tuple[str, ...]:
+    """Return what is sized of a container; what else an old object names the VPA does not size."""
+    if policy is None or policy.controlled_resources is None:
+        return RESOURCES
+    return tuple(name for name in policy.controlled_resources if name in RESOURCES)
 
 
 class PolicyCap(Struct, frozen=True):
     """A bound of the policy that changed an amount."""
 
-    resource: str
     reason: str  # MinAllowed or MaxAllowed
     bound: Quantity
 
@@ -108,10 +93,10 @@ def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, l
     least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
     if least is not None and _bounds(resource, least) and value.nano < least.nano:
         value = least
-        caps.append(PolicyCap(resource, "MinAllowed", least))
+        caps.append(PolicyCap("MinAllowed", least))
     if most is not None and _bounds(resource, most) and value.nano > most.nano:
         value = most
-        caps.append(PolicyCap(resource, "MaxAllowed", most))
+        caps.append(PolicyCap("MaxAllowed", most))
     return value, caps
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from podscale.core.quantity import Quantity
+from podscale.core.quantity import NANO, Quantity
 from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,
@@ -19,13 +19,14 @@ from vpa.model.api.objects import (
     container_policy,
     is_off,
 )
-from vpa.model.api.policy import Windows, allowed, capped, settings_of
+from vpa.model.api.policy import allowed, capped, controlled_resources
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, units
 from vpa.model.estimation import estimator
 from vpa.model.estimation.amounts import as_quantity, from_cores, from_float, scale, whole
 from vpa.model.estimation.estimator import BOUNDS, Bound, Derivation
 from vpa.model.estimation.nodes import NodeCap, NodeShape, cap_to_nodes
-from vpa.model.estimation.postprocess import integer_cpu_containers, whole_cores
+
+_WHOLE_CPU = ("vpa-post-processor.kubernetes.io/", "_integerCPU")  # around a container's name
 
 
 class RecommenderSettings(Struct, frozen=True):
@@ -123,7 +124,7 @@ def recommend(
     uncontrolled = set()
     for usage in wanted:
         entry = container_policy(policy, usage.name)
-        controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+        controlled = controlled_resources(entry)
         if usage.resources and not controlled:
             uncontrolled.add(usage.name)
         for resource in RESOURCES:
@@ -155,6 +156,27 @@ def recommend(
         no_samples=tuple(usage.name for usage in wanted if not usage.resources),
         containers=len(wanted),
     )
+
+
+def integer_cpu_containers(annotations: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the containers whose annotation asks for whole cores."""
+    begin, end = _WHOLE_CPU
+    return frozenset(
+        key[len(begin) : -len(end)]
+        for key, value in (annotations or {}).items()
+        if key.startswith(begin)
+        and key.endswith(end)
+        and len(key) > len(begin) + len(end)
+        and value == "true"
+    )
+
+
+def whole_cores(resources: ResourceList) -> ResourceList:
+    """Return the list with CPU rounded up to a core."""
+    if "cpu" not in resources:
+        return resources
+    cpu = resources["cpu"]
+    return ResourceList({**resources, "cpu": Quantity(-(-cpu.nano // NANO) * NANO, cpu.format)})
 
 
 class _Amount:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
+from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms
 from vpa.model.histograms.matrix import ZERO_TIME, Columns
 from vpa.model.samples.aggregates import Aggregates, SampleSpan, merged
 from vpa.model.samples.samples import MEMORY_WEIGHT, Containers, OpenWindow
@@ -27,21 +27,6 @@ from vpa.model.samples.samples import MEMORY_WEIGHT, Containers, OpenWindow
 ANNOTATION = "vpa.podscale.io/open-windows"
 # 256 KB is what all annotations of an object may take; 60 bytes a window leave room.
 MAX_WINDOWS = 2000
-
-
-class SavedWindow(Struct, frozen=True, array_like=True):
-    """One open window; an array on the wire, since there is one per pod."""
-
-    pod: str
-    end_s: float
-    memory_peak: int
-    oom_peak: int
-    last_memory_s: float
-
-    @property
-    def window(self) -> OpenWindow:
-        """Return the window as the container has it."""
-        return OpenWindow(self.end_s, self.memory_peak, self.oom_peak, self.last_memory_s)
 
 
 class SavedSpan(Struct, frozen=True):
@@ -56,7 +41,7 @@ class Extra(Struct, frozen=True):
     """Content of the annotation."""
 
     at: str  # lastUpdateTime of the status that it belongs to
-    windows: tuple[SavedWindow, ...] = ()
+    windows: tuple[OpenWindow, ...] = ()
     memory: SavedSpan | None = None
 
 
@@ -114,14 +99,10 @@ def encode(
     """
     windows = []
     for pod, row in rows.items():
-        window = containers.window(row)
+        window = containers.window(row, pod)
         if window is not None and window.end_s > now:
-            windows.append(
-                SavedWindow(
-                    pod, window.end_s, window.memory_peak, window.oom_peak, window.last_memory_s
-                )
-            )
-    windows.sort(key=lambda saved: -saved.window.peak)
+            windows.append(window)
+    windows.sort(key=lambda window: -window.peak)
     samples = float(span.samples[columns].sum())
     memory = None
     if samples:
@@ -131,11 +112,6 @@ def encode(
         return None
     kept = tuple(windows[:MAX_WINDOWS])
     return msgspec.json.encode(Extra(at, kept, memory)).decode()
-
-
-def update_time(checkpoint: Checkpoint) -> str:
-    """Return lastUpdateTime of the status as it is written."""
-    return str(wire_time(checkpoint.updated_s))
 
 
 def decode(text: str | None, last_update: str | None) -> Extra | None:
@@ -186,11 +162,11 @@ def load(
     for window in windows:
         aggregates.memory.add(
             columns,
-            np.array([float(window.window.peak)]),
+            np.array([float(window.peak)]),
             MEMORY_WEIGHT,
             np.array([window.end_s]),
         )
-    return {window.pod: window.window for window in windows}
+    return {window.pod: window for window in windows}
 
 
 def resume(

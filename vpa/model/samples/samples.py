@@ -34,9 +34,13 @@ class SampleSink(Protocol):
         """Take back one sample per entry."""
 
 
-class OpenWindow(Struct, frozen=True):
-    """The memory window that a container is in; times are unix seconds."""
+class OpenWindow(Struct, frozen=True, array_like=True):
+    """The memory window that a container of a pod is in; times are unix seconds.
 
+    An array on the wire, since there is one per pod.
+    """
+
+    pod: str
     end_s: float
     memory_peak: int  # bytes, 0: only OOMs so far
     oom_peak: int  # bytes, 0: no OOM
@@ -122,11 +126,12 @@ class Containers(ColumnArrays):
         peaks: Floats = np.maximum(self.memory_peak[rows], self.oom_peak[rows])
         return peaks
 
-    def window(self, row: int) -> OpenWindow | None:
-        """Return the window of a container that has had a memory sample."""
+    def window(self, row: int, pod: str) -> OpenWindow | None:
+        """Return the window of a pod's container that has had a memory sample."""
         if self.window_end[row] == ZERO_TIME:
             return None
         return OpenWindow(
+            pod,
             float(self.window_end[row]),
             int(self.memory_peak[row]),
             int(self.oom_peak[row]),

@@ -7,7 +7,6 @@ from podscale.core.times import duration
 from podscale.core.times.duration import DurationError
 from podscale.feed.options import PrometheusOptions
 from podscale.serving.flags import Flag, Flags
-from vpa.model.history import HistoryFlags, InvalidDuration, history_queries
 from vpa.recommender.history.usage_history import (
     HistorySpan,
     PodLabels,
@@ -67,45 +66,37 @@ def span(flags: Flags) -> HistorySpan:
 
 
 def past(flags: Flags) -> UsageHistory:
-    """Return upstream's queries, by upstream's flags; raises ``ValueError``."""
-    asked = HistoryFlags(
-        length=flags.text("history-length"),
-        resolution=flags.text("history-resolution"),
-        cpu_metric=flags.text("history-cpu-metric"),
-        memory_metric=flags.text("history-memory-metric"),
-        pod_labels_metric=flags.text("metric-for-pod-labels"),
-        pod_label_prefix=flags.text("pod-label-prefix"),
-        pod_namespace_label=flags.text("pod-namespace-label"),
-        pod_name_label=flags.text("pod-name-label"),
-        container_namespace_label=flags.text("container-namespace-label"),
-        container_pod_label=flags.text("container-pod-name-label"),
-        container_name_label=flags.text("container-name-label"),
-        cadvisor_job=flags.text("prometheus-cadvisor-job-name"),
-        namespace=flags.text("vpa-object-namespace"),
+    """Return upstream's queries, by upstream's flags.
+
+    They must stay upstream's, because recording rules and proxies are written for them.
+    """
+    namespace = flags.text("container-namespace-label")
+    pod, container = flags.text("container-pod-name-label"), flags.text("container-name-label")
+    selector = f'{pod}=~".+", {container}!="POD", {container}!=""'
+    if job := flags.text("prometheus-cadvisor-job-name"):
+        selector = f'job="{job}", {selector}'
+    if only := flags.text("vpa-object-namespace"):
+        selector = f'{selector}, {namespace}="{only}"'
+    cpu = f"{flags.text('history-cpu-metric')}{{{selector}}}[{flags.text('history-resolution')}]"
+    memory = f"{flags.text('history-memory-metric')}{{{selector}}}"
+    return UsageHistory(
+        _prometheus(flags),
+        (UsageRangeQuery(f"rate({cpu})", pod, container, namespace),),
+        (UsageRangeQuery(memory, pod, container, namespace),),
+        _labels(flags),
     )
-    queries = history_queries(asked)
-    if isinstance(queries, InvalidDuration):
-        raise ValueError(f"--{queries.flag}: {queries.value!r} is not a duration")
-    cpu, memory = (
-        UsageRangeQuery(
-            each.query,
-            asked.container_pod_label,
-            asked.container_name_label,
-            asked.container_namespace_label,
-        )
-        for each in queries[:2]
-    )
-    return UsageHistory(_prometheus(flags), (cpu,), (memory,), _labels(asked))
 
 
-def _labels(asked: HistoryFlags) -> PodLabels | None:
+def _labels(flags: Flags) -> PodLabels | None:
     # A range selector was the work-around for upstream's instant query (D15); here the
     # query is a range already, and one more would not parse.
-    text, bracket, _ = asked.pod_labels_metric.strip().rpartition("[")
-    text = text if bracket else asked.pod_labels_metric
+    metric = flags.text("metric-for-pod-labels")
+    text, bracket, _ = metric.strip().rpartition("[")
+    text = text if bracket else metric
     if not text:
         return None
-    return PodLabels(text, asked.pod_namespace_label, asked.pod_name_label, asked.pod_label_prefix)
+    namespace, pod = flags.text("pod-namespace-label"), flags.text("pod-name-label")
+    return PodLabels(text, namespace, pod, flags.text("pod-label-prefix"))
 
 
 def _prometheus(flags: Flags) -> PrometheusOptions:

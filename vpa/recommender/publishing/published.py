@@ -16,7 +16,7 @@ from vpa.model.api.objects import (
     container_policy,
     is_off,
 )
-from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import EMPTY, ResourceList, is_in_range
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.estimation.status import node_caps, status_wire
@@ -91,7 +91,8 @@ def with_kept(
         if is_off(policy, name) or not (name in new or name in silent or not trace.containers):
             continue
         entry = new.get(name) or ContainerRecommendation(name)
-        new[name] = _completed(entry, old, _controlled(policy, old), is_young=is_young)
+        controlled = controlled_resources(container_policy(policy, name))
+        new[name] = _completed(entry, old, controlled, is_young=is_young)
     entries = (new[name] for name in sorted(new))
     return VpaRecommendation(
         container_recommendations=tuple(entry for entry in entries if entry.target is not None)
@@ -105,15 +106,11 @@ def _not_below(
         least = floor.of(entry.container_name)
         if least is None:
             return entry
-        return _completed(entry, least, _controlled(policy, entry), is_young=True)
+        controlled = controlled_resources(container_policy(policy, entry.container_name))
+        return _completed(entry, least, controlled, is_young=True)
 
     entries = new.container_recommendations or ()
     return VpaRecommendation(container_recommendations=tuple(raised(entry) for entry in entries))
-
-
-def _controlled(policy: ResourcePolicy | None, entry: ContainerRecommendation) -> tuple[str, ...]:
-    own = container_policy(policy, entry.container_name)
-    return settings_of(own, Windows(), per_vpa_config=False).controlled_resources
 
 
 def _completed(

@@ -6,7 +6,7 @@ same observation, so they cannot disagree.
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.quantity import Quantity
@@ -15,7 +15,6 @@ from vpa.admission.patches.acceptance import REFUSED, refused
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, requests_and_limits, update_mode
-from vpa.model.api.quantities import EMPTY, ResourceList
 from vpa.updater.decide import preflight, priority, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
@@ -144,7 +143,7 @@ def decide_update(
 def changes(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
     return any(
-        _differ(*requests_and_limits(pod, container.name), resources)
+        resources.beyond(*requests_and_limits(pod, container.name)).is_set
         for container, resources in zip(pod.spec.containers, wanted, strict=True)
     )
 
@@ -154,7 +153,7 @@ def asks_anew(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
     for, which are those of the last resize.
     """
     return any(
-        _differ(container.resources.requests, container.resources.limits, resources)
+        resources.beyond(container.resources.requests, container.resources.limits).is_set
         for container, resources in zip(pod.spec.containers, wanted, strict=True)
     )
 
@@ -252,14 +251,7 @@ class _Gate:
         reason, facts = self._state_reason(), self._resize_facts()
         if step.decision == "InPlaceInfeasible":
             decision = self._go("resize", [reason, self.due.reason], facts)
-            return UpdateDecision(
-                decision.action,
-                decision.reasons,
-                decision.facts,
-                record_infeasible=True,
-                due=self.due,
-                resources=self.wanted,
-            )
+            return structs.replace(decision, record_infeasible=True)
         in_place_only = update_mode(self.view.vpa) == "InPlace"
         overdue = resize.is_overdue(self.state, self.view.resize_since_s)
         if in_place_only or not overdue:
@@ -306,17 +298,6 @@ class _Gate:
 
 def _no(reason: str, facts: Mapping[str, Fact], *also: str) -> UpdateDecision:
     return UpdateDecision("none", tuple(dict.fromkeys((reason, *also))), dict(facts))
-
-
-def _differ(
-    requests: ResourceList | None, limits: ResourceList | None, wanted: ContainerResources
-) -> bool:
-    for present, listed in ((requests, wanted.requests), (limits, wanted.limits)):
-        held = present or EMPTY
-        for name, value in listed.items():
-            if name not in held or held[name].nano != value.nano:
-                return True
-    return False
 
 
 def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:
@@ -373,9 +354,9 @@ def _cap_reasons(capped: Capped) -> list[str]:
 
 
 def _cap_facts(capped: Capped) -> dict[str, Fact]:
-    names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
     return {
-        names.get(cap.reason, "max"): str(cap.limit)
+        name: limit
         for caps in capped.caps.values()
         for cap in caps
+        for name, limit in cap.fact.items()
     }

@@ -8,7 +8,7 @@ from prometheus_client import Counter
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
 from vpa.updater.decide.decision import UpdateDecision
-from vpa.updater.selfmetrics import Sized, UpdaterMetrics, UpdateTally
+from vpa.updater.selfmetrics import Sized, UpdateTally
 
 _log = structlog.get_logger()
 
@@ -16,11 +16,8 @@ _log = structlog.get_logger()
 class ReconcileReport:
     """Of one VPA's turn."""
 
-    def __init__(
-        self, metrics: UpdaterMetrics, tally: UpdateTally, key: VpaKey, size: Sized
-    ) -> None:
-        self._metrics, self._tally = metrics, tally
-        self._key, self._size = key, size
+    def __init__(self, tally: UpdateTally, key: VpaKey, size: Sized) -> None:
+        self._tally, self._key, self._size = tally, key, size
         self._labels = (*size, key.name, key.namespace)
         self._done: set[str] = set()
 
@@ -35,17 +32,9 @@ class ReconcileReport:
         """Remember that a pod was, or may have been, resized or evicted."""
         self._done.add("in_place_updated" if in_place else "evicted")
 
-    def updated(self) -> None:
-        """Count a pod that was resized."""
-        self._metrics.updated.labels(*self._labels).inc()
-
-    def evicted(self) -> None:
-        """Count a pod that was evicted."""
-        self._metrics.evicted.labels(*self._labels).inc()
-
-    def skipped(self) -> None:
-        """Count a pod whose node has no room for it."""
-        self._metrics.skipped.labels(*self._labels).inc()
+    def count(self, counter: Counter) -> None:
+        """Count a pod that was resized, evicted or skipped."""
+        counter.labels(*self._labels).inc()
 
     def failed(self, acted: DisruptionOutcome, counter: Counter, reason: str) -> None:
         """Count and log an act that failed."""

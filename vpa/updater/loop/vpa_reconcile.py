@@ -98,7 +98,7 @@ class VpaReconcile:
         self._deadline, self._wall = deadline, wall
         self._updates = updates
         self._day = DayBudget(tools.spending, key, pace.per_day, loop.now)
-        self._report = ReconcileReport(tools.metrics, tally, key, size)
+        self._report = ReconcileReport(tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
         self._standing = GroupStates(tools.observer, budget)
         self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
@@ -219,7 +219,7 @@ class VpaReconcile:
         if acted.outcome not in ("done", "unknown"):
             self._day.refund()
         if acted.outcome == "done":
-            self._report.updated()
+            self._report.count(tools.metrics.updated)
             tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
@@ -264,7 +264,7 @@ class VpaReconcile:
             known = {other.metadata.uid for other in self._known[group.owner]}
             tools.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
-            self._report.evicted()
+            self._report.count(tools.metrics.evicted)
             tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
@@ -304,7 +304,7 @@ class VpaReconcile:
         acted = await tools.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
         self._counts(pod, acted, in_place=True)
         if acted.outcome == "done":
-            self._report.updated()
+            self._report.count(tools.metrics.updated)
         if acted.outcome not in ("done", "gone", "nothing"):
             self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
 
@@ -371,4 +371,4 @@ class VpaReconcile:
     def _tell_skipped(self, pod: SizedPod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
             self._tools.actor.tell_skipped(pod)
-            self._report.skipped()
+            self._report.count(self._tools.metrics.skipped)

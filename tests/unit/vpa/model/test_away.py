@@ -15,7 +15,8 @@ from vpa.model.estimation.recommendation import RecommenderSettings
 from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.recommendations import RecommendationReader
 from vpa.model.samples.membership import Membership, VpaKey, canonical
-from vpa.model.samples.open_windows import Extra, SavedWindow
+from vpa.model.samples.open_windows import Extra
+from vpa.model.samples.samples import OpenWindow
 
 MINUTE, DAY = 60.0, 86400.0
 WEB_APP = selector.parse("app=web")
@@ -118,10 +119,10 @@ def test_a_checkpoint_that_comes_late_leaves_open_windows_as_they_are() -> None:
     web(cluster, "web-0")
     cluster.take(usage(NOW, 0.2, 5e8))
     row = cluster.rows_of([("shop", "web-0", "app")])[0]
-    before = cluster.rows.window(row)
-    extra = Extra("", (SavedWindow("web-0", NOW + MINUTE, 10**9, 0, NOW - MINUTE),))
+    before = cluster.rows.window(row, "web-0")
+    extra = Extra("", (OpenWindow("web-0", NOW + MINUTE, 10**9, 0, NOW - MINUTE),))
     cluster.load_checkpoint(WEB, "app", STORED, extra, NOW)
-    assert cluster.rows.window(row) == before
+    assert cluster.rows.window(row, "web-0") == before
 
 
 @pytest.mark.parametrize("ahead_s", [10 * DAY, 7900 * 365 * DAY], ids=["days", "9999"])
@@ -156,7 +157,7 @@ def test_a_reference_that_is_rounded_up_by_the_half_life_is_no_time_to_come(
 def test_windows_that_end_later_than_any_can_are_left_out() -> None:
     cluster = ClusterModel()
     web(cluster)
-    extra = Extra("", (SavedWindow("web-0", NOW + 8000 * DAY, 10**10, 0, NOW),))
+    extra = Extra("", (OpenWindow("web-0", NOW + 8000 * DAY, 10**10, 0, NOW),))
     cluster.load_checkpoint(WEB, "app", STORED, extra, NOW)
     column = cluster.vpas[WEB].initial["app"]
     assert cluster.aggregates.memory.reference[column] <= NOW + DAY

@@ -1,10 +1,9 @@
 """What a container's policy comes to."""
 
 from vpa.model.api.objects import ContainerPolicy
-from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.policy import controlled_resources
 
 
 def test_what_the_vpa_does_not_size_is_not_controlled():
     policy = ContainerPolicy(controlled_resources=("cpu", "nvidia.com/gpu"))
-    found = settings_of(policy, Windows(), per_vpa_config=False)
-    assert found.controlled_resources == ("cpu",)
+    assert controlled_resources(policy) == ("cpu",)
