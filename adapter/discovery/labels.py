@@ -73,6 +73,11 @@ class ResourceLabels:
         """Return whether no series can ever be mapped."""
         return self._template is None and not self.override_labels
 
+    @property
+    def has_template(self) -> bool:
+        """Return whether what a label means hangs on the cluster's resources."""
+        return self._template is not None
+
     def read(self, labels: Iterable[str]) -> LabelReading:
         """Return the resources that the label names of a series stand for."""
         found: list[Resource] = []

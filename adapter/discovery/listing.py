@@ -11,6 +11,7 @@ from msgspec import Struct
 from adapter.discovery.labels import LabelReading
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
+from podscale.feed.http.series import SeriesNames
 
 # Lost series are remembered to explain a 404; a rule that loses more is explained by example.
 _REMEMBERED = 2_000
@@ -45,6 +46,7 @@ class RuleListing(Struct, frozen=True):
     kinds: frozenset[str] = frozenset()  # resource[.group] of all that is exposed
     lost_as: Mapping[str, str] = {}  # name, of the metric or its own -> series name, of the lost
     crowded: tuple[str, ...] = ()  # series names of which not all label names were looked at
+    names: SeriesNames | None = None  # of the answer, where all follows from these few
 
 
 class ListingBuilder:

@@ -402,9 +402,11 @@ class Relister:
         self, query: _Listed, outcome: SeriesAnswer | RelistFailure, started: float, now: float
     ) -> None:
         """Work off what was answered, for all rules that share the query."""
-        rules = [state.rule for state in self._states(query)]
-        for rule in rules:
-            state = await self._state(rule, outcome, now)
+        is_behind = False
+        changed: dict[str, None] = {}
+        for before in self._states(query):
+            rule = before.rule
+            state = await self._state(before, outcome, now)
             if self.state(rule) is None:
                 continue  # replaced while we worked
             seconds = time.monotonic() - started
@@ -414,9 +416,12 @@ class Relister:
             self._scopes[rule.namespace].states[rule.id] = state
             if self._seen is not None:
                 self._seen.relisted(state, seconds)
-        for namespace in dict.fromkeys(rule.namespace for rule in rules):
+            if state.listing is not before.listing or state.failure is not before.failure:
+                changed[rule.namespace] = None
+            is_behind = is_behind or _is_behind(state)
+        for namespace in changed:
             await self._publish(namespace)
-        if any(_is_behind(state) for state in self._states(query)):
+        if is_behind:
             self._fall_behind([query])
 
     async def _ask(self, query: _Listed, now: float) -> SeriesAnswer | RelistFailure:
@@ -441,24 +446,24 @@ class Relister:
         return RelistFailure(Stage.PROMETHEUS_UNREACHABLE, said)
 
     async def _state(
-        self, rule: Rule, outcome: SeriesAnswer | RelistFailure, now: float
+        self, before: RuleState, outcome: SeriesAnswer | RelistFailure, now: float
     ) -> RuleState:
-        """Return what is known of ``rule`` now; a failed list leaves the one before."""
-        before = self.state(rule) or RuleState(rule)
+        """Return what is known of a rule now; a failed list leaves the one before."""
         if isinstance(outcome, SeriesAnswer):
+            if _is_unchanged(before, outcome):
+                return structs.replace(before, listed_s=now, series=outcome.count)
             try:
-                return await self._listed(before, rule, outcome, now)
+                return await self._listed(before, outcome, now)
             except Exception as error:  # noqa: BLE001 - one list must not end all
                 outcome = self._bug("working off its series failed", error, [before])
         # Attempts are many while Prometheus is down: each is counted, only news are told.
         is_news = before.failure is None or before.failure.message != outcome.message
         tell = log.warning if is_news else log.debug
-        tell("relist failed", rule=rule.id, stage=outcome.stage, error=outcome.message)
-        return structs.replace(before, rule=rule, failure=outcome)
+        tell("relist failed", rule=before.rule.id, stage=outcome.stage, error=outcome.message)
+        return structs.replace(before, failure=outcome)
 
-    async def _listed(
-        self, before: RuleState, rule: Rule, outcome: SeriesAnswer, now: float
-    ) -> RuleState:
+    async def _listed(self, before: RuleState, outcome: SeriesAnswer, now: float) -> RuleState:
+        rule = before.rule
         builder = ListingBuilder(rule)
         taken = read = 0
         for name, shapes in outcome.names.items():
@@ -470,6 +475,9 @@ class Relister:
                     await asyncio.sleep(0)
         crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
         listing = structs.replace(builder.build(), crowded=crowded)
+        # A template asks which resources the cluster has now: its list does not stay.
+        if listing.shapes <= _PAGE and not (outcome.crowded or rule.labels.has_template):
+            listing = structs.replace(listing, names=outcome.names)
         # What a partial answer lacks has not gone.
         grace_s = math.inf if outcome.is_partial else self._options.grace_s
         gone: dict[tuple[str, str], float] = {}
@@ -525,6 +533,15 @@ def _is_behind(state: RuleState) -> bool:
     if state.failure is None:
         return state.listing is None
     return not state.failure.is_final
+
+
+def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
+    """Return whether the answer comes to the list that is there."""
+    return (
+        before.listing is not None
+        and before.listing.names == outcome.names
+        and not (before.failure or before.gone or outcome.crowded)
+    )
 
 
 def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:

@@ -6,6 +6,7 @@ with as many rules (``file``), or by one with a rule for all namespaces each (``
 """
 
 import asyncio
+import gc
 import http.server
 import json
 import re
@@ -28,6 +29,7 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery.restmapper import Mapper
+from podscale.process import garbage
 
 KINDS = 10  # of rules, the same in each namespace
 SERIES_EACH = 100  # of a rule in a namespace
@@ -104,6 +106,7 @@ def objects(namespaces: int) -> Iterator[tuple[str, RuleSet]]:
 
 async def relist(form: str, url: str, namespaces: int) -> dict[str, float]:
     """Return what relists cost and find."""
+    garbage.relax()
     every = [f',namespace="ns-{number}"' for number in range(namespaces)]
     scopes = {"file": every, "few": [""], "objects": []}[form]
     async with PrometheusClient(PrometheusOptions(url=url)) as client:
@@ -114,6 +117,9 @@ async def relist(form: str, url: str, namespaces: int) -> dict[str, float]:
             for namespace, own in objects(namespaces):
                 await relister.replace(own, namespace)
         spent = []
+        await relister.relist()
+        gc.collect()
+        gc.freeze()  # as a process does once it is ready (podscale.process.garbage)
         for _ in range(RELISTS):
             before = cpu_s()
             await relister.relist()
