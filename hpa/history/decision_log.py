@@ -15,9 +15,9 @@ from hpa.decide import conditions as words
 from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
-from hpa.decide.observation import Past, Scale
+from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
-from hpa.history.last_trace import LastTrace, encode
+from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
 from podscale.core.change_ring import ChangeRing
 from podscale.core.metrics import Unavailable
@@ -40,7 +40,7 @@ class AutoscalerLog(ChangeRing):
         super().__init__()
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
-        self.last = LastTrace.of(first)
+        self.last = PackedTrace.of(first)
         self.shape: Shape = ()
         self.reason = ""
 
@@ -84,24 +84,21 @@ class DecisionLog:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
-        """Keep one decision; returns its first reason, computed only where steps changed.
-
-        ``after`` is its past with the decision in it, where somebody keeps that anyway.
-        """
-        reason = self._keep(key, trace, after)
+    def put(self, key: Key, trace: Trace) -> str:
+        """Keep one decision; returns its first reason, computed only where steps changed."""
+        reason = self._keep(key, trace)
         if self.follower is not None:
             self.follower.decided(key, trace, reason)
         return reason
 
-    def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
+    def _keep(self, key: Key, trace: Trace) -> str:
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = AutoscalerLog(trace)
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
-        kept.last = LastTrace.of(trace, after)
+        kept.last = PackedTrace.of(trace)
         shape = shape_of(trace)
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None

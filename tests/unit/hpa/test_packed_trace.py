@@ -6,7 +6,7 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.observation import ExpectedDemand, HeldTarget
-from hpa.history.last_trace import LastTrace
+from hpa.history.packed_trace import PackedTrace
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from tests.unit.hpa.decide.situations import NOW, listed, per_pod, pod, queue, seen, web
 from tests.unit.hpa.world import in_columns
@@ -19,7 +19,7 @@ def test_three_metrics_of_ten_pods_take_ten_bytes_a_sample_and_come_back_as_they
     hpa = web(per_pod(500), per_pod(600, "load"), queue(1000))
     observation = seen(hpa, 10, listed(*[pod()] * 10), [used, used, waiting])
     done = conclude(decide(observation, Past(), Settings(), NOW), DONE, NOW)
-    kept = LastTrace.of(done.trace, done.past)
+    kept = PackedTrace.of(done.trace)
     # Beyond 512 bytes an object is the allocator's alone: ten thousand of them leave holes.
     assert len(kept.answers) < 21 * 10 + 128
     assert kept.trace() == done.trace
@@ -43,7 +43,7 @@ def test_whose_answer_it_was_is_kept() -> None:
     trace = decide(
         seen(web(queue(1000)), 2, listed(pod(), pod()), [answer]), Past(), Settings(), NOW
     )
-    assert LastTrace.of(trace.trace).trace().observation.answers == (answer,)
+    assert PackedTrace.of(trace.trace).trace().observation.answers == (answer,)
 
 
 @pytest.mark.parametrize("field", structs.fields(Observation), ids=lambda field: field.name)
@@ -52,4 +52,4 @@ def test_whatever_was_observed_is_kept(field: structs.FieldInfo) -> None:
     plain = Observation(web(per_pod(500)), Scale(2, 2, "app=web"), listed(pod(), pod()))
     observation = structs.replace(plain, **{field.name: SEEN[field.name]})
     trace = decide(observation, Past(), Settings(), NOW).trace
-    assert LastTrace.of(trace).trace() == trace
+    assert PackedTrace.of(trace).trace() == trace

@@ -1,4 +1,4 @@
-"""The newest decision of one autoscaler, in as little memory as its inputs take."""
+"""Traces as they are kept: their inputs, packed. The steps are made again when somebody asks."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from hpa.decide import decide
 from hpa.decide.decision import Trace
-from hpa.decide.observation import MetricAnswer, Past, Recommendation
+from hpa.decide.observation import MetricAnswer
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 
@@ -34,8 +34,7 @@ def _plain_answer(answer: MetricAnswer | None) -> MetricAnswer | None:
 
 
 def encode(trace: Trace) -> bytes:
-    """Return the trace as it is stored: with samples by name in place of columns, and without its
-    steps, which are made again."""
+    """Return all inputs of a trace as bytes, with samples by name in place of columns."""
     seen = trace.observation
     answers = tuple(map(_plain_answer, seen.answers))
     return _encode(
@@ -87,9 +86,9 @@ _Small = _Columns | _Series | _Whole
 _answers = msgspec.msgpack.Decoder(tuple[_Small, ...])
 
 
-class LastTrace(Struct, frozen=True, gc=False):
-    """The newest trace, as its inputs: the answers as bytes, the rest lives elsewhere anyway. Its
-    steps are made again when somebody asks.
+class PackedTrace(Struct, frozen=True, gc=False):
+    """The inputs of an autoscaler's newest trace: the answers as bytes, the rest lives elsewhere
+    anyway.
 
     Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
     memory.
@@ -97,52 +96,22 @@ class LastTrace(Struct, frozen=True, gc=False):
 
     rest: Trace  # without steps and answers
     answers: bytes
-    slot: int = -1  # -1: its past is as it was; else as it became, by this recommendation
-    old: Recommendation | None = None  # what was in the slot; None: nothing, it is the last one
 
     @classmethod
-    def of(cls, trace: Trace, after: Past | None = None) -> "LastTrace":
-        """Return what is kept of ``trace``; ``after`` is kept elsewhere as what became of its
-        past, so that nothing of the past is kept twice."""
-        seen, past = trace.observation, trace.past
-        place: tuple[int, Recommendation | None] = (-1, None)
-        if after is not None and (found := _slot(past, after)) is not None:
-            past, place = after, found
-        pods = seen.pods.names
-        answers = _encode([_small(each, pods) for each in seen.answers])
+    def of(cls, trace: Trace) -> "PackedTrace":
+        """Return what is kept of ``trace``."""
+        seen = trace.observation
+        answers = _encode([_small(each, seen.pods.names) for each in seen.answers])
         seen = structs.replace(seen, answers=())
-        rest = structs.replace(trace, observation=seen, past=past, steps=())
-        return cls(rest, answers, *place)
+        return cls(structs.replace(trace, observation=seen, steps=()), answers)
 
     def trace(self) -> Trace:
         """Return the trace as it was."""
         rest, pods = self.rest, self.rest.observation.pods.names
         answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
-        past = rest.past
-        if self.slot >= 0:
-            past = structs.replace(past, recommendations=_without(past, self.slot, self.old))
         seen = structs.replace(rest.observation, answers=answers)
-        made = decide(seen, past, rest.settings, rest.now).trace
+        made = decide(seen, rest.past, rest.settings, rest.now).trace
         return structs.replace(made, outcome=rest.outcome, outcome_at=rest.outcome_at)
-
-
-def _slot(before: Past, after: Past) -> tuple[int, Recommendation | None] | None:
-    """Return the slot in which ``after`` has another recommendation, and what was in it;
-    ``None``: they differ otherwise."""
-    one, other = before.recommendations, after.recommendations
-    if not one or not other or structs.replace(before, recommendations=other) != after:
-        return None
-    if len(other) == len(one) + 1 and other[:-1] == one:
-        return len(one), None
-    places = [place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a is not b]
-    if len(places) != 1 or len(one) != len(other):
-        return None
-    return places[0], one[places[0]]
-
-
-def _without(past: Past, slot: int, old: Recommendation | None) -> tuple[Recommendation, ...]:
-    found = past.recommendations or ()
-    return found[:slot] + (() if old is None else (old,)) + found[slot + 1 :]
 
 
 def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
