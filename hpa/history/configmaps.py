@@ -1,4 +1,4 @@
-r"""Histories in ConfigMaps: spread by a hash, each far below etcd's limit, written when changed.
+r"""Histories in ConfigMaps: as many as they fill, each far below etcd's limit.
 
 Compressed, a write costs the API server and etcd 3.4 ms, as text 7.5, and the etcd of a cluster
 with thousands of autoscalers keeps a quarter of the bytes. To read one:
@@ -9,11 +9,11 @@ base64 -d | gunzip``.
 import asyncio
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hpa.history.history import HistoryRecord
 from hpa.machine.record import Key
@@ -31,17 +31,13 @@ from podscale.kube.objects.cluster import ConfigMap
 
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"
-FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
-MOST = 1024  # shards: room for 200 MB of text; a larger one is written as it is
+FEWEST = 2  # each write costs the API server 2 ms, however small it is
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
-# One history longer than this stands beside the others, up to as much again: a shard is split
-# for what many hold, never for one, which would move from half to half for ever.
-_LONG_BYTES = LARGEST_BYTES // 4
 _FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
-_MOST_GUESTS_BYTES = 2 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
-MOST_READ_BYTES = 4 * 1024 * 1024  # as text: more than any that is written, with its guests
+MOST_READ_BYTES = 4 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
 _FIELD = "history.json.gz"
+_BETWEEN = b",\n"
 # Packs 40 KB to a quarter of it in a quarter of a millisecond; better takes three times as long.
 _LEVEL = 1
 _TOGETHER = 8  # one by one they would cost the API server twice as much
@@ -50,6 +46,7 @@ _PAUSE_S = 1.0  # after a write that was refused, doubled ...
 _PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
 _LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RECORD = msgspec.json.Decoder(HistoryRecord)
+_REFUSED = (KubeError, msgspec.DecodeError)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -64,21 +61,49 @@ class _Refusal(Struct, frozen=True):
 class _Shard(Struct, eq=False):
     """One ConfigMap. Times are the loop's."""
 
-    lines: dict[str, bytes]  # by object
+    number: int
+    lines: dict[str, bytes] = field(default_factory=dict)  # by object
+    size: int = 0  # bytes of text
     version: str = ""  # resourceVersion; "": it is not stored
     is_dirty: bool = False
     written_at: float = float("-inf")
-    size: int = 0  # bytes of text, as last written
     refusal: _Refusal | None = None
     unsaved_since: float | None = None  # since when it has had changes that are not stored ...
     unsent_since: float | None = None  # ... and that the write under way does not hold
 
-    def note_change(self, now: float) -> None:
+    def put(self, key: str, line: bytes) -> None:
+        """Have the line of one object; b"": have none."""
+        if (before := self.lines.pop(key, None)) is not None:
+            self.size -= len(before) + len(_BETWEEN)
+        if line:
+            self.lines[key] = line
+            self.size += len(line) + len(_BETWEEN)
+
+    def note_change(self, since: float) -> None:
         """Note that there is something to be stored."""
-        if self.unsaved_since is None:
-            self.unsaved_since = now
-        if self.unsent_since is None:
-            self.unsent_since = now
+        self.is_dirty = True
+        self.unsaved_since = since if self.unsaved_since is None else self.unsaved_since
+        self.unsent_since = since if self.unsent_since is None else self.unsent_since
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether some of its lines are to stand in another ConfigMap."""
+        return self.size > LARGEST_BYTES and len(self.lines) > 1
+
+    def half(self) -> dict[str, bytes]:
+        """Return lines for another one: the shortest, of half a ConfigMap together."""
+        found: dict[str, bytes] = {}
+        size = 0
+        for key, line in sorted(self.lines.items(), key=lambda item: len(item[1])):
+            if found and (size >= LARGEST_BYTES // 2 or size + len(line) > LARGEST_BYTES):
+                break
+            found[key] = line
+            size += len(line) + len(_BETWEEN)
+        return found
+
+    def body(self) -> bytes:
+        """Return its text."""
+        return b"{" + _BETWEEN.join([self.lines[key] for key in sorted(self.lines)]) + b"}"
 
 
 class HistoryConfigMaps:
@@ -95,8 +120,7 @@ class HistoryConfigMaps:
         self._part = part
         self._gap_s = gap_s
         self._gather_s = gather_s
-        self._count = FEWEST
-        self._shards: dict[int, _Shard] = {}
+        self._shards = {number: _Shard(number) for number in range(FEWEST)}
         self._left_out: set[str] = set()  # objects whose history is too long to be stored
         self._changed = asyncio.Event()
 
@@ -117,50 +141,46 @@ class HistoryConfigMaps:
         except msgspec.DecodeError as error:
             raise KubeError(f"not a list of ConfigMaps: {error}") from error
         # What an earlier term of ours knew, another leader may have changed since.
-        self._count = FEWEST
-        self._shards.clear()
+        self._shards = {number: _Shard(number) for number in range(FEWEST)}
         self._left_out.clear()
         found: dict[str, HistoryRecord] = {}
-        moved: list[tuple[int, str]] = []
+        homes: dict[str, _Shard] = {}
         for stored in config_maps:
             text = stored.metadata.name.removeprefix(self._name(""))
             if not text.isdecimal():
                 continue
-            number = int(text)
-            self._shard(number).version = stored.metadata.resource_version
-            records = history_records(stored)
-            for key, record in records.items():
-                # Two shards tell of one object only when their number was being doubled.
-                if key not in found or found[key].at < record.at:
-                    found[key] = record
-                moved.append((number, key))
-        while self._count <= max(self._shards, default=0) and self._count < MOST:
-            self._count *= 2
-        for key, record in found.items():
-            if line := self._line(key, record):
-                self._shard(self._number(key)).lines[key] = line
-        for number, key in moved:
-            if self._number(key) != number:
-                self._soil(number, self._number(key))
+            shard = self._shards.setdefault(int(text), _Shard(int(text)))
+            shard.version = stored.metadata.resource_version
+            for key, record in history_records(stored).items():
+                # Two tell of one object where a leader ended while its line was moved.
+                if key in found:
+                    older = shard if found[key].at >= record.at else homes[key]
+                    older.put(key, b"")
+                    older.is_dirty = True
+                    self._changed.set()
+                    if older is shard:
+                        continue
+                found[key], homes[key] = record, shard
+                shard.put(key, self._line(key, record))
         return {(*key.partition("/")[::2],): record for key, record in found.items()}
 
     def put(self, key: Key, record: HistoryRecord | None) -> None:
         """Change the history of one object, or forget it (None); ``run`` writes it."""
         text = "/".join(key)
-        number = self._number(text)
-        shard = self._shard(number)
         line = b""
         if record is None:
             self._left_out.discard(text)
         else:
             line = self._line(text, record)
-        if line:
-            shard.lines[text] = line
-        elif shard.lines.pop(text, None) is None:
-            return
-        shard.note_change(asyncio.get_running_loop().time())
-        # Those that it was split off from hold it as well, until it is stored.
-        self._soil(number, *(() if shard.version else _ancestors(number)))
+        shards = self._shards.values()
+        home = next((shard for shard in shards if text in shard.lines), None)
+        if home is None:
+            if not line:
+                return
+            home = min(shards, key=lambda shard: shard.size)
+        home.put(text, line)
+        home.note_change(asyncio.get_running_loop().time())
+        self._changed.set()
 
     def unsaved_s(self, now: float) -> float:
         """Return the age of the oldest change that is not stored yet, 0 where all are, at
@@ -177,26 +197,19 @@ class HistoryConfigMaps:
             await asyncio.sleep(self._gather_s)
             self._changed.clear()
             at = now()
-            due = [number for number in self._waiting() if self._is_due(self._shard(number), at)]
-            for number in due:
-                self._shard(number).written_at = at
+            due = [shard for shard in self._waiting() if self._is_due(shard, at)]
+            for shard in due:
+                shard.written_at = at
             await self._flush_all(due)
             if self._waiting():
                 self._changed.set()
 
     async def flush(self) -> None:
         """Write everything that waits, once; at the end of a term."""
-        count = 0
-        while count != self._count:  # one that outgrows its ConfigMap waits to be written as two
-            count = self._count
-            await self._flush_all(self._waiting())
+        await self._flush_all(self._waiting())
 
-    def _waiting(self) -> list[int]:
-        """Return what is to be written, those that others were split off from first. Shards
-        beyond the count (stored when there were more) come when all that stood in them stands
-        elsewhere."""
-        dirty = sorted(number for number, shard in self._shards.items() if shard.is_dirty)
-        return [number for number in dirty if number < self._count] or dirty
+    def _waiting(self) -> list[_Shard]:
+        return [shard for shard in self._shards.values() if shard.is_dirty]
 
     def _is_due(self, shard: _Shard, now: float) -> bool:
         if shard.refusal is not None:
@@ -205,47 +218,59 @@ class HistoryConfigMaps:
         gap_s = max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
         return now - shard.written_at >= gap_s
 
-    async def _flush_all(self, shards: Sequence[int]) -> None:
+    async def _flush_all(self, shards: Sequence[_Shard]) -> None:
         """Write shards, a few at a time; however it ends, none of them is left on its way."""
+        for shard in shards:
+            try:
+                await self._split(shard)
+            except NotLeading:
+                raise
+            except _REFUSED as error:  # all of it is written where it stands
+                self._refused(shard, error)
         for first in range(0, len(shards), _TOGETHER):
             some = shards[first : first + _TOGETHER]
             for ended in await asyncio.gather(*map(self._flush, some), return_exceptions=True):
                 if isinstance(ended, BaseException):
                     raise ended
 
-    async def _flush(self, number: int) -> None:
-        shard = self._shard(number)
+    async def _split(self, shard: _Shard) -> None:
+        """Move lines to new ConfigMaps until it fits; raises one of ``_REFUSED``.
+
+        A line stands where it stood until its new ConfigMap is stored.
+        """
+        while shard.is_too_large:
+            new, moved = _Shard(max(self._shards) + 1), shard.half()
+            for key, line in moved.items():
+                new.put(key, line)
+            await self._write(new)
+            new.written_at = shard.written_at
+            self._shards[new.number] = new
+            for key, line in moved.items():
+                newest = shard.lines.get(key, b"")
+                shard.put(key, b"")
+                new.put(key, newest)
+                if newest != line and shard.unsaved_since is not None:
+                    new.note_change(shard.unsaved_since)
+
+    async def _flush(self, shard: _Shard) -> None:
         shard.is_dirty = False
-        body = _body(shard.lines)
-        shard.size = len(body)
-        if self._is_too_large(shard):
-            self._double()
-            return
-        sent = [shard, *(guests := self._guests(number))]
-        if guests:
-            lines = dict(shard.lines)
-            for each in guests:
-                lines |= each.lines
-            body = _body(lines)
-        for each in sent:
-            each.unsent_since = None
+        shard.unsent_since = None
         is_written = False
         try:
-            await self._write(number, body)
+            await self._write(shard)
             is_written = True
-            shard.refusal = None
-            for each in sent:
-                each.unsaved_since = each.unsent_since
+            shard.unsaved_since = shard.unsent_since
+            if not shard.is_too_large:
+                shard.refusal = None
         except NotLeading:
             raise
-        except (KubeError, msgspec.DecodeError) as error:
-            self._refused(number, error)
+        except _REFUSED as error:
+            self._refused(shard, error)
         finally:
             # Cancelled in the middle, too: the end of the term writes what waits.
             shard.is_dirty = shard.is_dirty or not is_written
 
-    def _refused(self, number: int, error: Exception) -> None:
-        shard = self._shard(number)
+    def _refused(self, shard: _Shard, error: Exception) -> None:
         before = shard.refusal
         reason = type(error).__name__
         pause_s = _PAUSE_S if before is None else min(before.pause_s * 2, _PAUSE_MAX_S)
@@ -256,18 +281,22 @@ class HistoryConfigMaps:
         until = asyncio.get_running_loop().time() + max(pause_s, asked_s)
         shard.refusal = _Refusal(reason, pause_s, until)
         if before is None or before.reason != reason:
-            _log.warning("history not written, trying on", shard=number, error=str(error))
+            _log.warning("history not written, trying on", shard=shard.number, error=str(error))
 
-    async def _write(self, number: int, body: bytes) -> None:
-        path = CONFIG_MAPS.path(self._namespace, self._name(number))
-        shard = self._shard(number)
+    async def _write(self, shard: _Shard) -> None:
+        body, path = shard.body(), CONFIG_MAPS.path(self._namespace, self._name(shard.number))
+        if len(body) > MOST_READ_BYTES:
+            raise KubeError(
+                f"{len(body)} bytes of histories do not fit one ConfigMap: allow more of them "
+                f"in namespace {self._namespace}"
+            )
         for _ in range(3):
             version = shard.version
             try:
                 answer = await self._api.request(
                     "PUT" if version else "POST",
                     path if version else CONFIG_MAPS.path(self._namespace),
-                    body=self._object(number, body, version),
+                    body=self._object(shard.number, body, version),
                     timeout_s=_TIMEOUT_S,
                 )
             except (WriteConflict, ObjectNotFound):
@@ -275,10 +304,8 @@ class HistoryConfigMaps:
                 shard.version = await self._stored_version(path)
                 continue
             shard.version = decode(answer.body, PartialObjectMetadata).metadata.resource_version
-            if not version:
-                self._soil(*_ancestors(number))  # they have held what is here now
             return
-        raise KubeError(f"ConfigMap {self._name(number)} keeps changing; who else writes it?")
+        raise KubeError(f"ConfigMap {self._name(shard.number)} keeps changing; who else writes it?")
 
     async def _stored_version(self, path: str) -> str:
         try:
@@ -300,25 +327,6 @@ class HistoryConfigMaps:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": packed}
         )
 
-    def _guests(self, number: int) -> list[_Shard]:
-        """Return shards that were split off from this one, or from those that were, and are not
-        stored yet: so long nothing of them stands anywhere else."""
-        found = [
-            shard
-            for other, shard in self._shards.items()
-            if not shard.version and number in _ancestors(other)
-        ]
-        size = sum(len(line) for shard in found for line in shard.lines.values())
-        # What would make the API server refuse our own lines as well stays out.
-        return found if size <= _MOST_GUESTS_BYTES else []
-
-    def _is_too_large(self, shard: _Shard) -> bool:
-        """Whether a shard is to be split."""
-        if shard.size <= LARGEST_BYTES or self._count >= MOST:
-            return False
-        longest = max(map(len, shard.lines.values()))
-        return longest <= _LONG_BYTES or shard.size - longest > LARGEST_BYTES
-
     def _line(self, key: str, record: HistoryRecord) -> bytes:
         """Return the line of an object, nothing where it is too long to be stored."""
         line = encode(key) + b":" + encode(record)
@@ -335,49 +343,8 @@ class HistoryConfigMaps:
             )
         return b""
 
-    def _double(self) -> None:
-        self._count *= 2
-        lines = [item for shard in self._shards.values() for item in shard.lines.items()]
-        unsaved = (shard.unsaved_since for shard in self._shards.values())
-        since = min((at for at in unsaved if at is not None), default=None)
-        for shard in self._shards.values():
-            shard.lines = {}
-        for key, line in lines:
-            self._shard(self._number(key)).lines[key] = line
-        for number in range(self._count):
-            self._shard(number).unsaved_since = since
-        self._soil(*range(self._count))
-
-    def _soil(self, *numbers: int) -> None:
-        """Have shards written."""
-        for number in numbers:
-            self._shard(number).is_dirty = True
-            self._changed.set()
-
-    def _shard(self, number: int) -> _Shard:
-        return self._shards.get(number) or self._shards.setdefault(number, _Shard({}))
-
-    def _number(self, key: str) -> int:
-        return zlib.crc32(key.encode()) % self._count
-
-    def _name(self, shard: int | str) -> str:
-        return f"podscale-{self._part}-history-{shard}"
-
-
-def _body(texts: Mapping[str, bytes]) -> bytes:
-    return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
-
-
-def _ancestors(shard: int) -> list[int]:
-    """Return the shards that this one was split off from, the nearest first."""
-    found = []
-    while shard >= FEWEST:
-        step = FEWEST
-        while 2 * step <= shard:
-            step *= 2
-        shard -= step
-        found.append(shard)
-    return found
+    def _name(self, number: int | str) -> str:
+        return f"podscale-{self._part}-history-{number}"
 
 
 def history_records(stored: ConfigMap) -> dict[str, HistoryRecord]:
