@@ -61,7 +61,6 @@ class NamedMetricSource(Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """The metric's."""
         return self.metric.name
 
     @property
@@ -214,8 +213,6 @@ class _VpaStatus(Struct, frozen=True):
 
 
 class LintedVpa(Struct, frozen=True):
-    """A VerticalPodAutoscaler."""
-
     metadata: Meta = Meta()
     spec: _VpaSpec = _VpaSpec()
     status: _VpaStatus | None = None

@@ -27,7 +27,6 @@ def namespace(kubeconfig: str, context: str) -> str:
 
 
 def contexts(kubeconfig: str) -> list[str]:
-    """Return the names of all contexts."""
     return sorted({str(each.get("name", "")) for each in _entries(kubeconfig)} - {""})
 
 

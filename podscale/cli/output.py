@@ -70,7 +70,6 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_csv(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Print ``rows`` under ``columns`` as CSV."""
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

@@ -43,7 +43,6 @@ class BoundedCache(Generic[K, V]):
         return len(self._young.keys() | self._old.keys())
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``."""
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)

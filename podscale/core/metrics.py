@@ -82,15 +82,11 @@ class PodSamples(Struct, frozen=True, gc=False, tag=True):
 
 
 class ObjectSample(Struct, frozen=True, gc=False, tag=True):
-    """The one sample of an object metric."""
-
     sample: Sample
     asked_s: float
 
 
 class ExternalSample(Struct, frozen=True, gc=False):
-    """One series of an external metric."""
-
     labels: Mapping[str, str]
     sample: Sample
 

@@ -74,7 +74,6 @@ class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=
         return times
 
     def as_dict(self) -> dict[str, Sample]:
-        """Return the samples as objects."""
         if self.by_name is None:
             made = map(_sample, self.values_milli, self.times_s, repeat(self.window_s))
             self.by_name = dict(zip(self.names, made, strict=False))
@@ -100,11 +99,9 @@ class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=
         return self.as_dict()[name]
 
     def items(self) -> ItemsView[str, Sample]:
-        """Return names and samples."""
         return self.as_dict().items()
 
     def values(self) -> ValuesView[Sample]:
-        """Return the samples."""
         return self.as_dict().values()
 
     def __repr__(self) -> str:

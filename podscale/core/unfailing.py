@@ -34,7 +34,6 @@ class UnfailingStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream."""
         return "utf-8" if self._stream is None else self._stream.encoding
 
     @property
@@ -56,7 +55,6 @@ class UnfailingStream(io.TextIOBase):
         """Do nothing: every text is written through."""
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def isatty(self) -> bool:

@@ -17,7 +17,6 @@ class ValueIndex(Generic[K, V]):
         return len(self._found)
 
     def get(self, key: K) -> Collection[V]:
-        """Return the values under a key."""
         found = self._found.get(key)
         if found is None:
             return ()

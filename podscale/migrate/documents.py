@@ -172,7 +172,6 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
 
 
 def name_of(value: Object) -> tuple[str, str]:
-    """Return namespace and name."""
     return text_at(value, "metadata", "namespace"), text_at(value, "metadata", "name")
 
 

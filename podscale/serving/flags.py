@@ -51,15 +51,12 @@ class Flags(Struct, frozen=True):
     warnings: tuple[str, ...]  # one for each ignored flag that was given
 
     def text(self, name: str) -> str:
-        """Return the value of a ``string`` flag."""
         return _typed(self.values[name], str, name)
 
     def switch(self, name: str) -> bool:
-        """Return the value of a ``bool`` flag."""
         return _typed(self.values[name], bool, name)
 
     def number(self, name: str) -> int:
-        """Return the value of an ``int`` flag."""
         return _typed(self.values[name], int, name)
 
     def seconds(self, name: str) -> float:

@@ -49,8 +49,6 @@ class Clusters(Struct, frozen=True):
 
 
 class RunningServer(Struct, frozen=True):
-    """A server that is listening."""
-
     server: HttpServer
     port: int  # 0: --secure-port=0, nothing is served
     tls: ServingTls

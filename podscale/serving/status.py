@@ -111,7 +111,6 @@ def verb_not_supported(verb: str, resource: str, group: str) -> Status:
 
 
 def method_not_allowed() -> Status:
-    """Return 405."""
     return Status(
         message="the server does not allow this method on the requested resource",
         reason="MethodNotAllowed",
@@ -139,17 +138,14 @@ def not_as_asked(message: str) -> Status:
 
 
 def request_entity_too_large(message: str) -> Status:
-    """Return 413."""
     return Status(message=message, reason="RequestEntityTooLarge", code=413)
 
 
 def uri_too_long() -> Status:
-    """Return 414."""
     return Status(message="the request's path is longer than any that is served", code=414)
 
 
 def unsupported_media_type(message: str) -> Status:
-    """Return 415."""
     return Status(message=message, reason="UnsupportedMediaType", code=415)
 
 
@@ -177,7 +173,6 @@ def too_many_requests(retry_after_s: int = 1) -> Status:
 
 
 def header_too_large() -> Status:
-    """Return 431."""
     return Status(
         message="the request's header is larger than the server reads; send less",
         reason="RequestHeaderFieldsTooLarge",
@@ -207,7 +202,6 @@ def unavailable(message: str, *, causes: Sequence[Cause] = (), retry_after_s: in
 
 
 def timeout(message: str, *, causes: Sequence[Cause] = ()) -> Status:
-    """Return 504 ``Timeout: <message>``."""
     return Status(
         message=f"Timeout: {message}",
         reason="Timeout",

@@ -90,7 +90,6 @@ def namespaces(
 def contexts(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete ``--context``."""
     from podscale.cli.kubeconfig import contexts as named
 
     found = named(str(ctx.params.get("kubeconfig") or ""))

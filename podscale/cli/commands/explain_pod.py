@@ -30,7 +30,6 @@ async def explain_pod(api: "Api", namespace: str, name: str, form: Form) -> None
 
 
 def lines(found: "PodPlacement") -> list[str]:
-    """Return the text, line by line."""
     told = [f"{found.namespace}/{found.name}: {found.reason}"]
     if found.message:
         told.append(f"  {found.message}")

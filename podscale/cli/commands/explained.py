@@ -45,7 +45,6 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:
-    """Return the text, line by line."""
     status, spec, metadata = body["status"], body.get("spec", {}), body["metadata"]
     title = _title(metadata, spec, status) + _age(status.get("time"), now)
     found = [_strong(printable(title), colour)]

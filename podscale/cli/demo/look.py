@@ -38,7 +38,6 @@ class SceneLook(Struct, frozen=True):
 
 
 async def look(stage: DemoStage, scene: Scene) -> SceneLook:
-    """Look at a scene now."""
     measured: Any = await stage.get(scene.measured)
     items = (measured or {}).get("items") or []
     _let_size(stage, scene, bool(items))

@@ -125,7 +125,6 @@ class _Real:
         return problem
 
     async def stop(self) -> None:
-        """End it."""
         if self._watch is not None:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):

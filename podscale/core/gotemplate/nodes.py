@@ -86,7 +86,6 @@ class TemplateConstant(Struct, frozen=True):
     value: str | int | bool
 
     def evaluate(self, scope: Scope) -> Operand:
-        """Return the constant."""
         return self.value
 
 
@@ -116,7 +115,6 @@ class TemplateFunction(Struct, frozen=True):
     piped: TemplateExpression | None
 
     def evaluate(self, scope: Scope) -> Operand:
-        """Return what the function returns."""
         scope.output.step()
         piped = () if self.piped is None else (self.piped.evaluate(scope),)
         if self.name in SHORT_CIRCUIT:

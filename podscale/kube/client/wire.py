@@ -96,8 +96,6 @@ class LabelSelector(Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    """The metadata of a list."""
-
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
@@ -106,8 +104,6 @@ T = TypeVar("T")
 
 
 class ListOf(Struct, Generic[T], frozen=True, rename="camel"):
-    """One page of a list."""
-
     metadata: ListMeta = ListMeta()
     items: list[T] | None = None
 
@@ -121,8 +117,6 @@ class StatusCause(Struct, frozen=True, rename="camel"):
 
 
 class StatusDetails(Struct, frozen=True, rename="camel"):
-    """The details of a Status."""
-
     name: str = ""
     group: str = ""
     kind: str = ""
@@ -164,7 +158,6 @@ def _decoder(type_: Hashable) -> "msgspec.json.Decoder[Any]":
 
 
 def encode(value: object) -> bytes:
-    """Return ``value`` as JSON."""
     return _encoder.encode(value)
 
 

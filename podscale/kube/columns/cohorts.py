@@ -118,7 +118,6 @@ class Cohorts:
         return list(self._by_namespace.get(namespace))
 
     def owned_by(self, uid: str) -> list[Cohort]:
-        """Return the cohorts with this controller."""
         return list(self._by_owner.get(uid))
 
     def version(

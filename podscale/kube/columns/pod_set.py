@@ -70,7 +70,6 @@ class PodSet:
 
     @property
     def namespaces(self) -> list[str]:
-        """The namespace of each pod."""
         return [namespace for namespace, count, _uid in self._spans for _ in range(count)]
 
     @property

@@ -94,7 +94,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
         return self.refusal is not None and isinstance(self.freshness().error, Forbidden)
 
     def select(self, namespace: str, selector: Selector) -> PodSet:
-        """Return the pods of ``namespace`` that ``selector`` matches."""
         return self._set(self._rows.cohorts.find(namespace, selector))
 
     def unchanged(

@@ -43,16 +43,13 @@ class Rows:
         return self._count
 
     def find(self, namespace: str, name: str) -> int | None:
-        """Return the row of an object."""
         rows = self._where.get(namespace)
         return rows.get(name) if rows else None
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces that have objects."""
         return list(self._where)
 
     def in_namespace(self, namespace: str) -> Mapping[str, int]:
-        """Return the rows of a namespace by name."""
         return self._where.get(namespace, {})
 
     def changed(self, namespace: str) -> int:
@@ -60,7 +57,6 @@ class Rows:
         return self._latest.get(namespace, 0)
 
     def cohort(self, row: int) -> Cohort:
-        """Return the cohort of a row."""
         return self.cohorts[int(self.column["cohort"][row])]
 
     def add(self, meta: ObjectMeta) -> int:

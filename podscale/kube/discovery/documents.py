@@ -25,8 +25,6 @@ class Subresource(Struct, frozen=True, rename="camel"):
 
 
 class DiscoveredResource(Struct, frozen=True, rename="camel"):
-    """A resource in aggregated discovery."""
-
     resource: str
     response_kind: GroupVersionKind | None = None
     scope: str = "Namespaced"
@@ -61,7 +59,6 @@ class Root(Struct, frozen=True, rename="camel"):
 
 
 def aggregated(groups: Iterable[DiscoveredGroup]) -> Iterator[Resource]:
-    """Yield the resources of aggregated discovery."""
     for group in groups:
         for version in group.versions:
             for found in version.resources or ():

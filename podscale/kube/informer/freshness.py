@@ -51,7 +51,6 @@ class _Scope:
         self.error: KubeError | None = None
 
     def is_believed(self, now: float) -> bool:
-        """Whether it may be believed at ``now``."""
         return not self.doubt and now - self.heard <= self.good_for_s
 
     def believed_until(self, now: float) -> float:

@@ -49,8 +49,6 @@ _POLLS_BEFORE_WATCH = 10  # rights may be granted later
 
 
 class WatchTiming(Struct, frozen=True):
-    """The times of listing and watching."""
-
     page_size: int = 500
     list_timeout_s: float = 60.0  # per page
     watch_timeout_s: float = 300.0  # asked of the server; jittered up to twice
@@ -64,8 +62,6 @@ DEFAULT_RHYTHM = WatchTiming()
 
 
 class WatchSource(Struct, Generic[T], frozen=True):
-    """What to list and watch."""
-
     resource: Resource
     type: type[T]
     namespace: str = ""  # "" is all namespaces

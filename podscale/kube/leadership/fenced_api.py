@@ -72,7 +72,6 @@ class FencedApi:
         accept: str = JSON,
         silence_s: float,
     ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        """As ``Api.stream``."""
         return self._api.stream(path, query=query, accept=accept, silence_s=silence_s)
 
 

@@ -13,8 +13,6 @@ ANSWERED_BY = "X-Podscale-External-Backend"
 
 
 class ContainerMetrics(Struct, frozen=True, gc=False):
-    """Usage of one container."""
-
     name: str
     usage: dict[str, Quantity] = {}
 
@@ -29,8 +27,6 @@ class PodMetrics(Struct, frozen=True, gc=False):
 
 
 class NodeMetrics(Struct, frozen=True, gc=False):
-    """Usage of one node."""
-
     metadata: ObjectMeta
     timestamp: Time | None = None
     usage: dict[str, Quantity] = {}

@@ -39,16 +39,12 @@ class NodeCondition(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """``status``."""
-
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(Struct, frozen=True, gc=False, rename="camel"):
-    """A node."""
-
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -62,15 +58,11 @@ class PdbSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PdbStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """``status``."""
-
     disruptions_allowed: int = 0
     observed_generation: int = 0
 
 
 class PodDisruptionBudget(Struct, frozen=True, gc=False, rename="camel"):
-    """A PodDisruptionBudget."""
-
     metadata: ObjectMeta
     spec: PdbSpec = PdbSpec()
     status: PdbStatus = PdbStatus()
@@ -86,8 +78,6 @@ class PodDisruptionBudget(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ConfigMap(Struct, frozen=True, rename="camel"):
-    """A ConfigMap."""
-
     metadata: ObjectMeta
     binary_data: dict[str, bytes] | None = None
 
@@ -103,8 +93,6 @@ class LeaseSpec(Struct, frozen=True, rename="camel"):
 
 
 class Lease(Struct, frozen=True, rename="camel"):
-    """A Lease."""
-
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 

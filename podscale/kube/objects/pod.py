@@ -104,8 +104,6 @@ class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Pod(Struct, frozen=True, gc=False, rename="camel"):
-    """A pod."""
-
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

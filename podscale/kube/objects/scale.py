@@ -60,8 +60,6 @@ class ReplicationControllerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicationController(Struct, frozen=True, gc=False, rename="camel"):
-    """A ReplicationController."""
-
     metadata: ObjectMeta
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
     status: WorkloadStatus = WorkloadStatus()
@@ -80,20 +78,14 @@ class PodTemplate(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class JobTemplateSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``jobTemplate.spec``."""
-
     template: PodTemplate = PodTemplate()
 
 
 class JobTemplate(Struct, frozen=True, gc=False, rename="camel"):
-    """``jobTemplate``."""
-
     spec: JobTemplateSpec = JobTemplateSpec()
 
 
 class CronJobSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec``."""
-
     job_template: JobTemplate = JobTemplate()
 
 

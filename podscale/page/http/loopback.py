@@ -31,7 +31,6 @@ class Loopback:
     def __call__(
         self, request: HttpRequest, peer: Peer, *, is_full: bool = False
     ) -> Reply | Coroutine[Any, Any, Reply]:
-        """Return the reply."""
         if not is_loopback(request.headers.get("host", "")):
             return Reply(421, _TEXT, b"open the page under http://127.0.0.1, not another name\n")
         target = parse_target(request.method, request.target)

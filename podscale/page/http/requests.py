@@ -21,8 +21,6 @@ _FRESH = (*HEADERS, ("Cache-Control", "no-store"))
 
 
 class PageRequests:
-    """Answers requests of the page."""
-
     def __init__(self, answers: PageAnswers, files: Mapping[str, File]) -> None:
         self._answers = answers
         self._files = files

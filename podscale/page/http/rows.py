@@ -43,7 +43,6 @@ def _worst(workload: ShownWorkload) -> ScalingFacts | None:
 
 
 def row(workload: ShownWorkload) -> Row:
-    """Return the row of one workload."""
     namespace, kind, name = workload.id
     found, vpa = workload.scaling, workload.vpa
     at = max((found.at if found is not None else 0.0), _last(workload.cpu))
@@ -94,7 +93,6 @@ def spark(workload: ShownWorkload) -> Spark:
 
 
 def scaling(ring: PointRing | None, since: float) -> Scaling | None:
-    """Return the points of an HPA."""
     if ring is None:
         return None
     times, columns = ring.times(since=since), ring.columns(since=since)
@@ -102,7 +100,6 @@ def scaling(ring: PointRing | None, since: float) -> Scaling | None:
 
 
 def sizing(ring: PointRing | None, since: float) -> Sizing | None:
-    """Return the points of one resource."""
     if ring is None:
         return None
     times, columns = ring.times(since=since), ring.columns(since=since)

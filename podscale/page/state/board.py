@@ -95,7 +95,6 @@ class WorkloadBoard:
         yield from list(self._workloads.values())
 
     def get(self, id_: Id) -> ShownWorkload | None:
-        """Return one workload."""
         return self._workloads.get(id_)
 
     def size(self) -> Size:

@@ -62,7 +62,6 @@ class FeedHealth:
         )
 
     def answer(self, now: float) -> ShownHealth:
-        """Return how the feed does."""
         if self._source is None:
             return ShownHealth(now, "api", None, None, None, None, None, (), 0, 0)
         rules = [_rule(state) for state in self._source.rules()]

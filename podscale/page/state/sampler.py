@@ -84,7 +84,6 @@ class Sampler:
             await asyncio.sleep(self._period_s)
 
     async def once(self) -> None:
-        """Look once."""
         self._feed.look(self._wall())
         if not self._sources.is_leader():
             # Another replica decides: what was decided here would be shown as if it stood.

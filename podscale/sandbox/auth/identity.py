@@ -29,7 +29,6 @@ class SandboxTokens:
         return self.issue(f"system:serviceaccount:{namespace}:{name}", *groups)
 
     def user(self, token: str) -> User | None:
-        """Return whose token it is, or None."""
         return self._users.get(token)
 
 

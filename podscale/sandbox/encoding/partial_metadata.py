@@ -23,7 +23,6 @@ def encoded(stored: Stored) -> bytes:
 
 
 def of_list(found: Sequence[Stored], metadata: Mapping[str, Any]) -> bytes:
-    """Return a list of metadata."""
     items = b",".join(map(encoded, found))
     return b'%b%b,"items":[%b]}' % (_LIST_HEAD, _encode(metadata), items)
 

@@ -62,7 +62,6 @@ class Aggregator:
         ]
 
     def find(self, group: str, version: str) -> Object | None:
-        """Return the APIService of a group and version."""
         name = f"{version}.{group}"
         service = self._objects.find("apiservices.apiregistration.k8s.io", "", name)
         if service is None or not (service["spec"].get("service") or _annotated(service)):

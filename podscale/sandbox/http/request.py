@@ -19,7 +19,6 @@ class Request(Struct, frozen=True):
 
     @property
     def verb(self) -> str:
-        """The RBAC verb."""
         return self.target.verb
 
     @property
@@ -30,7 +29,6 @@ class Request(Struct, frozen=True):
 
 
 def read_request(request: web.BaseRequest, user: User) -> Request:
-    """Return what ``request`` asks for."""
     query = {key: request.query.getall(key) for key in request.query}
     path = unquote(request.raw_path.partition("?")[0])
     return Request(request_info(request.method, path, query), request.query, user)

@@ -17,7 +17,6 @@ def answer(
     resource: SandboxResource,
     body: Object,
 ) -> Object:
-    """Return the review with its status."""
     spec = body.get("spec") or {}
     body = {**body, "kind": resource.kind, "apiVersion": resource.api_version()}
     if resource.kind == "TokenReview":

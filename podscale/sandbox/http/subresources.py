@@ -17,7 +17,6 @@ _DISRUPTION = "DisruptionBudget"
 
 
 def read_scale(resource: SandboxResource, content: Object) -> Object:
-    """Return the ``Scale`` of an object."""
     paths = resource.scale
     if paths is None:
         raise bad_request("no scale subresource")

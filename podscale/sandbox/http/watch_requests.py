@@ -22,8 +22,6 @@ _TRUE = ("1", "true")
 
 
 class OpenWatches:
-    """All open watches of a server."""
-
     def __init__(self, storage: Storage, gate: OpenGate, bookmark_interval_s: float) -> None:
         self._storage = storage
         self._gate = gate

@@ -66,7 +66,6 @@ class SandboxObjects:
         return self.stored(self._of(resource), namespace, name).object
 
     def find(self, resource: SandboxResource | str, namespace: str, name: str) -> Object | None:
-        """Return one object or None."""
         resource = self._of(resource)
         found = self.storage.table(resource.group, resource.plural).objects.get((namespace, name))
         return found.object if found else None

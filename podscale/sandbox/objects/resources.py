@@ -90,7 +90,6 @@ class SandboxResources:
         return resource
 
     def serves(self, group: str, version: str) -> bool:
-        """Return whether any resource of that version is served."""
         return any(r.group == group and version in r.served_versions for r in self)
 
     def named(self, group: str, plural: str) -> SandboxResource | None:

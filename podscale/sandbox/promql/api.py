@@ -55,7 +55,6 @@ class PromqlApi:
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Return the answer to one request."""
         if request.path in ("/-/ready", "/-/healthy"):
             return web.Response(text="podscale's stand-in for Prometheus is ready.\n")
         act = self._action(request.path)

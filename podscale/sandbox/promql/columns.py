@@ -25,7 +25,6 @@ class SeriesColumns:
 
     @property
     def times(self) -> Times:
-        """All times."""
         return self._times[self._begin : self._end]
 
     @property

@@ -55,7 +55,6 @@ def nameless(labels: Labels) -> Labels:
 
 
 def only(labels: Labels, names: Collection[str]) -> Labels:
-    """Return the labels called ``names``."""
     return tuple(pair for pair in labels if pair[0] in names)
 
 

@@ -48,7 +48,6 @@ class DecisionKind(Struct, frozen=True):
         }
 
     def listing(self, items: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the list of objects."""
         return {
             "kind": f"{self.resource.kind}List",
             "apiVersion": f"{self.group}/{self.version}",

@@ -44,12 +44,10 @@ class LeaderApi:
 
     @property
     def name(self) -> str:
-        """The group."""
         return self._group
 
     @property
     def versions(self) -> Sequence[str]:
-        """The only version."""
         return (self._version,)
 
     @property
@@ -62,7 +60,6 @@ class LeaderApi:
         return 0
 
     def resources(self, version: str) -> Sequence[ApiResource]:
-        """The one resource."""
         return (self._resource,)
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
@@ -70,7 +67,6 @@ class LeaderApi:
         return {}
 
     def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """None."""
         return {}
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:

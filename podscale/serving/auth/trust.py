@@ -97,7 +97,6 @@ class TrustSource:
 
     @property
     def current(self) -> Trust:
-        """The trust in force."""
         return self._current
 
     @property

@@ -23,7 +23,6 @@ class KeyPair(Struct, frozen=True):
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The certificate itself."""
         return x509.load_pem_x509_certificate(self.certificate)
 
     @property

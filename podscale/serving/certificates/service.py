@@ -18,7 +18,6 @@ class ServiceName(Struct, frozen=True):
     name: str = ""
 
     def __str__(self) -> str:
-        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 

@@ -83,7 +83,6 @@ class _Message:
             self.body = bytearray()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
         if self.is_head_read:
             return  # of a trailer: what stands in front of us has not judged it
         # Clients repeat the same headers for ever. Long ones are not kept: tokens are long,

@@ -19,7 +19,6 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 def encoded(answer: Status, *, closes: bool = False) -> Reply:
-    """Return ``answer`` as a JSON reply."""
     headers: tuple[tuple[str, str], ...] = ()
     if answer.code == 429:
         headers = (("Retry-After", "1"),)

@@ -26,8 +26,6 @@ _SINGLE = frozenset(
 
 
 class HttpRequest(Struct, frozen=True, gc=False):
-    """One complete request."""
-
     method: str
     target: str  # as sent: encoded path and query; origin form
     headers: Mapping[str, str]  # keys in lower case; repeated ones joined by ", "

@@ -101,7 +101,6 @@ class RequestCounter(Collector):
         return (verb, "", info.group, info.version, info.resource, "", scope, "apiserver")
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the families."""
         total = CounterMetricFamily(
             "apiserver_request",
             "Requests by verb, group, version, resource and HTTP status.",
@@ -149,7 +148,6 @@ class AttemptCounter(Collector):
         self.counts: dict[str, int] = dict.fromkeys(results, 0)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the counter."""
         # prometheus_client adds _total to what it calls a counter.
         is_plain = not self._name.endswith("_total")
         kind = "unknown" if is_plain else "counter"

@@ -90,7 +90,6 @@ class _Live(Collector):
         self._not_after = not_after
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics."""
         server = self._server
         inflight = GaugeMetricFamily(
             "apiserver_current_inflight_requests",

@@ -19,7 +19,6 @@ def rate(window: Window) -> float | None:
 
 
 def increase(window: Window) -> float | None:
-    """Return the increase of a counter."""
     return _extrapolated(window, is_counter=True, is_rate=False)
 
 

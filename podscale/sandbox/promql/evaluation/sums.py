@@ -21,7 +21,6 @@ def increased(by: float, total: float, rest: float) -> tuple[float, float]:
 
 
 def total(values: Iterable[float]) -> float:
-    """Return the sum."""
     held = rest = 0.0
     for value in values:
         held, rest = increased(value, held, rest)
