@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core import quantity
+from podscale.sandbox.objects.field_values import is_true
 from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
@@ -80,7 +81,7 @@ class Kubelet:
             self._schedule(key, pod)
         elif phase == "Pending":
             self._after(key, "start", self._timing.start_s, self._start)
-        elif phase == "Running" and not _is_ready(status):
+        elif phase == "Running" and not is_true(pod, "Ready"):
             self._after(key, "ready", self._timing.ready_s, self._ready)
         elif phase == "Running" and _actuated(pod) != _wanted(pod):
             self._after(key, "resize", self._timing.resize_s, self._resize)
@@ -230,11 +231,6 @@ def _conditions(*, is_ready: bool, now: str) -> list[dict[str, str]]:
             ("Ready", ready),
         )
     ]
-
-
-def _is_ready(status: dict[str, Any]) -> bool:
-    conditions = status.get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _wanted(pod: Object) -> dict[str, Any]:

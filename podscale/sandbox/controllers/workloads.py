@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from podscale.sandbox.objects.field_values import is_ready
 from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
@@ -239,14 +240,6 @@ def _worth(pod: Object) -> tuple[bool, bool, str, int]:
     created = pod["metadata"]["creationTimestamp"]
     youth = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
     return has_node, is_ready(pod), youth, -int(pod["metadata"]["resourceVersion"])
-
-
-def is_ready(pod: Object) -> bool:
-    """Return whether the pod's Ready condition is True and it is not being deleted."""
-    if pod["metadata"].get("deletionTimestamp"):
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _replicas_status(owner: Object, pods: list[Object]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from podscale.core.selectors import selector as labels
 from podscale.sandbox.auth.identity import SandboxTokens
 from podscale.sandbox.errors import bad_request, conflict, invalid
-from podscale.sandbox.objects.field_values import at
+from podscale.sandbox.objects.field_values import at, is_ready, is_true
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object, Stored
@@ -111,12 +111,8 @@ def _counts(pod: Object) -> bool:
 def _spend(objects: SandboxObjects, budget: Object, pod: Object) -> None:
     name, namespace = budget["metadata"]["name"], budget["metadata"]["namespace"]
     status = allowance(objects, budget)
-    is_ready = any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in (pod.get("status") or {}).get("conditions") or ()
-    )
     policy = budget["spec"].get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
-    if not is_ready and (
+    if not is_true(pod, "Ready") and (
         policy == "AlwaysAllow" or status["currentHealthy"] >= status["desiredHealthy"]
     ):
         return
@@ -143,7 +139,7 @@ def allowance(objects: SandboxObjects, budget: Object) -> dict[str, Any]:
     pods = [
         pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
-    healthy = sum(_is_healthy(pod) for pod in pods)
+    healthy = sum(map(is_ready, pods))
     wanted = spec.get("minAvailable", spec.get("maxUnavailable"))
     by_controller = "maxUnavailable" in spec or isinstance(wanted, str)
     expected = (_controlled(objects, pods) if by_controller else 0) or len(pods)
@@ -179,13 +175,6 @@ def _controller(objects: SandboxObjects, content: Object) -> Object | None:
             namespace = content["metadata"]["namespace"]
             return objects.find(resource, namespace, owner["name"]) if resource else None
     return None
-
-
-def _is_healthy(pod: Object) -> bool:
-    if pod["metadata"].get("deletionTimestamp"):
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _portion(value: int | str, total: int) -> int:

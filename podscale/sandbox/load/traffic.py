@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.selectors.selector import Selector
-from podscale.sandbox.controllers.workloads import is_ready
 from podscale.sandbox.load.queues import Queue
+from podscale.sandbox.objects.field_values import is_ready
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
 

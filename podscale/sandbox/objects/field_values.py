@@ -70,6 +70,17 @@ def at(content: Any, path: str) -> Any:
     return content
 
 
+def is_true(content: Object, condition: str) -> bool:
+    """Return whether a condition of the object's status is True."""
+    conditions = (content.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == condition and c.get("status") == "True" for c in conditions)
+
+
+def is_ready(pod: Object) -> bool:
+    """Return whether the pod's Ready condition is True and it is not being deleted."""
+    return not pod["metadata"].get("deletionTimestamp") and is_true(pod, "Ready")
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""

@@ -5,7 +5,6 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,11 +18,6 @@ from podscale.sandbox.objects.storage import Object
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 # Names of these are not DNS subdomains (path segments are enough).
 _FREE_NAMES = frozenset({"rbac.authorization.k8s.io"})
-
-
-def time_text(seconds: float) -> str:
-    """Return unix seconds as metadata carries times."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def prepare_create(

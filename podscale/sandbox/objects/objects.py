@@ -9,6 +9,7 @@ from typing import Any
 
 from podscale.core.selectors import selector as labels
 from podscale.core.selectors.fields import FieldRequirement
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.sandbox.errors import (
     already_exists,
     conflict,
@@ -17,7 +18,7 @@ from podscale.sandbox.errors import (
 )
 from podscale.sandbox.objects import crd
 from podscale.sandbox.objects.field_values import matches_fields
-from podscale.sandbox.objects.meta import prepare_create, prepare_update, time_text
+from podscale.sandbox.objects.meta import prepare_create, prepare_update
 from podscale.sandbox.objects.resources import SandboxResource, SandboxResources
 from podscale.sandbox.objects.storage import Key, Object, Storage, Stored
 
@@ -36,7 +37,7 @@ class SandboxObjects:
 
     def now_text(self) -> str:
         """Return the sandbox's time as objects carry it."""
-        return time_text(self.storage.wall())
+        return rfc3339(self.storage.wall())
 
     def resource(self, kind: str, api_version: str = "") -> SandboxResource:
         """Return the resource of a kind (``Deployment``) or a plural (``deployments[.group]``)."""

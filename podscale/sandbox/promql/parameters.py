@@ -1,20 +1,13 @@
 """Parameters of Prometheus's HTTP API: times, durations, queries and selectors."""
 
 import math
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from podscale.core.ascii_text import whole_number
+from podscale.core.times.duration import DurationError, parse_prometheus_ns
 from podscale.feed.prover.tree import Node, NotPromql, VectorSelector, parse
 from podscale.sandbox.promql.errors import BadData, unsupported
-
-_UNITS_MS = {
-    "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
-    "y": 31_536_000_000,
-}  # fmt: skip
-_DURATION = re.compile(r"(?:([0-9]+)(ms|s|m|h|d|w|y))+")
-_PART = re.compile(r"([0-9]+)(ms|s|m|h|d|w|y)")
 
 _STEPS = 11_000  # as Prometheus
 
@@ -41,11 +34,10 @@ def duration_ms(text: str, name: str) -> int:
     try:
         seconds = float(text)
     except ValueError:
-        if not _DURATION.fullmatch(text):
-            raise BadData(
-                f'invalid parameter "{name}": cannot parse "{text}" to a valid duration'
-            ) from None
-        return sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
+        try:
+            return parse_prometheus_ns(text) // 1_000_000
+        except DurationError:
+            seconds = math.nan
     if not math.isfinite(seconds):
         raise BadData(f'invalid parameter "{name}": cannot parse "{text}" to a valid duration')
     return round(seconds * 1000)

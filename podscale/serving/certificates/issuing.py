@@ -2,7 +2,7 @@
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -50,23 +50,44 @@ def make_authority(common_name: str, *, now: float, life_s: float) -> KeyPair:
 
 def make_leaf(authority: KeyPair, names: Sequence[str], *, now: float, life_s: float) -> KeyPair:
     """Return a serving certificate for ``names`` that does not outlive its CA."""
+    extensions = (
+        (_usage(is_authority=False), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (_alternatives(names), False),
+    )
+    return _signed(authority, _name(names[0]), extensions, now=now, life_s=life_s)
+
+
+def make_client(
+    authority: KeyPair, user: str, groups: Sequence[str] = (), *, now: float, life_s: float
+) -> KeyPair:
+    """Return a client certificate: the user is its common name, groups its organizations."""
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
+    extensions = ((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False),)
+    return _signed(authority, x509.Name(subject), extensions, now=now, life_s=life_s)
+
+
+def _signed(
+    authority: KeyPair,
+    subject: x509.Name,
+    extensions: Iterable[tuple[x509.ExtensionType, bool]],
+    *,
+    now: float,
+    life_s: float,
+) -> KeyPair:
     signer = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError("the CA's key is not an elliptic curve key")
-    issuer = authority.leaf
     key = ec.generate_private_key(ec.SECP256R1())
     until = min(now + life_s, authority.not_after)
-    builder = (
-        _builder(_name(names[0]), issuer.subject, key.public_key(), now, until)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(is_authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_alternatives(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
-            critical=False,
-        )
-    )
+    builder = _builder(subject, authority.leaf.subject, key.public_key(), now, until)
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        *extensions,
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
     return KeyPair(_pem(builder.sign(signer, hashes.SHA256())), _key_pem(key))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from podscale.feed.prover.tree import Node, Text, VectorSelector
 from podscale.sandbox.promql.errors import BadData, Unanswerable
@@ -10,30 +10,15 @@ from podscale.sandbox.promql.evaluation import elementwise, rates, sums
 from podscale.sandbox.promql.evaluation.histogram_quantile import bucket_quantile, histograms
 from podscale.sandbox.promql.values import (
     Labels,
-    Matrix,
     PointSample,
     Value,
     Vector,
-    Window,
     label_set,
     nameless,
 )
 
-
-class Evaluator(Protocol):
-    """What a function may ask for."""
-
-    def number(self, node: Node, now_ms: int) -> float: ...
-
-    def vector(self, node: Node, now_ms: int) -> Vector: ...
-
-    def samples(self, node: VectorSelector, now_ms: int) -> Vector: ...
-
-    def windows(self, node: Node, now_ms: int) -> Matrix: ...
-
-    def each(self, node: Node, now_ms: int, change: Callable[[float], float]) -> Vector: ...
-
-    def over(self, node: Node, now_ms: int, reduce: Callable[[Window], float | None]) -> Vector: ...
+if TYPE_CHECKING:
+    from podscale.sandbox.promql.evaluation.engine import Evaluation
 
 
 def distinct(vector: Vector) -> Vector:
@@ -43,24 +28,24 @@ def distinct(vector: Vector) -> Vector:
     return vector
 
 
-def _time(_on: Evaluator, _: Sequence[Node], now_ms: int) -> Value:
+def _time(_on: "Evaluation", _: Sequence[Node], now_ms: int) -> Value:
     return now_ms / 1000
 
 
-def _pi(_on: Evaluator, _: Sequence[Node], _now_ms: int) -> Value:
+def _pi(_on: "Evaluation", _: Sequence[Node], _now_ms: int) -> Value:
     return math.pi
 
 
-def _vector(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _vector(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     return [PointSample((), on.number(arguments[0], now_ms), now_ms)]
 
 
-def _scalar(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _scalar(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     vector = on.vector(arguments[0], now_ms)
     return vector[0].value if len(vector) == 1 else math.nan
 
 
-def _timestamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _timestamp(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     node = arguments[0]
     # Only a selector itself tells when its samples were scraped.
     vector = (
@@ -69,47 +54,47 @@ def _timestamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
     return distinct([PointSample(nameless(s.labels), s.time_ms / 1000, now_ms) for s in vector])
 
 
-def _sort(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _sort(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     return _sorted(on.vector(arguments[0], now_ms), is_descending=False)
 
 
-def _sort_desc(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _sort_desc(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     return _sorted(on.vector(arguments[0], now_ms), is_descending=True)
 
 
-def _round(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _round(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     nearest = on.number(arguments[1], now_ms) if len(arguments) > 1 else 1.0
     return on.each(arguments[0], now_ms, lambda value: elementwise.rounded(value, nearest))
 
 
-def _clamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _clamp(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     least, most = (on.number(each, now_ms) for each in arguments[1:])
     if most < least:
         return []
     return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, most))
 
 
-def _clamp_min(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _clamp_min(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     least = on.number(arguments[1], now_ms)
     return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, math.inf))
 
 
-def _clamp_max(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _clamp_max(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     most = on.number(arguments[1], now_ms)
     return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, -math.inf, most))
 
 
-def _label_replace(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _label_replace(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     vector = on.vector(arguments[0], now_ms)
     return distinct(elementwise.with_label_replaced(vector, _texts(arguments[1:])))
 
 
-def _label_join(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _label_join(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     vector = on.vector(arguments[0], now_ms)
     return distinct(elementwise.with_labels_joined(vector, _texts(arguments[1:])))
 
 
-def _histogram_quantile(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _histogram_quantile(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     wanted = on.number(arguments[0], now_ms)
     found = histograms(on.vector(arguments[1], now_ms))
     return distinct(
@@ -120,26 +105,26 @@ def _histogram_quantile(on: Evaluator, arguments: Sequence[Node], now_ms: int) -
     )
 
 
-def _quantile_over_time(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _quantile_over_time(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     wanted = on.number(arguments[0], now_ms)
     return on.over(
         arguments[1], now_ms, lambda window: sums.quantile(wanted, window.values.tolist())
     )
 
 
-def _predict_linear(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _predict_linear(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     ahead_s = on.number(arguments[1], now_ms)
     return on.over(
         arguments[0], now_ms, lambda window: rates.predict_linear(window, now_ms, ahead_s)
     )
 
 
-def _absent(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _absent(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     is_there = bool(on.vector(arguments[0], now_ms))
     return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
 
 
-def _absent_over_time(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+def _absent_over_time(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     is_there = bool(on.windows(arguments[0], now_ms))
     return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
 
@@ -173,7 +158,7 @@ def _absent_labels(node: Node) -> Labels:
     return label_set(found)
 
 
-CALLS: Mapping[str, Callable[[Evaluator, Sequence[Node], int], Value]] = {
+CALLS: Mapping[str, Callable[["Evaluation", Sequence[Node], int], Value]] = {
     "time": _time,
     "pi": _pi,
     "vector": _vector,
