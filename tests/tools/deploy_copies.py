@@ -53,7 +53,8 @@ def copies() -> dict[Path, str]:
     found[CHART / "files" / "vpa-crds.yaml"] = _kept(crd.read_text())
     crd = ROOT / "config" / "crds" / "metric-rules" / "metricrules.yaml"
     found[CHART / "files" / "metricrules.yaml"] = _kept(crd.read_text())
-    found[CHART / "files" / "vpa.yaml"] = _vpa()
+    for part, names in (("vpa", "recommender|updater|admission|vpa"), ("nodes", "nodes")):
+        found[CHART / "files" / f"{part}.yaml"] = _manifests(part, names)
     return found
 
 
@@ -65,9 +66,9 @@ def _kept(crds: str) -> str:
     return crds.replace("\nspec:\n", f"\n{keep}spec:\n")
 
 
-def _vpa() -> str:
+def _manifests(part: str, names: str) -> str:
     # The chart's release has a name and a namespace of its own, put in place of these words.
-    folders = (ROOT / "deploy/kustomize/components/vpa", ROOT / "config/rbac/vpa")
+    folders = (ROOT / "deploy/kustomize/components" / part, ROOT / "config/rbac" / part)
     files = [
         path
         for folder in folders
@@ -78,7 +79,8 @@ def _vpa() -> str:
     text = text.replace("podscale/podscale-", "@NAMESPACE@/@NAME@-")
     text = re.sub(r"namespace: podscale$", "namespace: @NAMESPACE@", text, flags=re.MULTILINE)
     text = text.replace("name: podscale\n", "name: @CHART@\n")
-    text = re.sub(r"\bpodscale-(?=recommender|updater|admission|vpa)", "@NAME@-", text)
+    text = text.replace("--lease-namespace=podscale]", "--lease-namespace=@NAMESPACE@]")
+    text = re.sub(rf"\bpodscale-(?={names})", "@NAME@-", text)
     head = "# Written by `python -m tests.tools.deploy_copies` from the manifests of kustomize.\n"
     return f"{head}{text}\n"
 

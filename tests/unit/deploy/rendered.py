@@ -55,4 +55,4 @@ def containers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:
 
 def servers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:
     """Yield those that serve something: all but the watchdog."""
-    return (each for each in containers(manifests) if each["args"] != ["nodes", "watchdog"])
+    return (each for each in containers(manifests) if each["args"][:2] != ["nodes", "watchdog"])

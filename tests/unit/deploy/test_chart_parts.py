@@ -6,11 +6,19 @@ import pytest
 
 from adapter.sources.sources_file import read_sources
 from tests.unit.deploy.charted import template
-from tests.unit.deploy.rendered import DECISIONS, Manifest, of_kind, rendered, verbs_on_decisions
+from tests.unit.deploy.rendered import (
+    DECISIONS,
+    Manifest,
+    containers,
+    of_kind,
+    rendered,
+    verbs_on_decisions,
+)
 
 EVERY_PART = {
     "hpa": {"enabled": True, "mode": "own"},
     "vpa": {"enabled": True},
+    "nodes": {"enabled": True, "mode": "ballast"},
     "metricRules": {"enabled": True, "namespaces": ["shop", "bar-*"]},
     "rules": {"resource": {"window": "3m"}},
 }
@@ -64,7 +72,7 @@ def test_what_is_said_of_pods_is_true_of_every_parts(tmp_path: Path) -> None:
                                        "whenUnsatisfiable": "DoNotSchedule"}],
     }  # fmt: skip
     found = of_kind(template(tmp_path, values), "Deployment")
-    assert len(found) == 5
+    assert len(found) == 7
     for each in found:
         assert each["spec"]["strategy"] == {"type": "Recreate"}
         assert each["metadata"]["annotations"] == {"owner": "sre", "reload": "no"}
@@ -99,7 +107,8 @@ def test_what_is_said_of_pods_is_true_of_every_parts(tmp_path: Path) -> None:
         assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in container["env"]
         assert {"POD_NAME", "POD_NAMESPACE"} <= {name["name"] for name in container["env"]}
         assert {"name": "extra", "mountPath": "/extra"} in container["volumeMounts"]
-        assert container["startupProbe"]["httpGet"]["path"] != "/readyz"
+        if container["args"][:2] != ["nodes", "watchdog"]:
+            assert container["startupProbe"]["httpGet"]["path"] != "/readyz"
 
 
 def test_a_parts_only_pod_holds_up_no_drain(tmp_path: Path) -> None:
@@ -107,17 +116,18 @@ def test_a_parts_only_pod_holds_up_no_drain(tmp_path: Path) -> None:
     values = {
         **one,
         "hpa": {"enabled": True} | one,
+        "nodes": {"enabled": True} | one,
         "vpa": {"enabled": True, "recommender": one, "updater": one, "admission": one},
     }
     budgets = of_kind(template(tmp_path, values), "PodDisruptionBudget")
     assert budgets == []
     named = {"podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 1}}
     budgets = of_kind(template(tmp_path, values | named), "PodDisruptionBudget")
-    assert [each["spec"]["maxUnavailable"] for each in budgets] == [1] * 5
+    assert [each["spec"]["maxUnavailable"] for each in budgets] == [1] * 6
     assert not [each for each in budgets if "minAvailable" in each["spec"]]
     for each in budgets:
         assert each["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    assert len(of_kind(template(tmp_path, EVERY_PART), "PodDisruptionBudget")) == 5
+    assert len(of_kind(template(tmp_path, EVERY_PART), "PodDisruptionBudget")) == 6
 
 
 def test_every_api_is_asked_at_its_services_port(tmp_path: Path) -> None:
@@ -200,3 +210,37 @@ def test_rights_are_those_of_kustomize(tmp_path: Path, mode: str, kind: str) -> 
     assert hpa == granted(kustomize, kind, "podscale-hpa", f"podscale-hpa:{mode}")
     assert adapter
     assert hpa
+
+
+def test_nodes_come_as_with_kustomize(tmp_path: Path) -> None:
+    manifests, kustomize = template(tmp_path, {"nodes": {"enabled": True}}), rendered("nodes")
+    for kind in ("Role", "ClusterRole"):
+        names = [f"{name}-{part}" for name in ("one-podscale", "podscale")
+                 for part in ("nodes", "nodes-watchdog")]  # fmt: skip
+        rights = granted(manifests, kind, *names)
+        assert rights
+        assert rights == granted(kustomize, kind, *names)
+    for kind in ("DaemonSet", "ResourceQuota", "PriorityClass"):
+        [ours], [theirs] = of_kind(manifests, kind), of_kind(kustomize, kind)
+        assert ours["metadata"]["name"] == theirs["metadata"]["name"]
+        for each in ("spec", "value", "preemptionPolicy"):
+            assert ours.get(each) == theirs.get(each)
+    # The Lease that the part holds is the one that the watchdog looks at.
+    part, watchdog = (
+        next(container["args"] for container in containers(manifests)
+             if container["name"] == name)
+        for name in ("nodes", "watchdog")
+    )  # fmt: skip
+    assert "--leader-elect-resource-name=one-podscale-nodes" in part
+    assert watchdog[2:] == ["--lease=one-podscale-nodes", "--lease-namespace=ns"]
+
+
+def test_nodes_take_mode_and_image_from_values(tmp_path: Path) -> None:
+    nodes = {"enabled": True, "mode": "ballast", "pauseImage": "r.example/pause:1",
+             "extraArguments": ["--cpu-threshold=0.7"]}  # fmt: skip
+    manifests = template(tmp_path, {"nodes": nodes})
+    [pods] = of_kind(manifests, "DaemonSet")
+    [pause] = pods["spec"]["template"]["spec"]["containers"]
+    assert pause["image"] == "r.example/pause:1"
+    part = next(each["args"] for each in containers(manifests) if each["name"] == "nodes")
+    assert {"--mode=ballast", "--cpu-threshold=0.7"} <= set(part)
