@@ -20,10 +20,11 @@ from hpa.simulate.load import Floats
 MOST_DAYS = 14  # that are learnt from, and that are replayed
 FEWEST_DAYS = 3  # of history before anything is taken; of the first there is no forecast
 _SMALL = 1e-4  # of the demand: less is not told apart
-# Of what the loop alone leaves unserved: over all days, and over parts of them. A fifth less would
-# do for one workload; of sixteen it chose too much that came once.
-_AT_MOST = 0.7
-LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
+# Of what the loop alone leaves unserved: much less over all days, and less without any one of them
+# (one surge that was foreseen by luck is no reason) ...
+_AT_MOST, _WITHOUT_ONE = 0.6, 0.8
+_HALF = 1.0  # ... no worse in either half of them ...
+LAST = 1.05  # ... nor on the last day: regret ends what has begun
 _MOST_MORE = 0.3  # pod-hours, whatever they save
 # Parts of the target at which the loop alone is replayed.
 _TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
@@ -182,9 +183,8 @@ def verdict(sums: DaySums) -> GateVerdict:
     unserved, alone = _shares(sums, np.arange(days))
     sizes = sums.sizes.sum(axis=0)
     half, every = days // 2, np.arange(days)
-    parts = [(every[-1:], LAST), (every[:half], _AT_MOST), (every[half:], _AT_MOST)]
-    # Without any one day as well: one surge that was foreseen by luck is no reason.
-    parts += [(every[every != day], _AT_MOST) for day in every if days > 1]
+    parts = [(every[-1:], LAST), (every[:half], _HALF), (every[half:], _HALF)]
+    parts += [(every[every != day], _WITHOUT_ONE) for day in every if days > 1]
     worst = np.zeros(count)
     for part, limit in parts:
         worst = np.maximum(worst, _ratio(*_shares(sums, part)) / limit)
