@@ -5,7 +5,7 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.forecast.demand import DAY
-from hpa.forecast.gate import KnownPast
+from hpa.forecast.gate import DaySums, KnownPast, verdict
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import NONE
 from hpa.simulate.loop import simulate
@@ -44,6 +44,25 @@ def test_a_last_day_that_was_worse_ends_it() -> None:
     assert found.candidate not in ("day", "week")
     week = next(row for row in found.rows if row.name == "week")
     assert week.saved > 0.3, "it is the last day alone that ends it"
+
+
+@pytest.mark.parametrize(("lacking", "alone", "is_taken"), [
+    pytest.param([50] * 8, [100] * 8, True, id="half-of-it-each-day"),
+    pytest.param([70] * 8, [100] * 8, False, id="too-little"),
+    pytest.param([100] * 7 + [50], [100] * 7 + [900], False, id="one-surge"),
+    pytest.param([50] * 6 + [160, 150], [100] * 6 + [900, 150], True, id="a-last-day-as-bad"),
+    pytest.param([110] * 4 + [50] * 4, [100] * 4 + [900] * 4, False, id="a-half-was-worse"),
+    pytest.param([100] * 4 + [50] * 4, [100] * 4 + [900] * 4, True, id="a-half-was-as-good"),
+])  # fmt: skip
+def test_what_is_saved_has_to_be_saved_on_more_than_one_day(
+    lacking: list[int], alone: list[int], is_taken: bool
+) -> None:
+    days, lanes = len(alone), 10  # a candidate, then the metrics alone at nine targets
+    left = np.repeat(np.array(alone, float)[:, None], lanes, axis=1)
+    left[:, 0] = lacking
+    sizes = np.tile(np.r_[1100.0, 1000.0 + 200.0 * np.arange(9)], (days, 1))
+    found = verdict(DaySums(("day",), sizes, left, np.full(days, 1000.0)))
+    assert (found.candidate == "day") is is_taken
 
 
 def test_no_forecast_knows_what_comes() -> None:
