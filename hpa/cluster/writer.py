@@ -26,7 +26,6 @@ from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import (
     ApiUnreachable,
     KubeError,
-    NotLeading,
     ServerFailed,
     WriteConflict,
 )
@@ -110,8 +109,6 @@ class AutoscalerWriter:
                     return ScaleAnswer(Outcome("not_tried"))
                 is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
-            except NotLeading:
-                raise
             except WriteConflict as conflict:
                 self._note("scale", "conflict")
                 error = str(conflict)
@@ -143,8 +140,6 @@ class AutoscalerWriter:
                 timeout_s=_TIMEOUT_S,
             )
             self._store.accept(decode(answer.body, Autoscaler))
-        except NotLeading:
-            raise
         except (KubeError, msgspec.DecodeError) as failure:
             self._note("status", "conflict" if isinstance(failure, WriteConflict) else "error")
             return StatusWrite(str(failure))

@@ -21,7 +21,6 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import (
     ApiError,
     KubeError,
-    NotLeading,
     ObjectNotFound,
     WriteConflict,
 )
@@ -223,8 +222,6 @@ class HistoryConfigMaps:
         for shard in shards:
             try:
                 await self._split(shard)
-            except NotLeading:
-                raise
             except _REFUSED as error:  # all of it is written where it stands
                 self._refused(shard, error)
         for first in range(0, len(shards), _TOGETHER):
@@ -262,8 +259,6 @@ class HistoryConfigMaps:
             shard.unsaved_since = shard.unsent_since
             if not shard.is_too_large:
                 shard.refusal = None
-        except NotLeading:
-            raise
         except _REFUSED as error:
             self._refused(shard, error)
         finally:

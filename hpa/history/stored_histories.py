@@ -71,7 +71,7 @@ class HistoryKeeper:
         try:
             async with asyncio.timeout(_FLUSH_S):
                 await self._shards.flush()
-        except (KubeError, TimeoutError) as error:
+        except (KubeError, NotLeading, TimeoutError) as error:
             _log.warning("histories not flushed", error=str(error))
 
     async def _read(self, term: Term) -> None:
@@ -80,8 +80,6 @@ class HistoryKeeper:
             try:
                 if count := await self._memory.load(term.previous_renew_time):
                     _log.info("histories taken over", count=count)
-            except NotLeading:
-                raise
             except KubeError as error:
                 _log.warning("histories not readable yet", error=str(error))
                 await asyncio.sleep(pause_s)

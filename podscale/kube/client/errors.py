@@ -3,7 +3,6 @@
 KubeError
 ├── NotConfigured          no usable kubeconfig, context or in-cluster credentials
 ├── NoMatch                no resource or kind of that name is served (restmapper)
-├── NotLeading             a write was stopped because the Lease is not ours (any more)
 ├── Unreachable            no HTTP answer: refused, reset, TLS, or the deadline passed
 └── ApiError               the server answered with a Status
     ├── BadRequest         400
@@ -16,6 +15,8 @@ KubeError
     ├── Unprocessable      422
     ├── TooManyRequests    429
     └── ServerFailed       5xx
+
+NotLeading stands apart: whoever takes a failure for one object's does not stop it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +37,8 @@ class NoMatch(KubeError):
     """Nothing of that name is served; the text is that of Go's meta.NoResourceMatchError."""
 
 
-class NotLeading(KubeError):
-    """The write was not sent: this process may not act under its Lease now."""
+class NotLeading(Exception):
+    """The write was not sent: this process may not act under its Lease now, and its term ends."""
 
 
 class ApiUnreachable(KubeError):

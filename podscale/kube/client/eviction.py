@@ -8,7 +8,6 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import (
     ApiUnreachable,
     KubeError,
-    NotLeading,
     ObjectNotFound,
     ServerFailed,
     TooManyRequests,
@@ -53,8 +52,6 @@ async def evict(
     path = PODS.path(namespace, name, "eviction")
     try:
         await api.request("POST", path, body=encode(body), timeout_s=_TIMEOUT_S)
-    except NotLeading:
-        raise
     except (ObjectNotFound, WriteConflict) as error:  # a conflict: another one has the name
         return EvictionOutcome("gone", error.message)
     except TooManyRequests as refused:

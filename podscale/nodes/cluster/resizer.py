@@ -7,7 +7,7 @@ import structlog
 
 from podscale.core import quantity
 from podscale.kube.client.api import JSON_PATCH, Api
-from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound
+from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
@@ -52,8 +52,6 @@ async def resize(
         )
         if pods is not None:
             pods.accept(decode(answer.body, Pod))
-    except NotLeading:
-        raise
     except ObjectNotFound:
         return "gone"
     except (KubeError, msgspec.DecodeError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 
 from podscale.kube.client.api import JSON_PATCH, Api
-from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound
+from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import NODES
 from podscale.kube.client.wire import encode
 from podscale.kube.objects.cluster import Node
@@ -41,8 +41,6 @@ async def write(api: Api, node: Node, *, is_wanted: bool) -> str:
             content_type=JSON_PATCH,
             timeout_s=_TIMEOUT_S,
         )
-    except NotLeading:
-        raise
     except ObjectNotFound:
         return "gone"
     except KubeError as error:

@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound
+from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.eviction import evict
 from podscale.kube.client.resource import LEASES
 from podscale.kube.client.wire import decode
@@ -95,8 +95,6 @@ class RoomMaker:
         for node in sorted(nodes):
             try:
                 await self._make_room(node, round_)
-            except NotLeading:
-                raise
             except (KubeError, msgspec.DecodeError) as error:
                 self._metrics.room_plans.labels("Unreadable").inc()
                 _log.warning("no room made: not read", node=node, error=str(error))

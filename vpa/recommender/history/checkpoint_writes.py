@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.client.errors import KubeError
 from vpa.model.checkpoint_selection import CheckpointSelection
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
@@ -53,8 +53,6 @@ class CheckpointWrites:
             tried.append(named)
             try:
                 is_written = await self._checkpoints.write(named, *saved[named])
-            except NotLeading:
-                raise
             except KubeError as error:
                 self._metrics.wrote("checkpoint", "error")
                 _log.warning("checkpoint not written", namespace=named[0].namespace,
@@ -83,8 +81,6 @@ class CheckpointWrites:
         try:
             async with asyncio.timeout(self._options.checkpoints_timeout_s):
                 deleted = await self._checkpoints.collect(exists)
-        except NotLeading:
-            raise
         except (KubeError, TimeoutError, msgspec.DecodeError) as error:
             _log.warning("orphaned checkpoints not collected", error=str(error))
             return

@@ -15,7 +15,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.client.api import JSON_PATCH, Api
-from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound, WriteConflict
+from podscale.kube.client.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import VPA_CHECKPOINTS, VPAS
 from podscale.kube.client.wire import ListOf, decode, encode
 from vpa.model.cluster import ClusterModel
@@ -181,8 +181,6 @@ class Checkpoints:
             stored = await self._get(*place)
             _log.info("checkpoint loaded late", namespace=place[0], name=place[1],
                       loaded=bool(self._load(cluster, stored, now)))  # fmt: skip
-        except NotLeading:
-            raise
         except ObjectNotFound:
             self._forget(named)
         except (KubeError, msgspec.DecodeError) as error:

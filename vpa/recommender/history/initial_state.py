@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from podscale.feed.errors import QueryError
-from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.client.errors import KubeError
 from vpa.model.api.conditions import History
 from vpa.model.cluster import ClusterModel
 from vpa.model.samples.entries import VpaEntry
@@ -35,8 +35,6 @@ async def from_checkpoints(checkpoints: Checkpoints, cluster: ClusterModel, now:
         try:
             loaded = await checkpoints.load(cluster, now)
             break
-        except NotLeading:
-            raise
         except (KubeError, msgspec.DecodeError) as error:
             _log.warning("checkpoints not readable yet", error=str(error))
             await asyncio.sleep(pause_s)

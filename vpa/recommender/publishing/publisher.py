@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.client.api import JSON_PATCH, Api
-from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
 from vpa.explain.sizing_state import SizingState
@@ -185,8 +185,6 @@ class Publisher:
         if self._coordination is not None:
             try:
                 size = await self._coordination.size_of(key, vpa, entry, trace, facts.shapes, now)
-            except NotLeading:
-                raise
             except (KubeError, msgspec.DecodeError) as error:
                 # Without its anchor a size moves replicas: all of it waits for the next pass.
                 _log.warning("anchor not written", namespace=key.namespace, name=key.name,
@@ -223,8 +221,6 @@ class Publisher:
                 timeout_s=_WRITE_TIMEOUT_S,
             )
             self._stores.accept_vpa(decode(answer.body, StoredVpa))
-        except NotLeading:
-            raise
         except (KubeError, msgspec.DecodeError) as error:
             self._metrics.wrote("status", "error")
             _log.warning("status not written", namespace=key.namespace, name=key.name,

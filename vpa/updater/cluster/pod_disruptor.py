@@ -13,7 +13,6 @@ from podscale.kube.client.errors import (
     Forbidden,
     KubeError,
     MethodNotAllowed,
-    NotLeading,
     ObjectNotFound,
     TooManyRequests,
     Unprocessable,
@@ -103,8 +102,6 @@ class PodDisruptor:
                     await self._mark(present, ended)
                 return DisruptionOutcome("nothing")
             acted = await self._resize(present, patch)
-        except NotLeading:
-            raise
         except ObjectNotFound:
             return DisruptionOutcome("gone")
         except (KubeError, ObjectError) as error:
@@ -119,8 +116,6 @@ class PodDisruptor:
         try:
             present = await self._read(pod)
             patch = resize_patch(present, vpa, ranges, now) if present is not None else None
-        except NotLeading:
-            raise
         except (KubeError, ObjectError) as error:
             _log.warning("pod not read", namespace=pod.metadata.namespace,
                          name=pod.metadata.name, error=str(error))  # fmt: skip
@@ -162,8 +157,6 @@ class PodDisruptor:
         except Forbidden as refused:
             full = any(cause.reason == "NodeCapacity" for cause in refused.causes)
             return DisruptionOutcome("node-capacity" if full else "refused", refused.message)
-        except NotLeading:
-            raise
         except ObjectNotFound:
             return DisruptionOutcome("gone")
         except _DEFINITE as refused:
@@ -192,8 +185,6 @@ class PodDisruptor:
                 content_type=kind,
                 timeout_s=_TIMEOUT_S,
             )
-        except NotLeading:
-            raise
         except KubeError as error:
             _log.warning("pod not annotated", namespace=meta.namespace, name=meta.name,
                          error=str(error))  # fmt: skip

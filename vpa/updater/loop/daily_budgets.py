@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import Forbidden, KubeError, NotLeading
+from podscale.kube.client.errors import Forbidden, KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
 from vpa.model.samples.membership import VpaKey
@@ -74,8 +74,6 @@ class DailyBudgets:
                 timeout_s=_TIMEOUT_S,
             )
             self._stores.accept_vpa(decode(answer.body, StoredVpa))
-        except NotLeading:
-            raise
         except Forbidden as refused:
             # Upstream's rights do not include it: the count then lasts as long as we do.
             if not self._has_told:
