@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -46,6 +47,7 @@ _REFUSAL_LIMIT = 64 * 1024
 # Answers that may be meant for the method alone; a redirected POST becomes a GET without a query.
 _POST_AGAIN_S = 60.0  # a gateway that restarts refuses for a moment, and long texts need POST
 _NO_POST = frozenset({301, 302, 303, 307, 308, 403, 405, 501})
+_QUERY, _SERIES = "/api/v1/query", "/api/v1/series"
 _UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
 
 T = TypeVar("T")
@@ -211,15 +213,7 @@ class PrometheusClient:
             chosen = "GET"
         reader = VectorReader(is_raw=is_raw)
         with self._watched():
-            rest = await self._exchange(
-                chosen,
-                "/api/v1/query",
-                fields,
-                reader,
-                deadline_s,
-                self.options.body_limit_bytes,
-                compress,
-            )
+            rest = await self._exchange(chosen, _QUERY, fields, reader, compress=compress)
             answer = _decoded(reader.end, rest)
         if not answer.has_times:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
@@ -228,10 +222,7 @@ class PrometheusClient:
     async def clock_s(self) -> float:
         """Return the time where Prometheus runs, in unix seconds; raises ``QueryError``."""
         reader = VectorReader()
-        rest = await self._exchange(
-            "GET", "/api/v1/query", [("query", "time()")], reader, self.options.deadline_s,
-            self.options.body_limit_bytes, False,
-        )  # fmt: skip
+        rest = await self._exchange("GET", _QUERY, [("query", "time()")], reader)
         values = _decoded(reader.end, rest).values
         if len(values) != 1:
             raise refusals.error("nonsense", f"{len(values)} values for time()")
@@ -275,15 +266,11 @@ class PrometheusClient:
         self, match: str, start_s: float, reader: SeriesReader | SplitSeriesReader
     ) -> bytes:
         fields = [("match[]", match), ("start", format_time(start_s))]
-        return await self._exchange(
-            self.options.verb or "GET",
-            "/api/v1/series",
-            fields,
-            reader,
-            self.options.series_deadline_s,
-            None,
-            not self.is_local,
-        )
+        return await self._list_series(fields, reader)
+
+    async def _list_series(self, fields: list[tuple[str, str]], reader: _Reader) -> bytes:
+        verb = self.options.verb or "GET"
+        return await self._exchange(verb, _SERIES, fields, reader, compress=not self.is_local)
 
     async def sample_series(
         self, match: str, start_s: float | None, limit: int
@@ -297,29 +284,13 @@ class PrometheusClient:
         if start_s is not None:
             fields.append(("start", format_time(start_s)))
         with contextlib.suppress(_Enough):
-            rest = await self._exchange(
-                self.options.verb or "GET",
-                "/api/v1/series",
-                fields,
-                reader,
-                self.options.series_deadline_s,
-                None,
-                not self.is_local,
-            )
-            _decoded(reader.end, rest)
+            _decoded(reader.end, await self._list_series(fields, reader))
         return reader.found
 
     async def configuration(self) -> str:
         """Return the server's configuration as it writes it (YAML); raises ``QueryError``."""
-        rest = await self._exchange(
-            "GET",
-            "/api/v1/status/config",
-            [],
-            _Whole(),
-            self.options.deadline_s,
-            self.options.body_limit_bytes,
-            not self.is_local,
-        )
+        path, compress = "/api/v1/status/config", not self.is_local
+        rest = await self._exchange("GET", path, [], _Whole(), compress=compress)
         return _decoded(msgspec.json.Decoder(_Configuration).decode, rest).data.yaml
 
     async def _exchange(
@@ -328,21 +299,27 @@ class PrometheusClient:
         path: str,
         fields: list[tuple[str, str]],
         reader: _Reader,
-        deadline_s: float,
-        limit: int | None,
-        compress: bool,
+        *,
+        compress: bool = False,
     ) -> bytes:
         """Send; hand whole pages to ``reader``; return the rest of the document."""
+        options, limit = self.options, None
+        deadline_s = options.series_deadline_s
+        if path != _SERIES:  # whose answers are streamed
+            deadline_s, limit = options.deadline_s, options.body_limit_bytes
+        send = partial(
+            self._send, path=path, fields=fields, reader=reader, limit=limit, compress=compress
+        )
         try:
             async with asyncio.timeout(deadline_s):
                 await self._credentials.refresh()
                 try:
-                    return await self._send(verb, path, fields, reader, limit, compress)
+                    return await send(verb)
                 except _PostRefused as refused:
                     # Gateways that let read only, and kube-rbac-proxy, to which POST is "create".
                     # Upstream asks by GET unless told otherwise.
                     try:
-                        rest = await self._send("GET", path, fields, reader, limit, compress)
+                        rest = await send("GET")
                     except QueryError as error:
                         if error.kind != "oversize":  # a long URL is no answer to GET itself
                             raise refused.error from None
@@ -353,7 +330,7 @@ class PrometheusClient:
                 except aiohttp.ServerDisconnectedError:
                     # A kept connection that died while idle, as after a restart of Prometheus.
                     # aiohttp tries again for GET only; our POSTs are reads as well.
-                    return await self._send(verb, path, fields, reader, limit, compress)
+                    return await send(verb)
         except TimeoutError:
             raise refusals.error("deadline", f"after {deadline_s:g} s") from None
         except (aiohttp.ClientPayloadError, aiohttp.http.HttpProcessingError) as error:
