@@ -38,8 +38,8 @@ from adapter.sources.open_sources import OpenSources
 from adapter.sources.sources_file import NamedSources, sources_file
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
-from podscale.feed.by_source import FeedBySource
 from podscale.feed.http.client import PrometheusClient
+from podscale.feed.source_routing import FeedBySource
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import Resource
 from podscale.kube.columns.on_demand import OnDemandMetadata

@@ -38,8 +38,8 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.selectors import selector as selectors
-from podscale.feed.by_source import DemandReader
 from podscale.feed.plan import Demand, QueryPlan
+from podscale.feed.source_routing import DemandReader
 
 _PAGE = 50  # joined demands between two looks at the event loop: 20 us each
 

@@ -21,7 +21,7 @@ from adapter.queries.inquiry import ask
 from adapter.queries.usage import UsageByRules
 from podscale.core.metrics import Failure
 from podscale.core.times import duration
-from podscale.feed.by_source import DemandReader
+from podscale.feed.source_routing import DemandReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.columns.metadata import DescribedObjects
 from podscale.serving import status

@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from podscale.core.metrics import Failure
-from podscale.feed.by_source import DemandReader
 from podscale.feed.plan import Demand
 from podscale.feed.reading import Outcome
+from podscale.feed.source_routing import DemandReader
 
 T_co = TypeVar("T_co", covariant=True)
 

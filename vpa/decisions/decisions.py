@@ -12,8 +12,14 @@ from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
 from vpa.explain.explanation import SizingExplanation, explanation, sentence, words_of
 from vpa.explain.plain import because, history, readable
+from vpa.explain.published_amounts import (
+    PublishedHolds,
+    as_published,
+    change_of,
+    sentence_of,
+    telling,
+)
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
-from vpa.explain.sizing_state import SizingState, as_published, change_of, sentence_of, telling
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
@@ -54,7 +60,7 @@ class KnownSizing(Struct, frozen=True):
     measured: Mapping[tuple[str, str], MeasuredBasis]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
     admitted: Mapping[str, AdmissionReasons] = {}  # by pod: what the webhook wrote on it
-    standing: SizingState = SizingState()
+    standing: PublishedHolds = PublishedHolds()
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
     usage_problem: str = ""  # why no usage comes at present

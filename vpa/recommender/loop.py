@@ -19,7 +19,7 @@ from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.leadership.lease import Term
 from podscale.serving.monitoring.liveness import Heartbeat
-from vpa.explain.sizing_state import SizingState
+from vpa.explain.published_amounts import PublishedHolds
 from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom
 from vpa.model.autopilot.feed import AutopilotFeed
@@ -199,7 +199,7 @@ class Recommender:
             return None
         return self._publisher.trace(self.estimates, key)
 
-    def standing(self, key: VpaKey) -> SizingState:
+    def standing(self, key: VpaKey) -> PublishedHolds:
         """Return what keeps the amounts of a VPA's status from being lowered."""
         return self._publisher.standing(key)
 

@@ -7,8 +7,7 @@ query is never shown: it only leads there (coalescing.md 1.6 and 3).
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Coroutine, Iterable
 
 import structlog
 from msgspec import Struct
@@ -23,8 +22,8 @@ from podscale.feed.queries.batch import GET_LIMITS, Batch, BatchLimits
 from podscale.feed.queries.group import NamespaceRead, QueryGroup, is_fresh
 from podscale.feed.queries.layout import laying_out
 from podscale.feed.queries.queue import Queries
+from podscale.feed.queries.self_check import agrees
 from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
-from podscale.feed.reading import Reading
 from podscale.feed.stats import FeedStats
 
 EXTRA_QUERIES = 16  # that halving one failing batch may cost
@@ -312,10 +311,7 @@ class Refresh:
         rows = SnapshotRows(asked_s)
         add_own(rows, answer, group.plan)
         own = reading(rows, group.plan, math.inf)
-        if names or not sheet.reading.stale:
-            is_equal = _is_equal(own, sheet, names)
-        else:
-            is_equal = _is_equal_but_stale(own, rows.names, sheet.reading)
+        is_equal = agrees(sheet, own, rows.names, names)
         if not is_equal:
             self._stats.check_differences += 1
             log.warning("a batch and a query of its own differ", rule=group.plan.rule)
@@ -336,52 +332,3 @@ def _is_plain(answer: InstantAnswer) -> bool:
 
 def _has_histograms(answer: InstantAnswer) -> bool:
     return answer.kind == "vector" and not answer.is_float_only and not answer.is_partial
-
-
-def _is_equal(own: Reading, sheet: NamespaceRead, names: tuple[str, ...]) -> bool:
-    batch = sheet.reading
-    if not names:
-        return all(
-            one is not None and other is not None and one[0] == other[0] and _near(one[1], other[1])
-            for one, other in zip_longest(_listed(own), _listed(batch))
-        )
-    for name in names:
-        if name in batch.stale or name in sheet.duplicated:
-            continue
-        one, other = own.row(name), batch.row(name)
-        if (one < 0) != (other < 0):
-            return False
-        if one >= 0 and not _near(float(own.values[one]), float(batch.values[other])):
-            return False
-    return True
-
-
-def _is_equal_but_stale(own: Reading, objects: Sequence[str], batch: Reading) -> bool:
-    """Compare what is left of series without the stale objects, which only ``own`` still has;
-    ``objects`` are those of its rows."""
-    left = {_key(labels): value for labels, value in _pairs(batch)}
-    every = {_key(labels): value for labels, value in _pairs(own)}
-    fresh = [
-        _key(labels)
-        for (labels, _), name in zip(_pairs(own), objects, strict=True)
-        if name not in batch.stale
-    ]
-    return all(key in left for key in fresh) and all(
-        key in every and _near(value, every[key]) for key, value in left.items()
-    )
-
-
-def _listed(rows: Reading) -> list[tuple[list[tuple[str, str]], float]]:
-    return sorted((sorted(labels.items()), value) for labels, value in _pairs(rows))
-
-
-def _pairs(rows: Reading) -> list[tuple[Mapping[str, str], float]]:
-    return list(zip(rows.labels, rows.values.tolist(), strict=True))
-
-
-def _key(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    return frozenset(labels.items())
-
-
-def _near(one: float, other: float) -> bool:
-    return (one != one and other != other) or math.isclose(one, other, rel_tol=1e-9)

@@ -50,7 +50,7 @@ BOUNDED = {
     "adapter/metric_rules/status_writer.py:RuleStatusWriter._changed": CLUSTER,
     "adapter/metric_rules/watched.py:WatchedMetricRules._found": CLUSTER,
     "adapter/discovery/relist.py:Relister._slots": RULES,
-    "podscale/feed/by_source.py:FeedBySource._probes": LIVE,
+    "podscale/feed/source_routing.py:FeedBySource._probes": LIVE,
     "adapter/sources/open_sources.py:OpenSources._failed": RULES,
     "adapter/sources/open_sources.py:OpenSources._open": RULES,
     "adapter/apis/response_cache.py:ResponseCache._entries": "counts its bytes",

@@ -16,7 +16,7 @@ from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
-from vpa.explain.sizing_state import SizingState
+from vpa.explain.published_amounts import PublishedHolds
 from vpa.model.api.conditions import History
 from vpa.model.api.objects import Vpa
 from vpa.model.cluster import ClusterModel
@@ -144,12 +144,12 @@ class Publisher:
         shapes = self._shapes_of(self._cluster.vpas[key])
         return self._reader.recommendation(estimates, key, shapes)
 
-    def standing(self, key: VpaKey) -> SizingState:
+    def standing(self, key: VpaKey) -> PublishedHolds:
         """Return what keeps the amounts of a VPA's status from being lowered."""
         held = self._held_now.get(key)
         until_s = {} if held is None else held.until_s
         anchor = "" if self._coordination is None else self._coordination.text(key)
-        return SizingState(until_s, self._reader.is_young(key), anchor)
+        return PublishedHolds(until_s, self._reader.is_young(key), anchor)
 
     def moved(self, key: VpaKey) -> None:
         """Keep nothing of what was published: the VPA now means another workload's pods."""

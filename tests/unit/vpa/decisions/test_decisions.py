@@ -10,8 +10,8 @@ from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KnownSizing, PodDecision
 from vpa.explain.admission_reasons import REASONS, AdmissionReasons, AdmittedValue, read
 from vpa.explain.plain import because, readable
+from vpa.explain.published_amounts import PublishedHolds
 from vpa.explain.recommendation import TargetState
-from vpa.explain.sizing_state import SizingState
 from vpa.model.api.objects import (
     ContainerRecommendation,
     Vpa,
@@ -99,8 +99,8 @@ def test_what_becomes_of_a_pod_is_told_in_words() -> None:
 
 
 GI = 1024.0**3
-FREE = SizingState()
-HELD = SizingState(until_s={("app", "memory"): 1_795_040_000.0})
+FREE = PublishedHolds()
+HELD = PublishedHolds(until_s={("app", "memory"): 1_795_040_000.0})
 
 
 def published(memory: str, *conditions: VpaCondition) -> Vpa:
@@ -111,7 +111,7 @@ def published(memory: str, *conditions: VpaCondition) -> Vpa:
     return msgspec.structs.replace(written, status=status)
 
 
-def estimated(gibibytes: float, memory: str, standing: SizingState = FREE) -> KnownSizing:
+def estimated(gibibytes: float, memory: str, standing: PublishedHolds = FREE) -> KnownSizing:
     """Return what is known of a VPA whose status says ``memory``."""
     used = ResourceUsage((gibibytes * GI,) * 3, 1.0)
     trace = recommend([RecommendedUsage("app", {"memory": used})], RecommenderSettings())
@@ -146,25 +146,26 @@ def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
     ("standing", "published_now", "says", "held_by"),
     [
         pytest.param(
-            SizingState(is_young=True), "9Gi", "too little is known to lower it", "LowConfidence",
+            PublishedHolds(is_young=True), "9Gi", "too little is known to lower it",
+            "LowConfidence",
             id="young",
         ),
         pytest.param(
-            SizingState(), "9Gi", "to be published with the next write", None, id="to-be-written"
+            PublishedHolds(), "9Gi", "to be published with the next write", None, id="to-be-written"
         ),
         pytest.param(
-            SizingState(until_s={("app", "cpu"): 1.0}), "9Gi", "with the next write", None,
+            PublishedHolds(until_s={("app", "cpu"): 1.0}), "9Gi", "with the next write", None,
             id="another-resource-is-held",
         ),
         pytest.param(HELD, str(int(1.15 * GI)), "", None, id="nothing-to-hold"),
         pytest.param(HELD, "1Gi", "with the next write", None, id="lost-and-more"),
         pytest.param(
-            SizingState(is_young=True), "1Gi", "with the next write", None, id="young-and-more"
+            PublishedHolds(is_young=True), "1Gi", "with the next write", None, id="young-and-more"
         ),
     ],
 )  # fmt: skip
 def test_what_is_published_is_told_apart_from_what_is_known(
-    standing: SizingState, published_now: str, says: str, held_by: str | None
+    standing: PublishedHolds, published_now: str, says: str, held_by: str | None
 ) -> None:
     told = estimated(1.0, published_now, standing)
     found = memory_of(told)

@@ -26,7 +26,7 @@ from podscale.kube.objects.scale import Workload
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.explain.explanation import SizingExplanation
-from vpa.explain.sizing_state import as_published, change_of, sentence_of
+from vpa.explain.published_amounts import as_published, change_of, sentence_of
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import StoredHpa, WatchedHpas
 from vpa.recommender.flags import Options

@@ -21,7 +21,7 @@ _LEAVES = frozenset({"ContainerModeOff", "ResourceNotControlled"})
 _TELLING = frozenset({"LowConfidence", "ConfigUnsupported", "AnnotationInvalid"})
 
 
-class SizingState(Struct, frozen=True):
+class PublishedHolds(Struct, frozen=True):
     """Why nothing goes below what is published yet; both empty: nothing holds it."""
 
     until_s: Mapping[tuple[str, str], float] = {}  # by container and resource: history lost
@@ -39,7 +39,7 @@ def published(vpa: Vpa, container: str, resource: str) -> Quantity | None:
 
 
 def as_published(
-    found: SizingExplanation, vpa: Vpa, container: str, resource: str, standing: SizingState
+    found: SizingExplanation, vpa: Vpa, container: str, resource: str, standing: PublishedHolds
 ) -> SizingExplanation:
     """Return the explanation of the amount that is published.
 
