@@ -1,4 +1,4 @@
-"""The page as a stranger first sees it: over the running demo, all four stories."""
+"""The page as a stranger first sees it: over the running demo, all five stories."""
 
 import asyncio
 import os
@@ -58,12 +58,14 @@ async def _until_told(url: str) -> None:
             await asyncio.sleep(0.5)
 
 
-async def test_all_four_stories_are_told_on_the_page(chromium: Browser, demo: str) -> None:
+async def test_all_five_stories_are_told_on_the_page(chromium: Browser, demo: str) -> None:
     async with opened(chromium, demo) as seen:
         page = seen.page
         await expect(page.locator("#feed-text")).to_contain_text("rules ok")
         rows = page.locator(".row[href*=Deployment]")
         await expect(rows).to_have_count(4)
+        nodes = page.get_by_role("region", name="Nodes")
+        await expect(nodes.locator("tbody tr")).to_have_count(3)
         links = {each.split("/")[3]: each for each in await rows.evaluate_all(_HREFS)}
         for name, panels in (("web", 4), ("worker", 2), ("consumer", 4), ("api", 4)):
             await page.locator(f'.row[href="{links[name]}"]').click()

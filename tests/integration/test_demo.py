@@ -93,7 +93,7 @@ async def test_the_first_scene_scales_up_on_a_real_prometheus_and_tells_why(
 
 
 @pytest.mark.timeout(120)
-async def test_twenty_times_as_fast_all_four_stories_come_to_their_ends(tmp_path: Path) -> None:
+async def test_twenty_times_as_fast_all_five_stories_come_to_their_ends(tmp_path: Path) -> None:
     running = await demo(tmp_path, "--duration", "22s", "--speed", "20")
     text, _ = await running.communicate()
     shown = text.decode()
@@ -114,6 +114,9 @@ async def test_twenty_times_as_fast_all_four_stories_come_to_their_ends(tmp_path
     assert both, shown
     assert int(both[1]) >= 6
     assert both[2] == "stayed 100m", "what the VPA would have of one pod is another size"
+    nodes = re.search(r"nodes: ballast of the fullest held up to ([\d.]+) cores; now", shown)
+    assert nodes, shown
+    assert float(nodes[1]) > 10, "usage of 12 of 16 cores leaves pods less than one"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -155,6 +155,17 @@ async def test_what_fits_nowhere_stays_pending_until_there_is_room(cluster):
     )
 
 
+async def test_a_resize_gives_and_takes_room(cluster):
+    objects = cluster.server.objects
+    objects.create("deployments", "default", deployment(4, cpu="16"))
+    await until(cluster, lambda: ready(cluster) == 3)
+    pod = next(p for p in objects.list("pods") if p["status"]["phase"] == "Running")
+    containers = [{**pod["spec"]["containers"][0], "resources": {"requests": {"cpu": "0"}}}]
+    changed = {**pod, "spec": {**pod["spec"], "containers": containers}}
+    objects.update("pods", "default", pod["metadata"]["name"], changed)
+    await until(cluster, lambda: ready(cluster) == 4)
+
+
 async def test_a_budget_counts_its_pods(cluster):
     objects = cluster.server.objects
     objects.create("deployments", "default", deployment(3))

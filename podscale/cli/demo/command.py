@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,10 @@ _SLOWEST, _FASTEST = 0.1, 60.0
 @click.option(
     "--scene",
     "chosen",
-    type=click.Choice(["shop", "worker", "queue", "both"]),
+    type=click.Choice(["shop", "worker", "queue", "both", "nodes"]),
     default="shop",
     show_default=True,
-    help="Which of the four stories to show; all of them run.",
+    help="Which of the five stories to show; all of them run.",
 )
 @click.option(
     "--speed",
@@ -47,7 +48,7 @@ def command(ctx: click.Context, duration: str, chosen: str, speed: float) -> Non
     """See a small cluster being sized, on this machine, with reasons.
 
     A shop under a daily load, a worker that leaks memory, a queue's consumer that goes to
-    zero and back, an HPA and a VPA on one CPU.
+    zero and back, an HPA and a VPA on one CPU, a node that is fuller than it looks.
     """
     limit_s = _limit_s(duration)
     if not _SLOWEST <= speed <= _FASTEST:
@@ -156,10 +157,6 @@ def _hints(running: "DemoStage", scene: "Scene") -> str:
     own = str(Path(sys.executable).with_name("podscale"))
     podscale = "podscale" if shutil.which("podscale") else own
     kubectl = f"kubectl --server {running.server.url} -n {scene.namespace}"
-    kind, plural = {
-        "hpa": ("hpa", "scalingdecisions"),
-        "vpa": ("vpa", "sizingdecisions"),
-    }[scene.kind]
     server = f"--server {running.server.url}"
     source = f"--prometheus-url {running.measurements.url}"
     return "\n".join(
@@ -168,23 +165,28 @@ def _hints(running: "DemoStage", scene: "Scene") -> str:
             f"Prometheus: {running.measurements.url} ({running.measurements.what})",
             f"Rules file: {running.rules}",
             "Try it from another terminal:",
-            f"  {kubectl} get {kind},pods",
-            f"  {kubectl} top pods",
-            f"  {kubectl} get --raw '{scene.measured}'",
-            f"  {kubectl} get {plural}",
-            f"  {podscale} explain {kind}/{scene.workload} -n {scene.namespace} {server}",
-            *(
-                [
-                    f"  {podscale} replay hpa/{scene.workload} -n {scene.namespace} --since 30m \\",
-                    f"    {server} {source}",
-                ]
-                if kind == "hpa"
-                else []
-            ),
+            *_commands(scene, kubectl, podscale, server, source),
             continued(f"  {podscale} doctor --config {running.rules} {source} {server}"),
             "Ctrl-C ends it.",
         ]
     )
+
+
+def _commands(
+    scene: "Scene", kubectl: str, podscale: str, server: str, source: str
+) -> Iterator[str]:
+    yield f"  {kubectl} get --raw '{scene.measured}'"
+    if scene.kind == "nodes":
+        yield f"  {kubectl} top nodes"
+        yield f"  {kubectl} describe node node-1"
+        return
+    yield f"  {kubectl} get {scene.kind},pods"
+    yield f"  {kubectl} top pods"
+    yield f"  {kubectl} get {'scaling' if scene.kind == 'hpa' else 'sizing'}decisions"
+    yield f"  {podscale} explain {scene.kind}/{scene.workload} -n {scene.namespace} {server}"
+    if scene.kind == "hpa":
+        yield f"  {podscale} replay hpa/{scene.workload} -n {scene.namespace} --since 30m \\"
+        yield f"    {server} {source}"
 
 
 def continued(command: str) -> str:

@@ -65,6 +65,14 @@ def _words(
             # nothing.
             "--use-admission-controller-status=false",
         ],
+        "nodes": [
+            cluster,
+            "--mode=ballast",
+            f"--leader-elect-resource-namespace={NAMESPACE}",
+            f"--nodes-interval={clock.flag(5.0)}",
+            "--usage-window=15s",
+            "--ballast-write-interval=10s",
+        ],
         "admission": [
             cluster,
             f"--cert-dir={directory}",

@@ -12,9 +12,9 @@ from msgspec import Struct
 from podscale.cli.demo.look import PodLook, SceneLook
 from podscale.cli.demo.scenes import Scene
 
-KEYS = "1 shop · 2 worker · 3 queue · 4 both · ? help · q ends"
+KEYS = "1 shop · 2 worker · 3 queue · 4 both · 5 nodes · ? help · q ends"
 HELP = (
-    "1 to 4 show another scene: all of them run. q or Ctrl-C ends the demo and removes what it "
+    "1 to 5 show another scene: all of them run. q or Ctrl-C ends the demo and removes what it "
     "made. The lines above say the load, the size, and the newest decision with its reason; the "
     "bars are the pods' load against what is wanted, or memory against the limit. The page, whose "
     "address was printed at the start, shows every decision."

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from podscale.cli.demo.scenes import MIB, Scene, api_load, queue_load, shop_load
+from podscale.cli.demo.scenes import MIB, Scene, api_load, crunch_load, queue_load, shop_load
 from podscale.cli.demo.stage import DemoStage
 from podscale.core import quantity
 
@@ -53,6 +53,8 @@ async def look(stage: DemoStage, scene: Scene) -> SceneLook:
         pods = tuple(PodLook(name, 0.0, 0.0, note) for name, note in _pods(stage, scene))
         text = f"{queue_load(at_s):.0f} messages/s in, {messages:.0f} waiting"
         return SceneLook("queue", at_s, text, replicas, pods, reason, bool(items), messages)
+    if scene.name == "nodes":
+        return _nodes((told or {}).get("rows") or (), at_s, replicas, bool(items))
     if scene.name == "both":
         return _both(stage, scene, at_s, replicas, reason, items)
     rates = {
@@ -66,8 +68,9 @@ async def look(stage: DemoStage, scene: Scene) -> SceneLook:
 
 def _let_size(stage: DemoStage, scene: Scene, is_measured: bool) -> None:
     # Only now: an HPA before its metric would begin with warnings.
-    plural = _AUTOSCALERS[scene.kind]
-    if is_measured and not stage.objects.find(plural, scene.namespace, scene.workload):
+    if not is_measured or scene.autoscaler is None:
+        return
+    if not stage.objects.find(_AUTOSCALERS[scene.kind], scene.namespace, scene.workload):
         stage.objects.put(scene.autoscaler)
         if scene.beside is not None:
             stage.objects.put(scene.beside)
@@ -99,6 +102,30 @@ def _both(
         "both", at_s, load, replicas, tuple(pods), reason, bool(items),
         request_milli=max(requests, default=0),
     )  # fmt: skip
+
+
+def _nodes(
+    rows: Sequence[Mapping[str, Any]], at_s: float, replicas: int, is_measured: bool
+) -> SceneLook:
+    pods, reason, held = [], "", 0.0
+    for row in rows:
+        usage, requested, ballast, all_ = (
+            row["cpu"][each] or 0.0 for each in ("usage", "requested", "ballast", "allocatable")
+        )
+        note = f"{usage:4.1f} of {all_:.0f} cores used, {requested:.1f} requested"
+        pods.append(PodLook(row["name"], usage, usage / all_, f"{note}, ballast {ballast:.1f}"))
+        held = max(held, ballast)
+        if not reason:  # the fullest
+            free = max(all_ - requested - ballast, 0.0)
+            reason = (
+                f"{row['reason']}: {row['name']} uses {usage:.1f} of {all_:.0f} cores, its pods "
+                f"request {requested:.1f}, ballast {ballast:.1f}: pods of at most {free:.1f} "
+                "cores are admitted"
+            )
+    load = f"{crunch_load(at_s):.1f} cores used, ballast up to {held:.1f}"
+    return SceneLook(
+        "nodes", at_s, load, replicas, tuple(pods), reason, is_measured, load_value=held
+    )
 
 
 def _worker(

@@ -1,4 +1,4 @@
-"""The four stories of the demo: what is deployed, what it has to do, and who sizes it."""
+"""The five stories of the demo: what is deployed, what it has to do, and who sizes it."""
 
 import math
 from typing import Any, Literal
@@ -16,6 +16,7 @@ PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes
 _DAWN_S = 20.0  # the night before the first pods are measured is not shown
 _CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
 _EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
+BALLAST = "podscale-ballast"
 _RESOURCE = "/apis/metrics.k8s.io/v1beta1/namespaces"
 
 
@@ -26,14 +27,16 @@ class Scene(Struct, frozen=True):
     title: str
     namespace: str
     workload: str
-    kind: Literal["hpa", "vpa"]
+    kind: Literal["hpa", "vpa", "nodes"]
     measured: str  # path of the metric that decisions are made by
-    autoscaler: dict[str, Any]  # put once the metric is served: before, it would warn
+    autoscaler: dict[str, Any] | None = None  # put once the metric is served: before, it would warn
     beside: dict[str, Any] | None = None  # another one, put with it
 
     @property
     def decision(self) -> str:
-        """The path of its explanation."""
+        """The path of its explanation; of nodes on the page, of the others at the API server."""
+        if self.kind == "nodes":
+            return "api/nodes"
         group, plural = {
             "hpa": ("hpa.podscale.io", "scalingdecisions"),
             "vpa": ("vpa.podscale.io", "sizingdecisions"),
@@ -50,6 +53,11 @@ def shop_load(elapsed_s: float) -> float:
 def api_load(elapsed_s: float) -> float:
     """Return the API's requests per second: the shop's day, at half its size."""
     return shop_load(elapsed_s) / 2
+
+
+def crunch_load(elapsed_s: float) -> float:
+    """Return the cores that the cruncher uses: up to 12, of the 16 that its node has."""
+    return shop_load(elapsed_s) / 10
 
 
 def queue_load(elapsed_s: float) -> float:
@@ -152,11 +160,17 @@ SCENES: tuple[Scene, ...] = (
         _coordinated(_hpa("api", "api", 2, 12, _BY_CPU)),
         _vpa("api", "api", "cpu"),
     ),
+    Scene(
+        "nodes",
+        "a pod that uses far more than it requests: ballast keeps others off its node",
+        "crunch", "cruncher", "nodes",
+        f"{_RESOURCE.rpartition('/')[0]}/nodes",
+    ),
 )  # fmt: skip
 
 
 def deploy(cluster: SandboxCluster, began_s: float) -> None:
-    """Deploy all four and let their load begin; ``began_s`` is the demo's first second."""
+    """Deploy all five and let their load begin; ``began_s`` is the demo's first second."""
     for item in (
         *(_namespace(scene.namespace) for scene in SCENES),
         _deployment("shop", "web", 2, {"requests": {"cpu": "200m", "memory": "128Mi"}}),
@@ -169,7 +183,10 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
         ),
         _deployment("orders", "consumer", 1, {"requests": {"cpu": "100m", "memory": "64Mi"}}),
         _deployment("api", "api", 2, {"requests": {"cpu": "100m", "memory": "128Mi"}}),
+        _deployment("crunch", "cruncher", 1, {"requests": {"cpu": "500m", "memory": "64Mi"}}),
         _budget("jobs", "worker"),
+        _namespace(BALLAST),
+        *(_ballast(node["metadata"]["name"]) for node in cluster.server.objects.list("nodes")),
     ):  # fmt: skip
         cluster.server.objects.put(item)
     cluster.load.set(
@@ -189,6 +206,15 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
     )
     cluster.load.set(
         "api", Traffic("api", selector.parse("app=api"), lambda now: api_load(now - began_s))
+    )
+    cluster.load.set(
+        "crunch",
+        Traffic(
+            "crunch",
+            selector.parse("app=cruncher"),
+            lambda now: crunch_load(now - began_s),
+            cpu_s_per_request=1.0,
+        ),
     )
     cluster.load.queues["orders"] = Queue(
         "orders", selector.parse("app=consumer"), lambda now: queue_load(now - began_s)
@@ -214,6 +240,24 @@ def _deployment(
                 "metadata": {"labels": {"app": name}},
                 "spec": {"containers": [container]},
             },
+        },
+    }
+
+
+def _ballast(node: str) -> dict[str, Any]:
+    # As the DaemonSet of the manifests makes them, whose controller the sandbox has not.
+    resources = {"requests": {"cpu": "1m", "memory": "1Mi"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"ballast-{node}",
+            "namespace": BALLAST,
+            "labels": {"app.kubernetes.io/component": "ballast"},
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "pause", "image": "pause", "resources": resources}],
         },
     }
 

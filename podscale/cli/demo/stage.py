@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import aiohttp
 import click
@@ -70,11 +71,14 @@ class DemoStage:
         self._session = session
 
     async def get(self, path: str) -> Any:
-        """Return the JSON at ``path`` of the sandbox's API server, ``None`` if it has none yet."""
+        """Return the JSON at ``path`` of the sandbox's API server (``/...``) or of the page,
+        ``None`` if it has none yet."""
         headers = {"Authorization": f"Bearer {self.server.admin_token}"}
         try:
             async with self._session.get(
-                self.server.url + path, headers=headers, timeout=aiohttp.ClientTimeout(total=5)
+                urljoin(self.server.url if path.startswith("/") else self.page_url, path),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=5),
             ) as answer:
                 return await answer.json() if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError):

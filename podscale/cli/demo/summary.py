@@ -11,7 +11,8 @@ def summary(looks: Mapping[str, Sequence[SceneLook]]) -> list[str]:
     lines = []
     for name, seen in looks.items():
         if seen:
-            lines.append({"worker": _worker, "queue": _queue, "both": _both}.get(name, _shop)(seen))
+            told = {"worker": _worker, "queue": _queue, "both": _both, "nodes": _nodes}
+            lines.append(told.get(name, _shop)(seen))
     return lines
 
 
@@ -70,6 +71,11 @@ def _both(seen: Sequence[SceneLook]) -> str:
     if requests[0] != requests[-1]:
         request = f"went from {requests[0]}m to {requests[-1]}m"
     return f"both: replicas {_between(min(sizes), max(sizes))}, and the CPU request {request}."
+
+
+def _nodes(seen: Sequence[SceneLook]) -> str:
+    held = [look.load_value for look in seen]
+    return f"nodes: ballast of the fullest held up to {max(held):.1f} cores; now: {held[-1]:.1f}."
 
 
 def _between(least: int, most: int) -> str:

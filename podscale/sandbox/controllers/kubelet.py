@@ -75,6 +75,8 @@ class Kubelet:
     def _look(self, key: Key, pod: Object) -> None:
         spec, status = pod["spec"], pod.get("status") or {}
         phase = status.get("phase")
+        if spec.get("nodeName"):
+            self._count(key, spec["nodeName"], _cpu(pod))
         if pod["metadata"].get("deletionTimestamp"):
             self._after(key, "stop", self._timing.stop_s, self._stop)
         elif not spec.get("nodeName"):
@@ -111,8 +113,7 @@ class Kubelet:
                 self._status(key, {"phase": "Pending", "conditions": [condition]})
             self._is_full = True
             return
-        self._free_cpu[node] -= need
-        self._placed[key] = (node, need)
+        self._count(key, node, need)
         self._objects.update("pods", *key, {**pod, "spec": {**pod["spec"], "nodeName": node}})
 
     def _start(self, key: Key) -> None:
@@ -201,15 +202,24 @@ class Kubelet:
 
     def _forget(self, key: Key) -> None:
         if (place := self._placed.pop(key, None)) is not None:
-            node, cpu = place
-            was_full = self._is_full
-            self._free_cpu[node] += cpu
-            if was_full:
-                self._is_full = False
-                self._retry_pending()
+            self._free(*place)
         for step in ("start", "ready", "resize", "stop"):
             if (timer := self._timers.pop((key, step), None)) is not None:
                 timer.cancel()
+
+    def _count(self, key: Key, node: str, cpu: int) -> None:
+        # What it requests now: somebody else may have bound it, and it may be resized.
+        before = self._placed.get(key, (node, 0))[1]
+        self._placed[key] = (node, cpu)
+        self._free(node, before - cpu)
+
+    def _free(self, node: str, cpu: int) -> None:
+        if node not in self._free_cpu:
+            return
+        self._free_cpu[node] += cpu
+        if cpu > 0 and self._is_full:
+            self._is_full = False
+            self._retry_pending()
 
     def _status(self, key: Key, part: dict[str, Any]) -> None:
         pod = self._objects.get("pods", *key)
