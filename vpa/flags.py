@@ -35,7 +35,6 @@ _SWITCHES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0"
 
 
 def problems(flags: Flags) -> list[str]:
-    """Return what makes the common flags invalid."""
     found = []
     if flags.text("vpa-object-namespace") and flags.listing("ignored-vpa-object-namespaces"):
         found.append(

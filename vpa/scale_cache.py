@@ -1,4 +1,4 @@
-"""ScaleCache of objects of any kind, remembered; one that hangs keeps nobody waiting.
+"""Scales of objects of any kind, remembered; one that hangs keeps nobody waiting.
 
 What is known is answered at once and asked again beside that. Only what is not known is
 waited for; where a kind, or the object itself, has run into its deadline, no longer than
@@ -62,7 +62,7 @@ class _Places:
 
 
 class ScaleCache:
-    """ScaleCache by namespace, group, kind and name."""
+    """Scales by namespace, group, kind and name."""
 
     def __init__(
         self,
@@ -130,7 +130,6 @@ class ScaleCache:
             self._ask_again(key, version)
 
     async def stop(self) -> None:
-        """End all questions."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()

@@ -20,7 +20,6 @@ class StepSeconds:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time one step."""
         begun = time.monotonic()
         try:
             yield

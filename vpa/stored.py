@@ -66,16 +66,12 @@ _COUNTED_VPA = msgspec.json.Decoder(_CountedVpa)
 
 
 class StoredVpa(Struct, frozen=True):
-    """A VerticalPodAutoscaler."""
-
     metadata: ObjectMeta
     spec: Raw = _EMPTY
     status: Raw = _EMPTY
 
 
 class StoredLimitRange(Struct, frozen=True):
-    """A LimitRange."""
-
     metadata: ObjectMeta
     spec: Raw = _EMPTY
 
@@ -110,7 +106,6 @@ def vpa_of(stored: StoredVpa) -> Vpa:
 
 
 def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
-    """Return the limits; raises ObjectError."""
     return _read(_LIMITS, stored.spec, "spec")
 
 

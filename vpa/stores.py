@@ -121,7 +121,6 @@ class VpaStores:
         yield from list(self._read.items())
 
     def vpa(self, key: VpaKey) -> Vpa | None:
-        """Return one VPA."""
         return self._read.get(key)
 
     def accept_vpa(self, stored: StoredVpa) -> None:

@@ -120,7 +120,6 @@ class Workloads:
         )
 
     def find(self, namespace: str, kind: str, name: str) -> Found | None:
-        """Return a well-known controller."""
         if kind == "ReplicationController":
             return self.controllers.get(namespace, name)
         if kind == "CronJob":

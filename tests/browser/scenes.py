@@ -41,7 +41,7 @@ from podscale.page.state.sources import PageSources, SizedVpa
 from tests.unit.adapter.world import rules
 from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import OLD, Rounds
-from vpa.decisions.decisions import KnownSizing, PodDecision
+from vpa.decisions.decisions import KnownSizing
 from vpa.explain.recommendation import MeasuredBasis, TargetState
 from vpa.model.api.objects import Vpa
 from vpa.model.api.objects import decode as decode_object
@@ -53,7 +53,7 @@ from vpa.model.estimation.recommendation import (
     recommend,
 )
 from vpa.model.samples.membership import VpaKey
-from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
+from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
 
 START = 1_795_000_000.0
 STEP_S = 15.0

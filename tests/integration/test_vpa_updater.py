@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from podscale.kube.client.wire import format_micro_time
 from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
 from vpa.updater.part import UpdaterPart
@@ -227,7 +228,8 @@ async def test_of_two_vpas_the_older_one_decides(small):
     await running(small)
     async with updating(small) as part:
         await small.until(lambda: bool(part.updater.decisions.everything()))
-        assert {each.vpa.name for each in part.updater.decisions.everything()} == {"web"}
+        assert part.updater.decisions.of(VpaKey("default", "web"))
+        assert not part.updater.decisions.of(VpaKey("default", "younger"))
 
 
 @pytest.mark.parametrize("mode", ["Off", "Recreate"])

@@ -88,7 +88,6 @@ def boost(flags: Flags) -> BoostSettings:
 
 
 def gates(flags: Flags) -> VpaGates:
-    """Return the feature gates."""
     return VpaGates(
         gate(flags, "InPlace"), gate(flags, "CPUStartupBoost"), gate(flags, "PerVPAConfig")
     )

@@ -56,7 +56,6 @@ class TargetIndex:
             self._by_target.setdefault(target, {})[vpa.metadata.name] = candidate
 
     def remove(self, namespace: str, name: str) -> None:
-        """Forget a VPA."""
         target = self._targets.pop((namespace, name), None)
         if target is None:
             return
@@ -73,12 +72,10 @@ class TargetIndex:
         return namespace in self._in_namespace
 
     def of(self, controller: OwningController) -> Sequence[Candidate]:
-        """Return the VPAs that name this controller."""
         return tuple(self._by_target.get(controller, {}).values())
 
 
 def target_of(vpa: Vpa) -> OwningController | None:
-    """Return what the VPA points to."""
     target = vpa.spec.target_ref
     if target is None:
         return None

@@ -60,7 +60,6 @@ class AdmissionMetrics:
         )  # fmt: skip
 
     def admitted(self, resource: str, outcome: str, seconds: float) -> None:
-        """Note one review."""
         # Only what we registered for: other names come from whoever calls us.
         kind = {"pods": "Pod", "verticalpodautoscalers": "VPA"}.get(resource, "unknown")
         self._seconds.labels(outcome, kind).observe(seconds)
@@ -69,8 +68,6 @@ class AdmissionMetrics:
 
 
 class AdmissionPart:
-    """A running webhook."""
-
     def __init__(self, server: RunningServer, stores: VpaStores, webhook: Webhook) -> None:
         self.server = server
         self.stores = stores

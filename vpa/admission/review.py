@@ -53,8 +53,6 @@ class ReviewRequest(Struct, frozen=True, rename="camel"):
 
 
 class Review(Struct, frozen=True, rename="camel"):
-    """An AdmissionReview."""
-
     api_version: str = ""
     kind: str = ""
     request: ReviewRequest | None = None
@@ -82,7 +80,6 @@ def request_of_unread(body: bytes) -> ReviewRequest | None:
 
 
 def reviewed(asked: ReviewRequest, answer: ReviewAnswer) -> dict[str, Any]:
-    """Return the AdmissionReview that answers."""
     response: dict[str, Any] = {"uid": asked.uid, "allowed": not answer.errors}
     if answer.errors:
         shown = answer.errors[:_MOST_ERRORS]

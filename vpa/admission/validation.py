@@ -61,8 +61,6 @@ class VpaFieldError(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """All findings about one object."""
-
     errors: tuple[VpaFieldError, ...]
     warnings: tuple[str, ...]
 
@@ -72,39 +70,21 @@ def options_for(old: Vpa | None, gates: VpaGates) -> Options:
 
     A gated field that the stored object uses stays legal, or it could not be edited.
     """
+    spec = old.spec if old is not None else VpaSpec()
+    update, boost = spec.update_policy, spec.startup_boost
+    policies = container_policies(spec.resource_policy)
     return Options(
         is_create=old is None,
-        in_place=gates.in_place or uses_in_place(old),
-        cpu_startup_boost=gates.cpu_startup_boost or uses_startup_boost(old),
-        per_vpa_config=gates.per_vpa_config or uses_per_vpa_config(old),
-        existing_resources=_existing_resources(old),
-    )
-
-
-def uses_in_place(old: Vpa | None) -> bool:
-    """Return whether the stored object has mode InPlace."""
-    policy = old.spec.update_policy if old is not None else None
-    return policy is not None and policy.update_mode == "InPlace"
-
-
-def uses_startup_boost(old: Vpa | None) -> bool:
-    """Return whether the stored object has a boost, its own or a container's."""
-    if old is None:
-        return False
-    boost = old.spec.startup_boost
-    return (boost is not None and boost.cpu is not None) or any(
-        policy.startup_boost is not None for policy in container_policies(old.spec.resource_policy)
-    )
-
-
-def uses_per_vpa_config(old: Vpa | None) -> bool:
-    """Return whether the stored object sets what the gate PerVPAConfig covers."""
-    if old is None:
-        return False
-    update = old.spec.update_policy
-    return (update is not None and update.evict_after_oom_seconds is not None) or any(
-        any(value is not None for _, value in _gated(policy))
-        for policy in container_policies(old.spec.resource_policy)
+        in_place=gates.in_place or (update is not None and update.update_mode == "InPlace"),
+        cpu_startup_boost=gates.cpu_startup_boost
+        or (boost is not None and boost.cpu is not None)
+        or any(policy.startup_boost is not None for policy in policies),
+        per_vpa_config=gates.per_vpa_config
+        or (update is not None and update.evict_after_oom_seconds is not None)
+        or any(value is not None for policy in policies for _, value in _gated(policy)),
+        existing_resources=frozenset(
+            resource for policy in policies for resource in policy.controlled_resources or ()
+        ),
     )
 
 
@@ -282,10 +262,3 @@ def _amount(field: str, resource: str, value: Quantity) -> list[VpaFieldError]:
     if resource == "memory" and value.nano % NANO:
         return [VpaFieldError(field, INVALID, f"{value} is not a whole number of bytes")]
     return []
-
-
-def _existing_resources(old: Vpa | None) -> frozenset[str]:
-    policies = container_policies(old.spec.resource_policy) if old is not None else ()
-    return frozenset(
-        resource for policy in policies for resource in policy.controlled_resources or ()
-    )

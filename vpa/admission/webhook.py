@@ -90,7 +90,6 @@ class Webhook:
         stores.subscribe(self._vpa_changed)
 
     async def handle(self, request: ApiRequest) -> Answered:
-        """Answer one HTTP request."""
         if len(request.body) > MOST_BODY:
             return status.request_entity_too_large(f"a review has at most {MOST_BODY} bytes")
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":

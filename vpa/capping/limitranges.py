@@ -11,8 +11,6 @@ from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, is_set, of
 
 
 class LimitRangeSpec(Struct, frozen=True):
-    """``spec`` of a LimitRange."""
-
     limits: tuple[LimitRangeItem, ...] = ()
 
 

@@ -47,7 +47,6 @@ class Capped(Struct, frozen=True):
     pod_range: frozenset[tuple[str, str]] = frozenset()  # (container, resource) it changed
 
     def notes(self, container: str) -> list[str]:
-        """Return the phrases for the pod's annotation."""
         return [cap.note for cap in self.caps.get(container, ()) if cap.note]
 
 

@@ -28,7 +28,7 @@ from podscale.serving.apis.list_selection import Key, ListSelection
 from podscale.serving.status import Status
 from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.decisions import decisions as sizing
-from vpa.decisions.decisions import KIND, KnownSizing, PodDecision
+from vpa.decisions.decisions import KIND, KnownSizing
 from vpa.decisions.history import SizingHistory
 from vpa.explain.admission_reasons import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
@@ -211,10 +211,7 @@ class SizingApi(DecisionApi[KnownSizing]):
                 for container in containers
                 for resource in RESOURCES
             },
-            tuple(
-                PodDecision(name, each.at, each.decision, each.act)
-                for name, each in sorted(pods.items())
-            ),
+            tuple(pods[name] for name in sorted(pods)),
             standing=recommender.standing(key),
             requests=self._requests(key.namespace, held.resolved.selector),
             usage_problem=recommender.usage_problem,

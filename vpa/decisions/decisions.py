@@ -23,7 +23,7 @@ from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetStat
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
-from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
+from vpa.updater.decide.decision import PodDecision, UpdateDecision
 
 GROUP = "vpa.podscale.io"
 _COLUMNS = ("Name", "Reference", "Mode", "CPU", "Memory", "Reason")
@@ -36,15 +36,6 @@ KIND = DecisionKind(
 _SWITCHED_OFF = ("ResourceNotControlled", "ContainerModeOff")
 _ACTIONS = {"none": "stays as it is", "evict": "to be evicted", "resize": "to be resized"}
 _MOST_PODS = 5  # whose admission is told in sentences: replicas mostly got the same
-
-
-class PodDecision(Struct, frozen=True):
-    """What the updater last said about a pod."""
-
-    pod: str
-    time: float
-    decision: UpdateDecision
-    act: AppliedDecision | None = None  # the last decision that was carried out
 
 
 class KnownSizing(Struct, frozen=True):
@@ -67,7 +58,6 @@ class KnownSizing(Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the object."""
         meta = self.vpa.metadata
         return decision_metadata(meta.name, meta.namespace, self.time)
 
@@ -259,7 +249,6 @@ def _admitted_value(told: Mapping[str, Any]) -> str:
 
 
 def cells(known: KnownSizing) -> list[str]:
-    """Return the row of the table."""
     ref = known.vpa.spec.target_ref
     container = known.containers[0] if known.containers else ""
     told = {resource: explain(known, container, resource) for resource in RESOURCES}

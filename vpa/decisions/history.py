@@ -14,8 +14,6 @@ from vpa.model.samples.membership import VpaKey
 
 
 class _ToldSizings(ChangeRing):
-    """The explanations of one VPA."""
-
     __slots__ = ("mark",)
 
     least = 1
@@ -37,7 +35,6 @@ class SizingHistory:
         return told is None or told.mark != mark
 
     def put(self, key: VpaKey, at: float, mark: Hashable, body: Mapping[str, Any]) -> None:
-        """Keep an explanation."""
         told = self._told.setdefault(key, _ToldSizings())
         told.mark = mark
         told.add(at, "", msgspec.json.encode(body))
@@ -49,7 +46,6 @@ class SizingHistory:
         return None if plain is None else msgspec.json.decode(plain)
 
     def known_since(self, key: VpaKey) -> float | None:
-        """Return the time of the oldest explanation."""
         told = self._told.get(key)
         return told.older[0].at if told is not None else None
 

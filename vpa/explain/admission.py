@@ -36,8 +36,6 @@ _CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "Containe
 
 
 class ValueQuestion(Struct, frozen=True):
-    """Which value is asked for."""
-
     container: str
     resource: str
     field: Literal["request", "limit"]

@@ -38,8 +38,6 @@ class MeasuredBasis(Struct, frozen=True):
 
 
 class AmountQuestion(Struct, frozen=True):
-    """Which amount is asked for."""
-
     container: str
     resource: str
     field: Field

@@ -174,7 +174,6 @@ class ClusterModel:
         return self.intake.take(self.rows_of_usage(usage), usage, minutes)
 
     def has_pod(self, namespace: str, name: str) -> bool:
-        """Return whether the pod is known."""
         return (namespace, name) in self._pods
 
     def has_container(self, key: ContainerKey) -> bool:
@@ -305,7 +304,6 @@ class ClusterModel:
 
     @property
     def tracked(self) -> int:
-        """Return how many aggregates there are."""
         return len(self._column_of)
 
     def collect(self, now: float) -> int:

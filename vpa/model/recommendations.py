@@ -4,7 +4,7 @@ Percentiles, confidence and amounts of every VPA and container are computed side
 only VPAs that are due get a recommendation with its derivation, which costs Python time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -20,51 +20,33 @@ from vpa.model.estimation.recommendation import (
     RecommendationTrace,
     RecommendedUsage,
     RecommenderSettings,
-    ResourceUsage,
     minimum,
     recommend,
 )
 from vpa.model.groups import ContainerGroups, Named
 from vpa.model.histograms.matrix import Columns, Floats
 from vpa.model.pacing import paced
-from vpa.model.samples.aggregates import Aggregates, ResourceColumns
+from vpa.model.samples.aggregates import Aggregates, ResourceColumns, usage_of
 from vpa.model.samples.membership import VpaKey
 
 Amounts = NDArray[np.int64]
 
 
 class Estimates(Struct, frozen=True):
-    """One pass: arrays of shape (containers, resources, bounds), in the order of ``keys``."""
+    """One pass, in the order of ``keys``."""
 
     keys: Sequence[Named]
     first: dict[VpaKey, int]  # where the containers of a VPA begin
     count: dict[VpaKey, int]
-    usage: Floats  # percentiles, cores or bytes
-    confidence: Floats  # (containers, resources)
-    measured: NDArray[np.bool_]  # (containers, resources)
-    amounts: Amounts  # before rounding and caps; -1 where nothing was measured
+    read: Mapping[str, ResourceColumns]  # by resource, a column for each container
+    # (containers, resources, bounds), before rounding and caps; -1 where nothing was measured.
+    amounts: Amounts
 
     def usages(self, key: VpaKey) -> list[RecommendedUsage]:
         """Return what is known of the containers of one VPA."""
         start = self.first.get(key, 0)
-        return [
-            RecommendedUsage(
-                self.keys[row][1],
-                {
-                    resource: ResourceUsage(
-                        (
-                            float(self.usage[row, column, 0]),
-                            float(self.usage[row, column, 1]),
-                            float(self.usage[row, column, 2]),
-                        ),
-                        float(self.confidence[row, column]),
-                    )
-                    for column, resource in enumerate(RESOURCES)
-                    if self.measured[row, column]
-                },
-            )
-            for row in range(start, start + self.count.get(key, 0))
-        ]
+        rows = range(start, start + self.count.get(key, 0))
+        return [RecommendedUsage(self.keys[row][1], usage_of(self.read, row)) for row in rows]
 
 
 class HistoryBegins(Struct, frozen=True):
@@ -103,22 +85,17 @@ class RecommendationReader:
         """Return the estimates of all VPAs now."""
         groups = self._follow()
         size = len(groups.keys)
-        usage = np.zeros((size, len(RESOURCES), len(BOUNDS)))
-        confidence = np.zeros((size, len(RESOURCES)))
-        measured = np.zeros((size, len(RESOURCES)), dtype=np.bool_)
+        read = {
+            resource: ResourceColumns(
+                np.zeros((len(BOUNDS), size)), np.zeros(size), np.zeros(size, dtype=np.bool_)
+            )
+            for resource in RESOURCES
+        }
         amounts = np.full((size, len(RESOURCES), len(BOUNDS)), -1, dtype=np.int64)
         for aggregates, rows, columns in groups.parts():
             for settings, chosen in self._by_settings(rows):
-                self._estimate(
-                    aggregates,
-                    rows[chosen],
-                    columns[chosen],
-                    settings,
-                    (usage, confidence, measured, amounts),
-                )
-        return Estimates(
-            groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
-        )
+                self._estimate(aggregates, rows[chosen], columns[chosen], settings, read, amounts)
+        return Estimates(groups.keys, groups.first, groups.count, read, amounts)
 
     def begins(self) -> HistoryBegins:
         """Return when what is known of each container begins."""
@@ -214,29 +191,29 @@ class RecommendationReader:
         rows: Columns,
         columns: Columns,
         settings: RecommenderSettings,
-        into: tuple[Floats, Floats, NDArray[np.bool_], Amounts],
+        read: Mapping[str, ResourceColumns],
+        amounts: Amounts,
     ) -> None:
-        usage, confidence, measured, amounts = into
         shares = np.array([self._groups.count[self._groups.keys[row][0]] for row in rows])
         for column, resource in enumerate(RESOURCES):
-            read = self._autopilots(resource, rows)
-            if read is None:
-                read = aggregates.read(resource, columns, settings)
-            usage[rows, column] = read.percentiles.T
-            confidence[rows, column] = read.confidence
-            measured[rows, column] = read.measured
+            known = self._autopilots(resource, rows)
+            if known is None:
+                known = aggregates.read(resource, columns, settings)
+            read[resource].percentiles[:, rows] = known.percentiles
+            read[resource].confidence[rows] = known.confidence
+            read[resource].measured[rows] = known.measured
             least = np.array([minimum(resource, settings, n) for n in range(1, shares.max() + 1)])
             parameters = settings.of(resource)
             for place, bound in enumerate(BOUNDS):
                 found = estimator.estimate(
                     resource,
                     bound,
-                    read.percentiles[place],
-                    read.confidence,
+                    known.percentiles[place],
+                    known.confidence,
                     least[shares - 1],
                     parameters,
                 )
-                amounts[rows, column, place] = np.where(read.measured, found, -1)
+                amounts[rows, column, place] = np.where(known.measured, found, -1)
 
     def _autopilots(self, resource: str, rows: Columns) -> ResourceColumns | None:
         # None where the VPAs of these rows did not choose autopilot; they all have the same
@@ -244,8 +221,7 @@ class RecommendationReader:
         chosen = self._cluster.vpas[self._groups.keys[rows[0]][0]].settings.is_autopilot
         if not chosen or self._autopilot is None:
             return None
-        found = self._autopilot.read(resource, [self._groups.keys[row] for row in rows])
-        return ResourceColumns(found.values, np.full(rows.size, np.inf), found.seen)
+        return self._autopilot.read(resource, [self._groups.keys[row] for row in rows])
 
     def is_young(self, key: VpaKey) -> bool:
         """Return whether autopilot knows too little of a VPA to lower what was published."""

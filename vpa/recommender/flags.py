@@ -116,8 +116,6 @@ _AUTOPILOT = {
 
 
 class Options(Struct, frozen=True):
-    """What the flags come to."""
-
     name: str = "default"
     interval_s: float = 60.0
     workers: int = 10

@@ -163,7 +163,6 @@ class Recommender:
             self._feed.stop()
 
     async def once(self) -> None:
-        """Run one pass."""
         step = self._metrics.step
         with step("total"):
             with step("LoadVPAs"):

@@ -43,8 +43,6 @@ PastOf = Callable[[MetricsProvider, Sequence[str]], UsageHistory]
 
 
 class RecommenderPart(LeadingPart):
-    """One recommender."""
-
     def __init__(
         self,
         api: Api,
@@ -107,7 +105,6 @@ class RecommenderPart(LeadingPart):
         return found
 
     async def lead(self, term: Term) -> None:
-        """Recommend."""
         await self.recommender.run(term)
 
     def register(self, health: Health) -> None:

@@ -37,8 +37,6 @@ TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM)
 
 
 class Options(Struct, frozen=True):
-    """What the flags come to."""
-
     interval_s: float = 60.0
     settings: UpdaterSettings = UpdaterSettings()
     rate: EvictionRate = EvictionRate(None, 0)

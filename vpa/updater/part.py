@@ -62,7 +62,6 @@ class UpdaterPart(LeadingPart):
         return (self.stores.run(self._rhythm),) if self._feeds_stores else ()
 
     async def lead(self, term: Term) -> None:
-        """Update."""
         await self.updater.run(term)
 
     def register(self, health: Health) -> None:

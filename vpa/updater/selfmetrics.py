@@ -25,7 +25,6 @@ class UpdateTally:
         self.counts: dict[str, dict[Sized, int]] = {}
 
     def add(self, name: str, size: Sized, number: int) -> None:
-        """Add to one gauge."""
         counts = self.counts.setdefault(name, {})
         counts[size] = counts.get(size, 0) + number
 

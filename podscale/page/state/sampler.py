@@ -22,9 +22,10 @@ from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sources import PageSources, SizedVpa
 from podscale.page.values import sizing
 from podscale.page.values.sizing import SizingMark
-from vpa.decisions.decisions import PodDecision, explain_update
 from vpa.decisions.decisions import body as told
+from vpa.decisions.decisions import explain_update
 from vpa.model.samples.membership import VpaKey
+from vpa.updater.decide.decision import PodDecision
 
 MOST_PODS = 2000
 MOST_VPAS = 500  # a round, in turn: a quarter of a second

@@ -11,9 +11,9 @@ from hpa.explain.amounts import amount
 from podscale.core.metrics import PodSamples
 from podscale.kube.columns.pod_set import PodView
 from podscale.page.values.json_values import Direction, State
-from vpa.decisions.decisions import PodDecision
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
+from vpa.updater.decide.decision import PodDecision
 
 Resource = Literal["cpu", "memory"]
 

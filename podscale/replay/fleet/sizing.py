@@ -93,8 +93,8 @@ def _usages(
         read = {resource: usage.autopilot.read(resource, keys) for resource in RESOURCES}
         for place, each in enumerate(named):
             yield each, RecommendedUsage(each.container, {
-                resource: ResourceUsage(_triple(bounds.values[1, place]), 1.0)
-                for resource, bounds in read.items() if bounds.seen[place]
+                resource: ResourceUsage(_triple(bounds.percentiles[1, place]), 1.0)
+                for resource, bounds in read.items() if bounds.measured[place]
             })  # fmt: skip
         return
     if choice.estimator == "percentile":

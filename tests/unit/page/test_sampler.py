@@ -10,10 +10,10 @@ from podscale.page.state.sampler import MOST_VPAS, Sampler
 from podscale.page.state.sources import PageSources, SizedVpa
 from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
-from vpa.decisions.decisions import KnownSizing, PodDecision
+from vpa.decisions.decisions import KnownSizing
 from vpa.explain.recommendation import TargetState
 from vpa.model.samples.membership import VpaKey
-from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
+from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
 
 KEY = VpaKey("shop", "web")
 EVICT = UpdateDecision("evict", ("OutsideBounds",), {"resource": "memory"})

@@ -211,12 +211,10 @@ def resource_path(index: int, field: PodField, resource: str) -> str:
 
 
 def annotation(key: str, value: str) -> PatchEntry:
-    """Return the entry that sets an annotation."""
     return _add(_annotation_path(key), value)
 
 
 def annotations_of(entries: Sequence[PatchEntry]) -> dict[str, str]:
-    """Return the annotations that the entries set."""
     path = _annotation_path("")
     return {
         each.path.removeprefix(path).replace("~1", "/").replace("~0", "~"): str(each.value)

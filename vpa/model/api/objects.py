@@ -105,8 +105,6 @@ class VpaMetadata(Struct, frozen=True, rename="camel"):
 
 
 class SizedPodSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a pod."""
-
     node_name: str = ""
     containers: tuple[SizedContainer, ...] = ()
     init_containers: tuple[SizedContainer, ...] | None = None
@@ -114,8 +112,6 @@ class SizedPodSpec(Struct, frozen=True, rename="camel"):
 
 
 class SizedPodStatus(Struct, frozen=True, rename="camel"):
-    """``status`` of a pod."""
-
     phase: str = ""
     start_time: datetime | None = None
     conditions: tuple[VpaCondition, ...] | None = None
@@ -123,8 +119,6 @@ class SizedPodStatus(Struct, frozen=True, rename="camel"):
 
 
 class SizedPod(Struct, frozen=True, dict=True):
-    """A pod."""
-
     metadata: VpaMetadata = VpaMetadata()
     spec: SizedPodSpec = SizedPodSpec()
     status: SizedPodStatus = SizedPodStatus()
@@ -222,8 +216,6 @@ class Named(Struct, frozen=True):
 
 
 class VpaSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a VerticalPodAutoscaler."""
-
     target_ref: TargetRef | None = None
     update_policy: UpdatePolicy | None = None
     resource_policy: ResourcePolicy | None = None
@@ -259,16 +251,12 @@ class VpaRecommendation(Struct, frozen=True, rename="camel", dict=True):
 
 
 class VpaStatus(Struct, frozen=True, rename="camel"):
-    """``status`` of a VerticalPodAutoscaler."""
-
     recommendation: VpaRecommendation | None = None
     conditions: tuple[VpaCondition, ...] | None = None
     observed_generation: int | None = None
 
 
 class Vpa(Struct, frozen=True):
-    """A VerticalPodAutoscaler."""
-
     metadata: VpaMetadata = VpaMetadata()
     spec: VpaSpec = VpaSpec()
     status: VpaStatus = VpaStatus()
@@ -353,7 +341,6 @@ def controller_of(pod: SizedPod) -> PodOwner | None:
 
 
 def condition(pod: SizedPod, kind: str) -> VpaCondition | None:
-    """Return the condition of that type."""
     for entry in pod.status.conditions or ():
         if entry.type == kind:
             return entry
@@ -374,7 +361,6 @@ def has_startup_boost(vpa: Vpa) -> bool:
 
 
 def container_policies(policy: ResourcePolicy | None) -> tuple[ContainerPolicy, ...]:
-    """Return the entries of a resource policy."""
     return (policy.container_policies if policy is not None else None) or ()
 
 

@@ -43,8 +43,6 @@ class InvolvedObject(Struct, frozen=True):
 
 
 class EventMetadata(Struct, frozen=True, rename="camel"):
-    """``metadata`` of an event."""
-
     annotations: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
 

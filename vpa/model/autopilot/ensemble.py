@@ -15,8 +15,6 @@ from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
 
 
 class Model(Struct, frozen=True):
-    """One model of the ensemble."""
-
     decay: float  # weight of the newest tick, 0..1
     margin_buckets: int  # added to the limit: one bucket is 5 %
 

@@ -40,7 +40,6 @@ class MovingWindows(ColumnArrays):
         self._hour = 0
 
     def observe(self, tick: Tick) -> None:
-        """Take in one tick."""
         self._decay_to(tick.end_s)
         count = tick.counts.sum(axis=0)
         mean = (tick.counts * self.worth[:, None]).sum(axis=0) / np.maximum(count, 1.0)
@@ -56,7 +55,6 @@ class MovingWindows(ColumnArrays):
         np.maximum(hour, tick.peaks, out=hour)
 
     def statistics(self, fractions: tuple[float, ...]) -> Statistics:
-        """Return what the windows say now."""
         slots = np.arange(self._sum.size)
         average = self._sum / np.maximum(self._weight, 1e-12)
         return Statistics(
@@ -64,12 +62,10 @@ class MovingWindows(ColumnArrays):
         )
 
     def grow(self, capacity: int) -> None:
-        """Make room for more slots."""
         self._adjusted.allocate(capacity - self.capacity)
         super().grow(capacity)
 
     def clear(self, columns: Columns | slice) -> None:
-        """Empty slots."""
         self._adjusted.clear(columns)
         super().clear(columns)
 

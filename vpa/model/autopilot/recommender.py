@@ -19,6 +19,7 @@ from vpa.model.estimation.recommendation import RecommenderSettings
 from vpa.model.histograms import buckets
 from vpa.model.histograms.buckets import BucketLayout
 from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
+from vpa.model.samples.aggregates import ResourceColumns
 from vpa.model.samples.membership import VpaKey
 
 Method = Literal["windows", "learned"]
@@ -28,13 +29,6 @@ MemoryGoal = Literal["low-oom", "intermediate", "minimal"]
 _FRACTIONS = (0.5, 0.6, 0.9, 0.95, 0.98)
 _RECENT = 12  # ticks of an hour: the highest recommendation of these counts
 _YOUNG = 144  # ticks of half a day, the half-life of CPU
-
-
-class Bounds(Struct, frozen=True):
-    """Usage per container: (lower bound, target, upper bound; containers)."""
-
-    values: Floats
-    seen: NDArray[np.bool_]  # (containers,)
 
 
 class AutopilotSettings(Struct, frozen=True):
@@ -105,7 +99,6 @@ class Autopilot:
         return found
 
     def remove(self, key: VpaKey) -> None:
-        """Forget a VPA."""
         for named in [entry for entry in self._slots if entry[0] == key]:
             slot = self._slots.pop(named)
             for resource in self._of.values():
@@ -127,7 +120,7 @@ class Autopilot:
             state.recent[state.ticks % _RECENT] = self._limits(resource, state)
             state.ticks += 1
 
-    def read(self, resource: str, named: Sequence[tuple[VpaKey, str]]) -> Bounds:
+    def read(self, resource: str, named: Sequence[tuple[VpaKey, str]]) -> ResourceColumns:
         """Return lower bound, target and upper bound as usage, margins included."""
         state = self._of[resource]
         values = np.zeros((3, len(named)))
@@ -142,7 +135,7 @@ class Autopilot:
         values[0, seen] = np.minimum(state.said.percentiles[0, chosen], target)
         values[1, seen] = target
         values[2, seen] = np.maximum(highest, target)
-        return Bounds(values, seen)
+        return ResourceColumns(values, np.full(len(named), np.inf), seen)
 
     def is_young(self, key: VpaKey) -> bool:
         """Return whether less is known of any container than decides by itself."""

@@ -21,7 +21,6 @@ def from_float(value: float) -> int:
 
 
 def from_cores(cores: float) -> int:
-    """Return milli-cores."""
     return from_float(cores * 1000.0)
 
 

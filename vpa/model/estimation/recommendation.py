@@ -43,7 +43,6 @@ class RecommenderSettings(Struct, frozen=True):
     max_allowed: ResourceList = ResourceList()  # cluster-wide
 
     def of(self, resource: str) -> estimator.EstimatorSettings:
-        """Return the estimators' settings of one resource."""
         return self.cpu if resource == "cpu" else self.memory
 
 

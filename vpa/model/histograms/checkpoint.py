@@ -30,8 +30,6 @@ class CheckpointError(ValueError):
 
 
 class HistogramCheckpoint(Struct, frozen=True):
-    """One histogram of a checkpoint."""
-
     bucket_weights: Mapping[int, int]
     total_weight: float
     reference_s: float = ZERO_TIME  # unix seconds; the zero time is null on the wire

@@ -5,7 +5,7 @@ number of its samples. Replicas share an aggregate; a new pod template has new l
 opens another one; a VPA reads the sum of those that match.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -30,9 +30,19 @@ class AggregateKey(Struct, frozen=True):
 class ResourceColumns(Struct, frozen=True):
     """One resource of many columns, as the estimators take it."""
 
-    percentiles: Floats  # (lower bound, target, upper bound; columns)
+    percentiles: Floats  # (lower bound, target, upper bound; columns), cores or bytes
     confidence: Floats
     measured: NDArray[np.bool_]
+
+
+def usage_of(read: Mapping[str, ResourceColumns], column: int) -> dict[str, ResourceUsage]:
+    """Return what is known of one column, by resource; one without a sample is absent."""
+    found = {}
+    for resource, known in read.items():
+        if known.measured[column]:
+            lower, target, upper = known.percentiles[:, column].tolist()
+            found[resource] = ResourceUsage((lower, target, upper), float(known.confidence[column]))
+    return found
 
 
 class SampleSpan(ColumnArrays):
@@ -93,7 +103,6 @@ class Aggregates(ColumnArrays):
         super().__init__(capacity, created=0.0, kept_s=0.0, highest_peak=0.0)
 
     def histograms(self, resource: str) -> HistogramMatrix:
-        """Return the histograms of one resource."""
         return self.cpu if resource == "cpu" else self.memory
 
     def span(self, resource: str) -> SampleSpan:
@@ -198,15 +207,9 @@ class Aggregates(ColumnArrays):
     def usage(
         self, columns: Columns, settings: RecommenderSettings
     ) -> list[dict[str, ResourceUsage]]:
-        """Return the same per column; a resource without a sample is absent."""
-        found: list[dict[str, ResourceUsage]] = [{} for _ in columns]
-        for resource in RESOURCES:
-            read = self.read(resource, columns, settings)
-            for i in np.flatnonzero(read.measured):
-                lower, target, upper = read.percentiles[:, i].tolist()
-                known = float(read.confidence[i])
-                found[i][resource] = ResourceUsage((lower, target, upper), known)
-        return found
+        """Return the same per column, as ``usage_of`` does."""
+        read = {resource: self.read(resource, columns, settings) for resource in RESOURCES}
+        return [usage_of(read, place) for place in range(columns.size)]
 
 
 def merged(aggregates: Aggregates, groups: Sequence[Columns]) -> Aggregates:

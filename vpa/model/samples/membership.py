@@ -18,8 +18,6 @@ _FEW = 64  # label sets that are looked through faster than indexed
 
 
 class VpaKey(NamedTuple):
-    """Namespace and name of a VPA."""
-
     namespace: str
     name: str
 
@@ -57,7 +55,6 @@ class Membership:
         return matched
 
     def remove(self, key: VpaKey) -> None:
-        """Forget a VPA."""
         selector = self._selectors.pop(key, None)
         if selector is None:
             return

@@ -241,7 +241,6 @@ class Containers(ColumnArrays):
 
 
 def as_rows(row: int) -> Columns:
-    """Return one row number as rows."""
     return np.array([row], dtype=np.intp)
 
 

@@ -43,7 +43,6 @@ HISTORY: tuple[Flag, ...] = (
 
 
 def problems(flags: Flags) -> list[str]:
-    """Return what makes these flags invalid."""
     found = []
     url = flags.text("prometheus-address")
     if not url.startswith(("http://", "https://")):

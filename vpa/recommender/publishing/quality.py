@@ -55,7 +55,6 @@ class _Counted:
             self._sums[label] = self._sums.get(label, 0.0) + float(sums[number])
 
     def family(self) -> Metric:
-        """Return the metric as it stands."""
         # The library's own family leaves sum and count away where a bucket is negative, as
         # OpenMetrics has it; upstream's exposition has both.
         found = Metric(self.name, self.text, "histogram")

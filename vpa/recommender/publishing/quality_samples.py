@@ -76,7 +76,6 @@ class QualitySamples:
             ]
 
     def compare(self, usage: ContainerColumns) -> None:
-        """Compare a batch of samples."""
         rows = self._cluster.rows_of_usage(usage)
         known = np.flatnonzero(rows >= 0)
         columns = self._cluster.rows.column[rows[known]]

@@ -75,6 +75,15 @@ class AppliedDecision(Struct, frozen=True):
     decision: UpdateDecision
 
 
+class PodDecision(Struct, frozen=True):
+    """What the updater last said about a pod."""
+
+    pod: str
+    time: float
+    decision: UpdateDecision
+    act: AppliedDecision | None = None  # the last decision that was carried out
+
+
 def decide_update(
     view: UpdatedPod,
     budget: DisruptionBudget,

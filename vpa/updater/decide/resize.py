@@ -71,7 +71,6 @@ def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
 
 
 def state_of(pod: SizedPod) -> ResizeState:
-    """Return the resize state of a pod."""
     return resize_state(pod.status.conditions)
 
 

@@ -107,7 +107,6 @@ class DayBudget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a budget."""
         return self._per_day is not None
 
     async def begin(self) -> None:
@@ -144,7 +143,6 @@ def read(annotations: Mapping[str, str] | None) -> Hours:
 
 
 def written(hours: Hours) -> str:
-    """Return the annotation's value."""
     return ", ".join(
         f"{datetime.fromtimestamp(begin, UTC).strftime(_HOUR)}:{count}"
         for begin, count in sorted(hours.items())

@@ -3,21 +3,11 @@
 from collections.abc import Callable, Mapping
 
 import msgspec
-from msgspec import Struct
 
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pod_observer import PodObservation
-from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
-
-
-class LastDecision(Struct, frozen=True):
-    """What was last said about a pod."""
-
-    at: float
-    vpa: VpaKey
-    decision: UpdateDecision
-    act: AppliedDecision | None = None  # the last one that succeeded
+from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
 
 
 def gist(decision: UpdateDecision) -> tuple[str, str]:
@@ -26,10 +16,8 @@ def gist(decision: UpdateDecision) -> tuple[str, str]:
 
 
 class PodDecisions:
-    """The last decision about each pod."""
-
     def __init__(self) -> None:
-        self._by_vpa: dict[VpaKey, dict[str, LastDecision]] = {}
+        self._by_vpa: dict[VpaKey, dict[str, PodDecision]] = {}
         self._vpa_of: dict[tuple[str, str], VpaKey] = {}
         # Called with the VPA when an action or a first reason about a pod is another one, and
         # when nothing of its pods stands any more because the term has ended.
@@ -44,9 +32,8 @@ class PodDecisions:
         self._vpa_of[place] = key
         pods = self._by_vpa.setdefault(key, {})
         last = pods.get(seen.view.name)
-        pods[seen.view.name] = LastDecision(
-            now, key, decision, last.act if last is not None else None
-        )
+        act = last.act if last is not None else None
+        pods[seen.view.name] = PodDecision(seen.view.name, now, decision, act)
         if last is None or gist(last.decision) != gist(decision):
             self._tell(key)
 
@@ -57,12 +44,11 @@ class PodDecisions:
         if last is not None:
             pods[seen.view.name] = msgspec.structs.replace(last, act=act)
 
-    def of(self, key: VpaKey) -> Mapping[str, LastDecision]:
+    def of(self, key: VpaKey) -> Mapping[str, PodDecision]:
         """Return what was said about the pods of one VPA, by name."""
         return self._by_vpa.get(key, {})
 
-    def everything(self) -> list[LastDecision]:
-        """Return what was said about all pods."""
+    def everything(self) -> list[PodDecision]:
         return [each for pods in self._by_vpa.values() for each in pods.values()]
 
     def forget(self, stores: VpaStores) -> None:

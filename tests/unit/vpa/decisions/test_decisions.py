@@ -7,7 +7,7 @@ import pytest
 
 from podscale.core import quantity
 from vpa.decisions import decisions as sizing
-from vpa.decisions.decisions import KnownSizing, PodDecision
+from vpa.decisions.decisions import KnownSizing
 from vpa.explain.admission_reasons import REASONS, AdmissionReasons, AdmittedValue, read
 from vpa.explain.plain import because, readable
 from vpa.explain.published_amounts import PublishedHolds
@@ -26,7 +26,7 @@ from vpa.model.estimation.recommendation import (
     ResourceUsage,
     recommend,
 )
-from vpa.updater.decide.decision import UpdateDecision
+from vpa.updater.decide.decision import PodDecision, UpdateDecision
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
     RecommenderSettings,
-    ResourceUsage,
     recommend,
 )
 from vpa.model.histograms import buckets
 from vpa.model.histograms.matrix import Floats
 from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.aggregates import usage_of
 from vpa.model.samples.membership import VpaKey
 
 NOW = 1_772_409_600.0
@@ -157,14 +157,7 @@ def usages(autopilot: Autopilot, key: VpaKey, containers: list[str]) -> list[Rec
     named = [(key, container) for container in containers]
     reads = {resource: autopilot.read(resource, named) for resource in ("cpu", "memory")}
     return [
-        RecommendedUsage(
-            container,
-            {
-                resource: ResourceUsage(tuple(read.values[:, place]), float("inf"))
-                for resource, read in reads.items()
-                if read.seen[place]
-            },
-        )
+        RecommendedUsage(container, usage_of(reads, place))
         for place, container in enumerate(containers)
     ]
 
@@ -283,5 +276,5 @@ def test_an_oom_reaches_it_as_the_memory_that_was_needed() -> None:
     assert cluster.record_oom(Oom("shop", "web-0", "app", 2**30, at))
     for minute in range(6, 12):
         cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8))
-    upper = autopilot.read("memory", [(WEB, "app")]).values[2, 0]
+    upper = autopilot.read("memory", [(WEB, "app")]).percentiles[2, 0]
     assert upper >= 1.2 * 2**30
