@@ -52,6 +52,11 @@ class PassTally:
         counts[bucket] += times
         self.sums[labels] += value * times
 
+    @property
+    def totals(self) -> dict[_Labels, int]:
+        """How many were counted of each label set."""
+        return {labels: sum(counts) for labels, counts in self.counts.items()}
+
     def family(self, name: str, text: str, names: tuple[str, ...]) -> HistogramMetricFamily:
         """Return the histogram as it is exposed."""
         family = HistogramMetricFamily(name, text, labels=names)
@@ -88,9 +93,7 @@ class HpaMetrics(Collector):
     """The tallies of one HPA part."""
 
     def __init__(self) -> None:
-        self.passes: dict[_Labels, int] = {}
         self.pass_seconds = PassTally(DURATIONS)
-        self.computations: dict[_Labels, int] = {}
         self.computation_seconds = PassTally(DURATIONS)
         self.tick_lag = PassTally(LAGS)
         self.gap = PassTally(GAPS)
@@ -103,13 +106,10 @@ class HpaMetrics(Collector):
 
     def passed(self, labels: Labels, seconds: float) -> None:
         """Count a pass with its metrics."""
-        key = (labels.action, labels.error)
-        _count(self.passes, key)
         bucket = bisect_left(DURATIONS, seconds)
-        self.pass_seconds.add_to(bucket, key, seconds)
+        self.pass_seconds.add_to(bucket, (labels.action, labels.error), seconds)
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
-            _count(self.computations, metric)
             self.computation_seconds.add_to(bucket, metric, seconds)
 
     def decided(self, reason: str) -> None:
@@ -125,9 +125,10 @@ class HpaMetrics(Collector):
         of_pass, of_metric = ("action", "error"), ("action", "error", "metric_type")
         skipped = {("autoscaling", "horizontalpodautoscalers"): self.counts.skipped}
         for name, text, labels, counted in (
-            (PREFIX + "reconciliations", "Passes by what they did.", of_pass, self.passes),
+            (PREFIX + "reconciliations", "Passes by what they did.", of_pass,
+             self.pass_seconds.totals),
             (PREFIX + "metric_computation", "Metrics by what they asked for.", of_metric,
-             self.computations),
+             self.computation_seconds.totals),
             (PREFIX + "stale_sync_skips", "Passes put off: an earlier write was under way.",
              ("group", "resource"), skipped),
             (OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions),

@@ -86,9 +86,11 @@ async def pass_s() -> float:
         by_name.setdefault(name.rpartition("-")[0], []).append(name)
     cluster.provider.pods = lambda asked: by_name[str(asked.selector).partition("=")[2]]  # type: ignore[union-attr]
     await cluster.run_for(4.0)
-    before, began = sum(cluster.metrics.passes.values()), time.process_time()
+    before, began = sum(cluster.metrics.pass_seconds.totals.values()), time.process_time()
     await cluster.run_for(10.0)
-    return (time.process_time() - began) / (sum(cluster.metrics.passes.values()) - before)
+    return (time.process_time() - began) / (
+        sum(cluster.metrics.pass_seconds.totals.values()) - before
+    )
 
 
 def hold(figures: Figures, hpa: HPA) -> None:
