@@ -6,9 +6,8 @@ which a size was to be written, or something failed, go into a book of all autos
 """
 
 from collections import deque
-from copy import copy
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.machine import machine
 from hpa.machine.events import Event, ResizedEvent, Signal
@@ -47,7 +46,7 @@ class Story(Struct, gc=False):
         """Return the chapter so far."""
         held = iter(self.steps)
         steps = tuple(StoryStep(*each) for each in zip(held, held, held, strict=True))  # type: ignore[arg-type]
-        return Chapter(copy(self.start), steps)
+        return Chapter(structs.replace(self.start), steps)
 
 
 class DumpedStory(Struct, frozen=True):
@@ -90,14 +89,14 @@ class StoryBook:
     def _turn_page(self, key: _Key, story: Story, progress: Progress) -> None:
         if story.is_told:
             self._told.append((key, story.chapter()))
-        story.start, story.steps, story.is_told = copy(progress), (), False
+        story.start, story.steps, story.is_told = structs.replace(progress), (), False
 
 
 def replay(chapters: tuple[Chapter, ...]) -> list[str]:
     """Play a story again; returns where the machine would do otherwise now, in words."""
     found = []
     for number, chapter in enumerate(chapters):
-        progress = copy(chapter.start)
+        progress = structs.replace(chapter.start)
         for step in chapter.steps:
             try:
                 made = machine.handle(progress, step.event, step.at)

@@ -15,6 +15,8 @@ from hpa.decide.observation import GoodProposal, Past
 
 def of(metric: MetricSpec, options: Options) -> Fallback | None:
     """Return the fallback of ``metric``; container metrics may be named container/resource."""
+    if not options.fallbacks:
+        return None
     if metric.container:
         found = _named(options, f"{metric.container}/{metric.name}")
         if found is not None:
