@@ -13,9 +13,9 @@ from hpa.decide.api.spec import (
     MetricSpec,
     MetricStatus,
 )
-from hpa.decide.api.times import to_rfc3339
 from hpa.machine.events import StatusNews
 from podscale.core.quantity import format_milli
+from podscale.core.times.rfc3339 import rfc3339
 
 _FIELDS = {
     "Resource": "resource",
@@ -55,7 +55,7 @@ def changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:
     if old.desired_replicas != new.desired_replicas or not old.conditions:
         fields["desiredReplicas"] = new.desired_replicas
     if old.last_scale_s != new.last_scale_s:
-        fields["lastScaleTime"] = None if new.last_scale_s is None else to_rfc3339(new.last_scale_s)
+        fields["lastScaleTime"] = None if new.last_scale_s is None else rfc3339(new.last_scale_s)
     if old.observed_generation != new.observed_generation:
         fields["observedGeneration"] = new.observed_generation
     if old.metrics != new.metrics:
@@ -72,7 +72,7 @@ def _condition(condition: Condition) -> dict[str, object]:
         "status": condition.status,
         "reason": condition.reason,
         "message": condition.message,
-        "lastTransitionTime": None if at is None else to_rfc3339(at),
+        "lastTransitionTime": None if at is None else rfc3339(at),
     }
     return written if observed is None else {**written, "observedGeneration": observed}
 

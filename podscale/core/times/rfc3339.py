@@ -12,4 +12,4 @@ def rfc3339(seconds: float) -> str:
     nearest in them. Raises ValueError for NaN.
     """
     whole = int(min(max(seconds, _FIRST_S), _LAST_S))
-    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(whole, UTC).isoformat().replace("+00:00", "Z")
