@@ -72,12 +72,11 @@ class ScaleTargets:
         resource, store = watched
         if not store.is_synced or (group, kind) in self._silent:
             return None
-        workload = store.get(namespace, name)
-        if workload is not None and is_part(workload):
-            return None
-        kept = record.observed.scale
+        workload, kept = store.get(namespace, name), record.observed.scale
         if kept is not None and kept.workload is workload:
             return kept.seen
+        if workload is not None and is_part(workload):
+            return None
         seen = _seen(resource, workload, name, kept)
         record.observed.scale = None if workload is None else WatchedScale(workload, seen)
         return seen

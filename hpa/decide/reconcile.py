@@ -183,9 +183,12 @@ def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
     if pass_.past.recommendations is None:
         seed = (Recommendation(current, now),)
         pass_.past = structs.replace(pass_.past, recommendations=seed)
-    has_waker = wakes(hpa)
-    went_to_zero = settings.gates.scale_to_zero and is_true(hpa.status.conditions, words.TO_ZERO)
-    if current == 0 and not (went_to_zero and (hpa.min_replicas != 0 or has_waker)):
+    went_to_zero = (
+        current == 0
+        and settings.gates.scale_to_zero
+        and is_true(hpa.status.conditions, words.TO_ZERO)
+    )
+    if current == 0 and not (went_to_zero and (hpa.min_replicas != 0 or wakes(hpa))):
         return _disabled(pass_)
     if current > hpa.max_replicas:
         pass_.steps.append(Corrected(current, hpa.max_replicas, "AboveMaxCorrected"))
@@ -249,7 +252,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     elif desired < current:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
-    if current == 0 and went_to_zero and normalized < hpa.min_replicas:
+    if went_to_zero and normalized < hpa.min_replicas:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
         reason = reason or words.BELOW_MIN
