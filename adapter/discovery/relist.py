@@ -6,57 +6,45 @@ again soon, not at the next relist only. Hands out immutable ``MetricRegistry`` 
 """
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import (
     Callable,
-    Collection,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 from msgspec import Struct, structs
 
-from adapter.discovery.listing import ListingBuilder, MetricSource, RuleListing
 from adapter.discovery.registry import (
-    PAGE,
     MetricRegistry,
     RelistFailure,
     RuleState,
     merge,
     merging,
 )
-from adapter.doctor.lints import TOO_MANY_LABELS
+from adapter.discovery.rule_renewal import renewed
+from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import SeriesAnswer
 from podscale.feed.http.series import Wanted
+from podscale.feed.pace import LoopPace
 from podscale.feed.prover.confinement import shared_selector
 
 log = structlog.get_logger(__name__)
 
-_PAGE = 200  # shapes between two looks at the event loop, some 2 ms
-_PAGE_LABELS = 100  # of shapes not read before, likewise
 _MOST_TOGETHER = 60  # namespaces in one request: names of 63 letters make a URL of 4 KB
-_MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
 _SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
 
-T = TypeVar("T")
-
-_Key = tuple[str, str]  # resource[.group] and metric
 _Listed = tuple[str, str]  # source and seriesQuery, for all rules that share them
-# Origin, section and fingerprint: the same rule, wherever it stands.
-_Content = tuple[str, str, str]
 
 
 class Lister(Protocol):
@@ -99,43 +87,6 @@ class RelistObserver(Protocol):
         ...
 
 
-class _RuleScope:
-    """The rules that are listed together: those of everywhere, or a namespace's own."""
-
-    def __init__(self, rules: RuleSet) -> None:
-        self.states = {rule.id: RuleState(rule) for rule in _every(rules)}
-        # Rules of before a change, which serve on until those that came with it are listed.
-        self.leaving: dict[_Content, RuleState] = {}
-        self.awaited: set[_Content] = set()
-
-    async def replace(self, rules: RuleSet) -> None:
-        """Work with other rules from now on; see ``Relister.replace``."""
-        before = {_content(state.rule): state for state in self.states.values()}
-        known = {**self.leaving, **before}
-        states = {}
-        for rule in _every(rules):
-            old = known.get(_content(rule))
-            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
-        come = {_content(state.rule) for state in states.values()}
-        self.states = states
-        self.awaited = (self.awaited | (come - before.keys())) & come
-        self.leaving = {
-            content: state
-            for content, state in known.items()
-            if content not in come and state.listing is not None
-        }
-
-    def let_go(self) -> tuple[RuleState, ...]:
-        """Return what is leaving, without that in whose place everything is listed."""
-        if not self.leaving:
-            return ()
-        unlisted = {_content(state.rule) for state in self.states.values() if state.listing is None}
-        self.awaited &= unlisted
-        origins = {origin for origin, _, _ in self.awaited}
-        self.leaving = {c: state for c, state in self.leaving.items() if c[0] in origins}
-        return tuple(self.leaving.values())
-
-
 class Relister:
     """The lists of custom and external metrics, and the loop that renews them."""
 
@@ -156,7 +107,7 @@ class Relister:
         self._clock = clock
         self._slots: dict[str, asyncio.Semaphore] = {}  # by source
         self.is_tried = False  # every rule of no named source has succeeded or failed once
-        self._scopes = {"": _RuleScope(rules)}  # by namespace
+        self._scopes = {"": RuleScope(rules)}  # by namespace
         # Namespace and id of the rules that share a series query.
         self._sharing: dict[_Listed, dict[tuple[str, str], None]] = {}
         self._asking: set[_Listed] = set()  # series queries on their way
@@ -182,7 +133,7 @@ class Relister:
         object is listed: a reload interrupts nothing, and in an outage takes nothing away.
         """
         async with self._replacing:
-            scope = self._scopes.setdefault(namespace, _RuleScope(RuleSet.empty()))
+            scope = self._scopes.setdefault(namespace, RuleScope(RuleSet.empty()))
             self._unshare(namespace)
             await scope.replace(rules)
             self._share(namespace)
@@ -191,7 +142,7 @@ class Relister:
                 del self._scopes[namespace]
         self._renewed()
         self._fall_behind(
-            state.rule.listed_by for state in scope.states.values() if _is_behind(state)
+            state.rule.listed_by for state in scope.states.values() if is_behind(state)
         )
 
     @property
@@ -237,11 +188,8 @@ class Relister:
 
         async def work() -> None:
             for each in waiting:
-                left = [query for query in each if query not in self._asking]
-                if len(left) > 1:
-                    await self._list_together(left)
-                elif left:
-                    await self._list(left[0])
+                if left := [query for query in each if query not in self._asking]:
+                    await self._list(*left)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._options.in_flight):
@@ -304,7 +252,7 @@ class Relister:
             self._renewed()
         finally:
             self._insisting.difference_update(queries)
-        left = [query for query in queries if any(map(_is_behind, self._states(query)))]
+        left = [query for query in queries if any(map(is_behind, self._states(query)))]
         if any(state.failure is None for query in left for state in self._states(query)):
             await asyncio.sleep(_RETRY_LEAST_S)  # a relist is asking for it
         self._fall_behind(left)
@@ -313,15 +261,15 @@ class Relister:
         """Ask until ``query`` is listed, ever less often."""
         try:
             tries = 0
-            while behind := [state for state in self._states(query) if _is_behind(state)]:
+            while behind := [state for state in self._states(query) if is_behind(state)]:
                 if all(state.failure is not None for state in behind):
                     await asyncio.sleep(_pause_s(tries, behind))
                     tries += 1
                 if query in self._asking:  # a relist was faster
                     await asyncio.sleep(_RETRY_LEAST_S)
-                elif any(_is_behind(state) for state in self._states(query)):
+                elif any(is_behind(state) for state in self._states(query)):
                     await self._list(query)
-                    if not any(_is_behind(state) for state in self._states(query)):
+                    if not any(is_behind(state) for state in self._states(query)):
                         self._renewed()
         finally:
             self._insisting.discard(query)
@@ -346,32 +294,26 @@ class Relister:
         self._behind.update(dict.fromkeys(queries))
         self._is_behind.set()
 
-    async def _list(self, query: _Listed) -> None:
-        """Ask for one seriesQuery, for all rules that share it."""
-        self._asking.add(query)
-        try:
-            slots = self._slots.setdefault(query[0], asyncio.Semaphore(self._options.in_flight))
-            async with slots:
-                await self._list_now(query)
-        finally:
-            self._asking.discard(query)
-
-    async def _list_together(self, queries: Sequence[_Listed]) -> None:
-        """Ask for what one query tells of several namespaces, and for the rest one by one."""
+    async def _list(self, *queries: _Listed) -> None:
+        """Ask for one seriesQuery, for all rules that share it; or for several of one source
+        together, and for what that does not tell one by one."""
         self._asking.update(queries)
-        alone: Sequence[_Listed] = queries
+        alone: Sequence[_Listed] = ()
         try:
-            slots = self._slots.setdefault(
-                queries[0][0], asyncio.Semaphore(self._options.in_flight)
-            )
+            source = queries[0][0]
+            slots = self._slots.setdefault(source, asyncio.Semaphore(self._options.in_flight))
             async with slots:
-                alone = await self._list_together_now(queries)
+                if len(queries) > 1:
+                    alone = await self._list_together(queries)
+                else:
+                    started, now = time.monotonic(), self._clock()
+                    await self._take(queries[0], await self._ask(queries[0], now), started, now)
         finally:
             self._asking.difference_update(queries)
         for query in alone:
             await self._list(query)
 
-    async def _list_together_now(self, queries: Sequence[_Listed]) -> Sequence[_Listed]:
+    async def _list_together(self, queries: Sequence[_Listed]) -> Sequence[_Listed]:
         """Return those that have to be asked for alone."""
         started, now = time.monotonic(), self._clock()
         rules = {query: state.rule for query in queries for state in self._states(query)[:1]}
@@ -393,16 +335,11 @@ class Relister:
                 await self._take(query, found[rule.namespace], started, now)
         return [query for query, rule in rules.items() if rule.namespace not in found]
 
-    async def _list_now(self, query: _Listed) -> None:
-        started = time.monotonic()
-        now = self._clock()
-        await self._take(query, await self._ask(query, now), started, now)
-
     async def _take(
         self, query: _Listed, outcome: SeriesAnswer | RelistFailure, started: float, now: float
     ) -> None:
         """Work off what was answered, for all rules that share the query."""
-        is_behind = False
+        behind = False
         changed: dict[str, None] = {}
         for before in self._states(query):
             rule = before.rule
@@ -418,10 +355,10 @@ class Relister:
                 self._seen.relisted(state, seconds)
             if state.listing is not before.listing or state.failure is not before.failure:
                 changed[rule.namespace] = None
-            is_behind = is_behind or _is_behind(state)
+            behind = behind or is_behind(state)
         for namespace in changed:
             await self._publish(namespace)
-        if is_behind:
+        if behind:
             self._fall_behind([query])
 
     async def _ask(self, query: _Listed, now: float) -> SeriesAnswer | RelistFailure:
@@ -450,10 +387,8 @@ class Relister:
     ) -> RuleState:
         """Return what is known of a rule now; a failed list leaves the one before."""
         if isinstance(outcome, SeriesAnswer):
-            if _is_unchanged(before, outcome):
-                return structs.replace(before, listed_s=now, series=outcome.count)
             try:
-                return await self._listed(before, outcome, now)
+                return await renewed(before, outcome, now, self._options.grace_s)
             except Exception as error:  # noqa: BLE001 - one list must not end all
                 outcome = self._bug("working off its series failed", error, [before])
         # Attempts are many while Prometheus is down: each is counted, only news are told.
@@ -461,37 +396,6 @@ class Relister:
         tell = log.warning if is_news else log.debug
         tell("relist failed", rule=before.rule.id, stage=outcome.stage, error=outcome.message)
         return structs.replace(before, failure=outcome)
-
-    async def _listed(self, before: RuleState, outcome: SeriesAnswer, now: float) -> RuleState:
-        rule = before.rule
-        builder = ListingBuilder(rule)
-        taken = read = 0
-        for name, shapes in outcome.names.items():
-            for labels in shapes:
-                builder.add(name, labels)
-                taken += 1
-                if taken >= _PAGE or builder.labels_read - read >= _PAGE_LABELS:
-                    taken, read = 0, builder.labels_read
-                    await asyncio.sleep(0)
-        crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
-        listing = structs.replace(builder.build(), crowded=crowded)
-        # A template asks which resources the cluster has now: its list does not stay.
-        if listing.shapes <= _PAGE and not (outcome.crowded or rule.labels.has_template):
-            listing = structs.replace(listing, names=outcome.names)
-        # What a partial answer lacks has not gone.
-        grace_s = math.inf if outcome.is_partial else self._options.grace_s
-        gone: dict[tuple[str, str], float] = {}
-        if before.listing is not None:
-            gone = await _paged(_still_in_grace(before, listing, now, grace_s))
-            listing = await _paged(_with_gone(before.listing, listing, gone))
-        if before.failure is not None:
-            log.info("relist works again", rule=rule.id)
-        if crowded and (before.listing is None or before.listing.crowded != crowded):
-            series = [name[:_MOST_SHOWN] for name in crowded[:_MOST_LOGGED]]
-            log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
-        if listing.conflicts:
-            log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
-        return RuleState(rule, listing, now, outcome.count, gone=gone)
 
     async def _publish(self, namespace: str) -> None:
         async with self._publishing:
@@ -501,7 +405,9 @@ class Relister:
             leaving, states = scope.let_go(), tuple(scope.states.values())
             if not namespace:
                 self.custom, self.external = [
-                    await _paged(merging(_of(section, states), registry, _of(section, leaving)))
+                    await LoopPace().through(
+                        merging(_of(section, states), registry, _of(section, leaving))
+                    )
                     for section, registry in zip(
                         SECTIONS, (self.custom, self.external), strict=True
                     )
@@ -511,37 +417,13 @@ class Relister:
                 listed, gone = _of(section, states), _of(section, leaving)
                 if listed or gone:
                     before = own.get(namespace, MetricRegistry())
-                    own[namespace] = await _paged(merging(listed, before, gone))
+                    own[namespace] = await LoopPace().through(merging(listed, before, gone))
                 else:
                     own.pop(namespace, None)
 
 
-def _every(rules: RuleSet) -> tuple[Rule, ...]:
-    return (*rules.custom, *rules.external)
-
-
-def _content(rule: Rule) -> _Content:
-    return rule.origin, rule.section, rule.fingerprint
-
-
 def _of(section: str, states: Sequence[RuleState]) -> list[RuleState]:
     return [state for state in states if state.rule.section == section]
-
-
-def _is_behind(state: RuleState) -> bool:
-    # Another attempt may bring a list, or a newer one.
-    if state.failure is None:
-        return state.listing is None
-    return not state.failure.is_final
-
-
-def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
-    """Return whether the answer comes to the list that is there."""
-    return (
-        before.listing is not None
-        and before.listing.names == outcome.names
-        and not (before.failure or before.gone or outcome.crowded)
-    )
 
 
 def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
@@ -556,19 +438,6 @@ def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
     return max(pause_s, _SERVED_REST * took_s)
 
 
-async def _moved(state: RuleState, rule: Rule) -> RuleState:
-    """Return what is known of a rule under the name that its new place gives it."""
-    if state.listing is None or state.rule.id == rule.id:
-        return structs.replace(state, rule=rule)
-    exposed = {}
-    for count, (key, source) in enumerate(state.listing.exposed.items(), 1):
-        if count % PAGE == 0:
-            await asyncio.sleep(0)
-        exposed[key] = MetricSource(rule, source.series)
-    listing = structs.replace(state.listing, rule=rule, exposed=exposed)
-    return structs.replace(state, rule=rule, listing=listing)
-
-
 def _failed(stage: Stage, failure: Failure) -> RelistFailure:
     if not isinstance(failure, Unavailable):
         return RelistFailure(stage, failure.message, failure.reason)
@@ -576,53 +445,3 @@ def _failed(stage: Stage, failure: Failure) -> RelistFailure:
         stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s,
         failure.since_s,
     )  # fmt: skip
-
-
-def _still_in_grace(
-    before: RuleState, listing: RuleListing, now: float, grace_s: float
-) -> Generator[None, None, dict[_Key, float]]:
-    # Key -> when it was first missed. Names stay only as long as the grace lasts from then.
-    gone: dict[_Key, float] = {}
-    if not grace_s or before.listing is None:
-        return gone
-    keys = iter(before.listing.exposed)
-    while page := list(islice(keys, PAGE)):
-        for key in page:
-            if key not in listing.exposed and now - before.gone.get(key, now) < grace_s:
-                gone[key] = before.gone.get(key, now)
-        if len(page) == PAGE:
-            yield
-    return gone
-
-
-def _with_gone(
-    before: RuleListing, listing: RuleListing, gone: Collection[_Key]
-) -> Generator[None, None, RuleListing]:
-    """Return ``listing`` and what is gone of the one before; its own object where nothing else
-    is exposed than before, so that it need not be merged again.
-    """
-    made, old = listing.exposed, before.exposed
-    if len(made) + len(gone) == len(old) and before.rule is listing.rule:
-        items = iter(made.items())
-        is_same = True
-        while is_same and (page := list(islice(items, PAGE))):
-            is_same = all((was := old.get(key)) and was.series == new.series for key, new in page)
-            if len(page) == PAGE:
-                yield
-        if is_same:
-            return structs.replace(listing, exposed=old, kinds=before.kinds)
-    if not gone:
-        return listing
-    kept = {key: old[key] for key in gone}
-    kinds = listing.kinds | {kind for kind, _ in gone}
-    return structs.replace(listing, exposed={**kept, **made}, kinds=kinds)
-
-
-async def _paged(steps: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: T = end.value
-            return made
-        await asyncio.sleep(0)

@@ -1,0 +1,112 @@
+"""What is known of a rule once Prometheus has told its series anew."""
+
+import asyncio
+import math
+from collections.abc import Collection, Generator
+from itertools import islice
+
+import structlog
+from msgspec import structs
+
+from adapter.discovery.listing import ListingBuilder, RuleListing
+from adapter.discovery.registry import PAGE, RuleState
+from adapter.doctor.lints import TOO_MANY_LABELS
+from podscale.feed.http.client import SeriesAnswer
+from podscale.feed.pace import LoopPace
+
+log = structlog.get_logger(__name__)
+
+_PAGE = 200  # shapes between two looks at the event loop, some 2 ms
+_PAGE_LABELS = 100  # of shapes not read before, likewise
+_MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
+
+_Key = tuple[str, str]  # resource[.group] and metric
+
+
+def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
+    """Return whether the answer comes to the list that is there."""
+    return (
+        before.listing is not None
+        and before.listing.names == outcome.names
+        and not (before.failure or before.gone or outcome.crowded)
+    )
+
+
+async def renewed(
+    before: RuleState, outcome: SeriesAnswer, now: float, grace_s: float
+) -> RuleState:
+    """Return what is known of a rule with an answer to its seriesQuery.
+
+    A name that has gone is listed ``grace_s`` longer.
+    """
+    if _is_unchanged(before, outcome):
+        return structs.replace(before, listed_s=now, series=outcome.count)
+    rule = before.rule
+    builder = ListingBuilder(rule)
+    taken = read = 0
+    for name, shapes in outcome.names.items():
+        for labels in shapes:
+            builder.add(name, labels)
+            taken += 1
+            if taken >= _PAGE or builder.labels_read - read >= _PAGE_LABELS:
+                taken, read = 0, builder.labels_read
+                await asyncio.sleep(0)
+    crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
+    listing = structs.replace(builder.build(), crowded=crowded)
+    # A template asks which resources the cluster has now: its list does not stay.
+    if listing.shapes <= _PAGE and not (outcome.crowded or rule.labels.has_template):
+        listing = structs.replace(listing, names=outcome.names)
+    # What a partial answer lacks has not gone.
+    grace_s = math.inf if outcome.is_partial else grace_s
+    gone: dict[tuple[str, str], float] = {}
+    if before.listing is not None:
+        gone = await LoopPace().through(_still_in_grace(before, listing, now, grace_s))
+        listing = await LoopPace().through(_with_gone(before.listing, listing, gone))
+    if before.failure is not None:
+        log.info("relist works again", rule=rule.id)
+    if crowded and (before.listing is None or before.listing.crowded != crowded):
+        series = [name[:_MOST_SHOWN] for name in crowded[:_MOST_LOGGED]]
+        log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
+    if listing.conflicts:
+        log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
+    return RuleState(rule, listing, now, outcome.count, gone=gone)
+
+
+def _still_in_grace(
+    before: RuleState, listing: RuleListing, now: float, grace_s: float
+) -> Generator[None, None, dict[_Key, float]]:
+    # Key -> when it was first missed. Names stay only as long as the grace lasts from then.
+    gone: dict[_Key, float] = {}
+    if not grace_s or before.listing is None:
+        return gone
+    keys = iter(before.listing.exposed)
+    while page := list(islice(keys, PAGE)):
+        for key in page:
+            if key not in listing.exposed and now - before.gone.get(key, now) < grace_s:
+                gone[key] = before.gone.get(key, now)
+        if len(page) == PAGE:
+            yield
+    return gone
+
+
+def _with_gone(
+    before: RuleListing, listing: RuleListing, gone: Collection[_Key]
+) -> Generator[None, None, RuleListing]:
+    """Return ``listing`` and what is gone of the one before; its own object where nothing else
+    is exposed than before, so that it need not be merged again.
+    """
+    made, old = listing.exposed, before.exposed
+    if len(made) + len(gone) == len(old) and before.rule is listing.rule:
+        items = iter(made.items())
+        is_same = True
+        while is_same and (page := list(islice(items, PAGE))):
+            is_same = all((was := old.get(key)) and was.series == new.series for key, new in page)
+            if len(page) == PAGE:
+                yield
+        if is_same:
+            return structs.replace(listing, exposed=old, kinds=before.kinds)
+    if not gone:
+        return listing
+    kept = {key: old[key] for key in gone}
+    kinds = listing.kinds | {kind for kind, _ in gone}
+    return structs.replace(listing, exposed={**kept, **made}, kinds=kinds)

@@ -1,0 +1,77 @@
+"""The rules that are listed together, and what is known of each, while rules are replaced."""
+
+import asyncio
+
+from msgspec import structs
+
+from adapter.discovery.listing import MetricSource
+from adapter.discovery.registry import PAGE, RuleState
+from adapter.rules.ruleset import Rule, RuleSet
+
+# Origin, section and fingerprint: the same rule, wherever it stands.
+RuleContent = tuple[str, str, str]
+
+
+class RuleScope:
+    """The rules that are listed together: those of everywhere, or a namespace's own."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.states = {rule.id: RuleState(rule) for rule in _every(rules)}
+        # Rules of before a change, which serve on until those that came with it are listed.
+        self.leaving: dict[RuleContent, RuleState] = {}
+        self.awaited: set[RuleContent] = set()
+
+    async def replace(self, rules: RuleSet) -> None:
+        """Work with other rules from now on; see ``Relister.replace``."""
+        before = {_content(state.rule): state for state in self.states.values()}
+        known = {**self.leaving, **before}
+        states = {}
+        for rule in _every(rules):
+            old = known.get(_content(rule))
+            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
+        come = {_content(state.rule) for state in states.values()}
+        self.states = states
+        self.awaited = (self.awaited | (come - before.keys())) & come
+        self.leaving = {
+            content: state
+            for content, state in known.items()
+            if content not in come and state.listing is not None
+        }
+
+    def let_go(self) -> tuple[RuleState, ...]:
+        """Return what is leaving, without that in whose place everything is listed."""
+        if not self.leaving:
+            return ()
+        unlisted = {_content(state.rule) for state in self.states.values() if state.listing is None}
+        self.awaited &= unlisted
+        origins = {origin for origin, _, _ in self.awaited}
+        self.leaving = {c: state for c, state in self.leaving.items() if c[0] in origins}
+        return tuple(self.leaving.values())
+
+
+def _every(rules: RuleSet) -> tuple[Rule, ...]:
+    return (*rules.custom, *rules.external)
+
+
+def _content(rule: Rule) -> RuleContent:
+    return rule.origin, rule.section, rule.fingerprint
+
+
+def is_behind(state: RuleState) -> bool:
+    """Return whether another attempt may bring a list, or a newer one."""
+    if state.failure is None:
+        return state.listing is None
+    return not state.failure.is_final
+
+
+async def _moved(state: RuleState, rule: Rule) -> RuleState:
+    """Return what is known of a rule under the name that its new place gives it."""
+    if state.listing is None or state.rule.id == rule.id:
+        return structs.replace(state, rule=rule)
+    exposed = {}
+    for count, (key, source) in enumerate(state.listing.exposed.items(), 1):
+        if count % PAGE == 0:
+            await asyncio.sleep(0)
+        exposed[key] = MetricSource(rule, source.series)
+    listing = structs.replace(state.listing, rule=rule, exposed=exposed)
+    return structs.replace(state, rule=rule, listing=listing)
