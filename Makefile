@@ -50,7 +50,7 @@ docs-test: setup  ## run every command block of README and docs
 lint: setup  ## ruff, mypy strict, the arrows between the rooms
 	$(BIN)/python -m tests.rings lint
 
-bench: setup  ## all benches, an hour and a half; ends with every goal, HELD or MISSED
+bench: setup  ## all benches, nearly two hours; ends with every goal, HELD or MISSED
 	$(BIN)/python -m tests.bench $(BENCHES)
 
 $(BENCHES:%=bench-%): setup

@@ -13,7 +13,7 @@ BENCHES = {
         "bench_relist",
         "bench_store",
     ),
-    "hpa": ("bench_decide", "bench_hpa", "bench_hpa_plane"),
+    "hpa": ("bench_decide", "bench_hpa", "bench_hpa_vpas", "bench_hpa_plane"),
     "nodes": ("bench_nodes",),
     "replay": ("bench_replay",),
     "report": ("bench_report",),

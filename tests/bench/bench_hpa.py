@@ -33,6 +33,7 @@ ROUNDS = 20  # five minutes: in that time every status and every Event is due on
 WINDOWS = 5  # of as many rounds each
 WARM_ROUNDS = 6  # until what is written in a first minute only is over, and caches are warm
 YARDSTICK_S = 2 * PERIOD_S  # whole periods: each has one scrape, a second of Prometheus's CPU
+PASSES = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_count"
 RULES = """\
 rules:
 - seriesQuery: '{__name__=~"load|connections"}'
@@ -44,13 +45,24 @@ externalRules:
   resources: {overrides: {namespace: {resource: namespace}}}
   metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace)'
 """
+CPU_RULES = """\
+resourceRules:
+  cpu: &usage
+    containerQuery: 'sum(cpu_cores{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    nodeQuery: 'sum(cpu_cores{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    resources: {template: <<.Resource>>}
+    containerLabel: container
+  memory: *usage
+  window: 1m
+"""
 
 
 class Stage:
     """Everything that runs; times are CPU seconds since ``mark``."""
 
-    def __init__(self, directory: Path, hpas: int) -> None:
-        self.directory, self.hpas = directory, hpas
+    def __init__(self, directory: Path, hpas: int, vpas: Path | None = None) -> None:
+        """``vpas``: every tenth HPA has a VPA while this file is there."""
+        self.directory, self.hpas, self.vpas = directory, hpas, vpas
         self.port = free_port()
         self.pause_file, self.bare_file = directory / "pause", directory / "bare"
         self._exit = ExitStack()
@@ -73,12 +85,13 @@ class Stage:
         self.cluster = self._program(
             "cluster",
             "tests.bench.hpa_cluster", "--hpas", self.hpas, "--kubeconfig", kubeconfig,
-            "--counts", self.counts_file,
+            "--counts", self.counts_file, *(("--vpas", self.vpas) if self.vpas else ()),
         )  # fmt: skip
         noise_port = free_port()
         self.noise = self._program(
-            "noise", "tests.bench.noise", "--hpas", self.hpas, "--port", noise_port
-        )
+            "noise", "tests.bench.noise", "--hpas", self.hpas, "--port", noise_port,
+            *(("--cpu",) if self.vpas else ()),
+        )  # fmt: skip
         wait_until("the sandbox serves", self.counts_file.exists, 300, (self.cluster,))
         scrape = {
             "job_name": "noise",
@@ -92,7 +105,7 @@ class Stage:
         )
         self.prometheus.wait_for("count(load)", deadline_s=60)
         rules = self.directory / "rules.yaml"
-        rules.write_text(RULES)
+        rules.write_text(RULES + (CPU_RULES if self.vpas else ""))
         self.hpa = self._program(
             "hpa",
             "tests.bench.collected", self.pause_file, "hpa",
@@ -138,6 +151,16 @@ class Stage:
         with self.counts_file.open() as file:
             found: dict[str, int] = json.load(file)
             return os.fstat(file.fileno()).st_mtime, found
+
+    def warm_up(self) -> None:
+        """Wait until every HPA has been decided on, and for the rounds after."""
+        wait_until(
+            "every HPA has been decided on",
+            lambda: sum(v for k, v in self.metrics().items() if k.startswith(PASSES)) >= self.hpas,
+            300,
+            (self.hpa, self.cluster),
+        )
+        time.sleep(WARM_ROUNDS * PERIOD_S)
 
     def metrics(self) -> dict[str, float]:
         """Return the samples of the HPA's own /metrics, by name and labels as exposed."""
@@ -210,14 +233,7 @@ def main() -> int:
 
 
 def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None:
-    passes = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_count"
-    wait_until(
-        "every HPA has been decided on",
-        lambda: sum(v for k, v in stage.metrics().items() if k.startswith(passes)) >= hpas,
-        300,
-        (stage.hpa, stage.cluster),
-    )
-    time.sleep(WARM_ROUNDS * PERIOD_S)
+    stage.warm_up()
     stage.start_bare(collection(stage.pause_file))
     before, (counted_at, counted) = stage.metrics(), stage.counts()
     began, windows, collected = time.monotonic(), [], []
@@ -230,7 +246,7 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
     requests = {k: n - counted.get(k, 0) for k, n in counts.items()}
     a_window = mean(windows)
     spent = {name: seconds * WINDOWS for name, seconds in a_window.items()}
-    done = sum(after[k] - before.get(k, 0.0) for k in after if k.startswith(passes)) / rounds
+    done = sum(after[k] - before.get(k, 0.0) for k in after if k.startswith(PASSES)) / rounds
     figures.note(f"{hpas} HPAs, {done:.0f} decided a period; CPU a period by process:")
     for name, seconds in spent.items():
         figures.note(f"  {name}: {seconds / ROUNDS:.2f} s")

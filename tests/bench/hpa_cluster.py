@@ -2,7 +2,8 @@
 
 Each HPA has a Deployment, its ReplicaSet and ten pods; two Pods metrics and an External
 one. Sizes that change are followed by pods within half a second. Counts of requests are
-written to ``--counts`` every second.
+written to ``--counts`` every second. With ``--vpas FILE`` every tenth HPA has a utilization of CPU
+in place of a Pods metric; while FILE is there it also has a VPA, by whose anchor it is held.
 """
 
 import argparse
@@ -11,21 +12,37 @@ import gc
 import json
 import signal
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor
+from podscale.core.settings import COORDINATE
 from podscale.sandbox.server import SandboxServer
+
+ROOT = Path(__file__).parent.parent.parent
 
 PER_NAMESPACE = 10
 PODS = 10
 MOST = 12  # of those that are rescaled every period
 EVERY = 20  # one in so many is: 5 %
 STEP_S = 0.5
+SIZED_EVERY = 10  # HPAs, one with a VPA; none of them is restless
+CPU_MILLI = 100  # what a container requests, and about what it uses
+STATUSES_S = 60.0  # a VPA's status is written as often as the recommender does
+_HPAS, _VPAS = "horizontalpodautoscalers.autoscaling", "verticalpodautoscalers.autoscaling.k8s.io"
 
 
 def is_restless(index: int) -> bool:
     """Whether this HPA rescales every period."""
     return index % EVERY == 0
+
+
+def sized(count: int) -> range:
+    """Return those of so many HPAs that may have a VPA."""
+    return range(1, count, SIZED_EVERY)
 
 
 def namespace_of(index: int) -> str:
@@ -36,7 +53,7 @@ def name_of(index: int) -> str:
     return f"web-{index}"
 
 
-def hpa(index: int) -> dict[str, Any]:
+def hpa(index: int, *, has_cpu: bool = False) -> dict[str, Any]:
     restless = is_restless(index)
     spec: dict[str, Any] = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name_of(index)},
@@ -62,6 +79,9 @@ def hpa(index: int) -> dict[str, Any]:
             },
         ],
     }
+    if has_cpu:
+        target = {"type": "Utilization", "averageUtilization": 100}
+        spec["metrics"][1] = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
     if restless:
         spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     return {
@@ -105,7 +125,11 @@ def pod(index: int, number: int, owner: Mapping[str, Any]) -> dict[str, Any]:
         },
         "spec": {
             "containers": [
-                {"name": "app", "image": "pretend", "resources": {"requests": {"cpu": "100m"}}}
+                {
+                    "name": "app",
+                    "image": "pretend",
+                    "resources": {"requests": {"cpu": f"{CPU_MILLI}m"}},
+                }
             ]
         },
         "status": {
@@ -114,6 +138,22 @@ def pod(index: int, number: int, owner: Mapping[str, Any]) -> dict[str, Any]:
             "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}
             ],
+        },
+    }
+
+
+def vpa(index: int, deployment: Mapping[str, Any]) -> dict[str, Any]:
+    anchor = Anchor(CPU_MILLI, CPU_MILLI, deployment["metadata"]["uid"])
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {
+            "name": name_of(index),
+            "namespace": namespace_of(index),
+            "annotations": {ANNOTATION: format_anchor(anchor)},
+        },
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name_of(index)}
         },
     }
 
@@ -132,13 +172,19 @@ def _owner(owner: Mapping[str, Any]) -> dict[str, Any]:
 class Fleet:
     """The workloads, and what their controllers would do."""
 
-    def __init__(self, server: SandboxServer, count: int) -> None:
+    def __init__(self, server: SandboxServer, count: int, vpas: Path | None) -> None:
         self._objects = server.objects
         self._count = count
+        self._vpas, self._has_vpas = vpas, False
+        steps = round(STATUSES_S / STEP_S)
+        self._turns = cycle([sized(count)[turn::steps] for turn in range(steps)])
         self._sets: dict[int, Mapping[str, Any]] = {}
         self._sizes: dict[int, int] = {}
 
     def seed(self) -> None:
+        if self._vpas is not None:
+            for crd in yaml.safe_load_all((ROOT / "config/crds/vpa/vpa.yaml").read_text()):
+                self._objects.create("customresourcedefinitions", "", crd)
         self._objects.put(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podscale"}}
         )
@@ -157,7 +203,8 @@ class Fleet:
             self._sizes[index] = PODS
             for number in range(PODS):
                 self._objects.put(pod(index, number, found))
-            self._objects.put(hpa(index))
+            has_cpu = self._vpas is not None and index in sized(self._count)
+            self._objects.put(hpa(index, has_cpu=has_cpu))
 
     async def follow(self) -> None:
         """Let pods and statuses follow the sizes, for ever."""
@@ -166,6 +213,30 @@ class Fleet:
             await asyncio.sleep(STEP_S)
             for index in restless:
                 self._step(index)
+            if self._vpas is not None:
+                self._follow_vpas(has_vpas=self._vpas.exists())
+
+    def _follow_vpas(self, *, has_vpas: bool) -> None:
+        objects, written = self._objects, next(self._turns)
+        if has_vpas is not self._has_vpas:
+            self._has_vpas = has_vpas
+            for index in sized(self._count):
+                key = namespace_of(index), name_of(index)
+                autoscaler = objects.find(_HPAS, *key)
+                deployment = objects.find("deployments.apps", *key)
+                assert autoscaler is not None
+                assert deployment is not None
+                notes = {COORDINATE: "on"} if has_vpas else {}
+                meta = {**autoscaler["metadata"], "annotations": notes}
+                objects.put({**autoscaler, "metadata": meta})
+                if has_vpas:
+                    objects.put(vpa(index, deployment))
+                else:
+                    objects.delete(_VPAS, *key)
+        for index in written if has_vpas else ():
+            found = objects.find(_VPAS, namespace_of(index), name_of(index))
+            assert found is not None
+            objects.put({**found, "status": {"conditions": []}})
 
     def _step(self, index: int) -> None:
         namespace, name = namespace_of(index), name_of(index)
@@ -189,9 +260,10 @@ async def _serve() -> None:
     parser.add_argument("--hpas", type=int, default=100)
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--counts", type=Path, required=True)
+    parser.add_argument("--vpas", type=Path)
     given = parser.parse_args()
     server = SandboxServer(history=200_000)
-    fleet = Fleet(server, given.hpas)
+    fleet = Fleet(server, given.hpas, given.vpas)
     gc.disable()
     fleet.seed()
     gc.enable()

@@ -1,14 +1,24 @@
 """Two hundred thousand series with independent noise: one target that Prometheus scrapes.
 
-``python -m tests.bench.noise --hpas N --port P``. Every series moves by up to 5 % at every
-scrape; the load of the restless HPAs asks for two pods more and two fewer in turn.
+``python -m tests.bench.noise --hpas N --port P [--cpu]``. Every series moves by up to 5 % at every
+scrape; the load of the restless HPAs asks for two pods more and two fewer in turn. ``--cpu``: with
+what containers use of it whose HPA may have a VPA.
 """
 
 import argparse
 import http.server
 import random
 
-from tests.bench.hpa_cluster import MOST, PER_NAMESPACE, PODS, is_restless, name_of, namespace_of
+from tests.bench.hpa_cluster import (
+    CPU_MILLI,
+    MOST,
+    PER_NAMESPACE,
+    PODS,
+    is_restless,
+    name_of,
+    namespace_of,
+    sized,
+)
 from tests.tools.process import LOOPBACK
 
 HIGH, LOW = 1.15, 0.82
@@ -17,7 +27,7 @@ HIGH, LOW = 1.15, 0.82
 class Series:
     """All series, their names rendered once."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, has_cpu: bool) -> None:
         self._steady: list[str] = []
         self._restless: list[str] = []
         self._queues = [
@@ -32,6 +42,12 @@ class Series:
                     f'{metric}{{namespace="{namespace_of(index)}",pod="{name_of(index)}-{n}"}} '
                     for n in range(pods)
                 ]
+        self._cpu = [
+            f'cpu_cores{{namespace="{namespace_of(index)}",pod="{name_of(index)}-{n}",'
+            'container="app"} '
+            for index in (sized(count) if has_cpu else ())
+            for n in range(PODS)
+        ]
         self._scrapes = 0
 
     def render(self) -> bytes:
@@ -41,6 +57,7 @@ class Series:
         lines = [f"{name}{0.95 + 0.1 * noise():.4f}" for name in self._steady]
         lines += [f"{name}{level * (0.99 + 0.02 * noise()):.4f}" for name in self._restless]
         lines += [f"{name}{9.5 + noise():.4f}" for name in self._queues]
+        lines += [f"{name}{(0.95 + 0.1 * noise()) * CPU_MILLI / 1000:.5f}" for name in self._cpu]
         lines.append("")
         return "\n".join(lines).encode()
 
@@ -49,8 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hpas", type=int, required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--cpu", action="store_true")
     given = parser.parse_args()
-    series = Series(given.hpas)
+    series = Series(given.hpas, has_cpu=given.cpu)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
