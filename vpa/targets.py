@@ -127,15 +127,17 @@ class Workloads:
         store = self.by_kind.get(kind)
         return store.get(namespace, name) if store is not None else None
 
-    async def find_or_get(self, namespace: str, kind: str, name: str) -> Found | None:
-        """Return a well-known controller; one that no watch has shown yet is asked for.
+    async def find_or_get(
+        self, namespace: str, kind: str, name: str, *, asks: bool = True
+    ) -> Found | None:
+        """Return a well-known controller; with ``asks`` also one that no watch has shown yet.
 
         The first pod of a Deployment is created milliseconds after its ReplicaSet. Raises
         ``KubeError`` or ``DecodeError`` when nobody can say; what may not be read is not there.
         """
         found = self.find(namespace, kind, name)
         resource = _KINDS.get(kind)
-        if found is not None or resource is None:
+        if found is not None or resource is None or not asks:
             return found
         try:
             path = resource.path(namespace, name)
@@ -157,8 +159,7 @@ class Workloads:
             text = "Cannot read targetRef. Reason: spec.targetRef is not set"
             return ResolvedTarget(None, text, TargetState(False))
         if is_well_known(target.kind):
-            look = self.find_or_get if asks else self._found
-            found = await look(namespace, target.kind, target.name)
+            found = await self.find_or_get(namespace, target.kind, target.name, asks=asks)
             if found is None:
                 text = f"{target.kind} {namespace}/{target.name} {self._absent(target.kind)}"
                 return _unreadable(text, TargetState(False))
@@ -204,7 +205,6 @@ class Workloads:
         return climbed.top
 
     async def _climb(self, namespace: str, owner: OwnerReference | None, *, asks: bool) -> _Climbed:
-        look = self.find_or_get if asks else self._found
         patience_s = _PATIENCE_S if asks else 0.0
         top: OwningController | None = None
         visited: set[tuple[str, str, str]] = set()
@@ -224,7 +224,7 @@ class Workloads:
                 top = OwningController(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
-            found = await look(namespace, owner.kind, owner.name)
+            found = await self.find_or_get(namespace, owner.kind, owner.name, asks=asks)
             top = OwningController(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
         return _Climbed(None, f"more than {_DEEPEST} owners above each other")
@@ -242,9 +242,6 @@ class Workloads:
         store = self.by_kind.get(kind)
         error = store.freshness().error if store is not None and not store.is_synced else None
         return f"may not be read: {error}" if isinstance(error, Forbidden) else "does not exist"
-
-    async def _found(self, namespace: str, kind: str, name: str) -> Found | None:
-        return self.find(namespace, kind, name)
 
     def _selector_of(self, found: Found) -> Selector | None:
         if isinstance(found, CronJob):

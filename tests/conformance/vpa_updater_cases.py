@@ -37,7 +37,7 @@ from vpa.updater.decide.priority import UpdaterSettings
 
 def _shown_priority(rank: priority.Priority) -> dict[str, Json]:
     return {
-        "outside_recommended_range": rank.outside_bounds,
+        "outside_recommended_range": rank.outside is not None,
         "scale_up": rank.scale_up,
         "resource_diff": rank.resource_diff,
     }
@@ -160,7 +160,7 @@ class Group:
             has_recommendation=has_recommendation,
             was_tried=tried,
             since_s=self.since(pod, now),
-        ).decision
+        )
 
     def can_unboost(self, pod: SizedPod, now: float) -> bool:
         settings = replace(self.settings, cpu_startup_boost=True)

@@ -30,12 +30,7 @@ from vpa import flags as common_flags
 from vpa.admission import flags as flags_
 from vpa.admission.registration.ability import hindrance
 from vpa.admission.registration.certificate import WebhookCertificate
-from vpa.admission.registration.configuration import (
-    Registration,
-    StatusLease,
-    keep_registered,
-    register,
-)
+from vpa.admission.registration.configuration import StatusLease, keep_registered, register
 from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.stores import VpaStores
 
@@ -68,14 +63,65 @@ class AdmissionMetrics:
 
 
 class AdmissionPart:
-    def __init__(self, server: RunningServer, stores: VpaStores, webhook: Webhook) -> None:
+    """A running webhook, with its registration and its sign of life."""
+
+    def __init__(
+        self,
+        flags: Flags,
+        api: Api,
+        namespace: str,
+        server: RunningServer,
+        stores: VpaStores,
+        webhook: Webhook,
+        certificate: WebhookCertificate | None,
+    ) -> None:
+        self._flags, self._api, self._namespace = flags, api, namespace
         self.server = server
         self.stores = stores
         self.webhook = webhook
+        self._certificate = certificate
+        self._bundle = b""  # the caBundle, as far as it is written here
 
     async def stop(self) -> None:
         """Finish what is in flight."""
         await self.server.drain(grace_s=_DRAIN_S)
+
+    async def keep_registered(self) -> None:
+        """Register the webhook, and look after it: from then on pods wait for our answers.
+
+        Where the VPA's CRDs are missing this waits for them, and nothing else does.
+        """
+        await self.stores.wait_synced()
+        _log.info("admitting", port=self.server.port)
+        if self._certificate is not None:
+            await self._certificate.run(self.server.tls)
+        elif self._flags.switch("register-webhook"):
+            wanted = flags_.registration(self._flags, self._namespace)
+            if wanted.url and not self._flags.text("webhook-port"):
+                wanted = structs.replace(wanted, url=f"{wanted.url}:{self.server.port}")
+            await keep_registered(self._api, wanted, self._authority, self._registered)
+
+    async def show_life(self) -> None:
+        """Renew the Lease that the updater looks at, as long as pods can be sized."""
+        lease = StatusLease(
+            self._api,
+            namespace=self._flags.text("status-lease-namespace") or self._namespace,
+            name=self._flags.text("status-lease-name"),
+            holder=identity(),
+            interval_s=self._flags.seconds("status-lease-update-interval"),
+        )
+        await lease.run(self._hindrance)
+
+    def _authority(self) -> bytes:
+        # A self-signed certificate is its own authority.
+        return flags_.authority(self._flags) or self.server.tls.pair.certificate
+
+    def _registered(self, bundle: bytes) -> None:
+        self._bundle = bundle
+
+    def _hindrance(self) -> str:
+        bundle = self._certificate.bundle if self._certificate is not None else self._bundle
+        return hindrance(self.stores, self.server.tls.pair, bundle, time.time())
 
 
 @asynccontextmanager
@@ -139,33 +185,17 @@ async def admitting(
                     port=port,
                 ) as server,
             ):
-                trust = _Trust(certificate)
+                part = AdmissionPart(flags, api, namespace, server, stores, webhook, certificate)
                 tasks += [
-                    group.create_task(work(flags, api, namespace, stores, server, trust))
-                    for work in (_registered, _alive)
+                    group.create_task(work) for work in (part.keep_registered(), part.show_life())
                 ]
-                yield AdmissionPart(server, stores, webhook)
+                yield part
         finally:
             for task in tasks:
                 task.cancel()
 
 
 KIND = ApartKind(name="admission", table=flags_.TABLE, problems=flags_.problems, open=admitting)
-
-
-class _Trust:
-    # The caBundle, as far as it is written here.
-
-    def __init__(self, certificate: WebhookCertificate | None) -> None:
-        self.certificate = certificate
-        self._bundle = b""
-
-    @property
-    def bundle(self) -> bytes:
-        return self.certificate.bundle if self.certificate is not None else self._bundle
-
-    def take(self, bundle: bytes) -> None:
-        self._bundle = bundle
 
 
 def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate | None:
@@ -184,47 +214,3 @@ def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate |
         identity=identity(),
         ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
     )
-
-
-def _registration(flags: Flags, namespace: str, server: RunningServer) -> Registration:
-    wanted = flags_.registration(flags, namespace)
-    if wanted.url and not flags.text("webhook-port"):
-        wanted = structs.replace(wanted, url=f"{wanted.url}:{server.port}")
-    return wanted
-
-
-async def _registered(
-    flags: Flags,
-    api: Api,
-    namespace: str,
-    stores: VpaStores,
-    server: RunningServer,
-    trust: _Trust,
-) -> None:
-    # From then on pods wait for our answers. Where the VPA's CRDs are missing this waits for
-    # them, and nothing else does.
-    await stores.wait_synced()
-    _log.info("admitting", port=server.port)
-    if trust.certificate is not None:
-        await trust.certificate.run(server.tls)
-    elif flags.switch("register-webhook"):
-
-        def bundle() -> bytes:
-            # A self-signed certificate is its own authority.
-            return flags_.authority(flags) or server.tls.pair.certificate
-
-        wanted = _registration(flags, namespace, server)
-        await keep_registered(api, wanted, bundle, trust.take)
-
-
-async def _alive(
-    flags: Flags, api: Api, namespace: str, stores: VpaStores, server: RunningServer, trust: _Trust
-) -> None:
-    lease = StatusLease(
-        api,
-        namespace=flags.text("status-lease-namespace") or namespace,
-        name=flags.text("status-lease-name"),
-        holder=identity(),
-        interval_s=flags.seconds("status-lease-update-interval"),
-    )
-    await lease.run(lambda: hindrance(stores, server.tls.pair, trust.bundle, time.time()))

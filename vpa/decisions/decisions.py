@@ -64,13 +64,13 @@ class KnownSizing(Struct, frozen=True):
 
 def body(known: KnownSizing) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
+    explained = _explained(known)
     amounts = [
-        {"container": container, "resource": resource, **_told_amount(explained)}
-        for container in known.containers
-        for resource in RESOURCES
-        for explained in [explain(known, container, resource)]
+        {"container": container, "resource": resource, **_told_amount(found)}
+        for (container, resource), found in explained.items()
+        if known.containers
     ]
-    first = _first(known)
+    first = _first(known, explained)
     vpa = known.vpa
     ref = vpa.spec.target_ref
     shown: dict[str, Any] = {"updateMode": update_mode(vpa)}
@@ -90,7 +90,8 @@ def body(known: KnownSizing) -> dict[str, Any]:
         for pod, told in sorted(known.admitted.items())
         if pod not in {each.pod for each in known.pods}
     ]
-    sentences, missing = _sentences(known, amounts, pods), _usage_missing(known)
+    sentences = _sentences(known, amounts, pods) or first.sentences()[:1]
+    missing = _usage_missing(known)
     told = {
         "time": format_time(known.time),
         "conditions": [
@@ -155,16 +156,22 @@ def _admitted(told: AdmissionReasons | None) -> list[dict[str, Any]]:
     ]
 
 
-def _first(known: KnownSizing) -> SizingExplanation:
-    places = [(container, resource) for container in known.containers or ("",)
-              for resource in RESOURCES]  # fmt: skip
-    found = [
-        (_interest(known, container, resource, each.first, each.decision), each)
-        for container, resource in places
-        for each in [explain(known, container, resource)]
-    ]
+def _explained(known: KnownSizing) -> dict[tuple[str, str], SizingExplanation]:
+    return {
+        (container, resource): explain(known, container, resource)
+        for container in known.containers or ("",)
+        for resource in RESOURCES
+    }
+
+
+def _first(
+    known: KnownSizing, explained: Mapping[tuple[str, str], SizingExplanation]
+) -> SizingExplanation:
     # Of what is controlled and changes, if there is any: the rest explains nothing that is seen.
-    return min(found, key=lambda each: each[0])[1]
+    def interest(place: tuple[str, str]) -> int:
+        return _interest(known, *place, explained[place].first, explained[place].decision)
+
+    return explained[min(explained, key=interest)]
 
 
 def _interest(
@@ -222,7 +229,7 @@ def _sentences(
         for each in pods[:_MOST_PODS]
         for value in each["admission"]
     ]
-    return found or [_first(known).sentences()[0]]
+    return found
 
 
 def _amount_sentence(known: KnownSizing, told: Mapping[str, Any]) -> str:
@@ -251,14 +258,14 @@ def _admitted_value(told: Mapping[str, Any]) -> str:
 def cells(known: KnownSizing) -> list[str]:
     ref = known.vpa.spec.target_ref
     container = known.containers[0] if known.containers else ""
-    told = {resource: explain(known, container, resource) for resource in RESOURCES}
+    explained = _explained(known)
     return [
         known.vpa.metadata.name,
         f"{ref.kind}/{ref.name}" if ref is not None else "<none>",
         update_mode(known.vpa),
         *(
-            readable(resource, told[resource].decision.get("value")) or "<none>"
+            readable(resource, explained[container, resource].decision.get("value")) or "<none>"
             for resource in RESOURCES
         ),
-        _first(known).first,
+        _first(known, explained).first,
     ]

@@ -7,8 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from podscale.core.quantity import Quantity
-from vpa.admission.patches.boost import BoostInvalid, boost_of, boosted
+from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
     ContainerResources,
@@ -61,101 +60,62 @@ class AdmittedPod:
 
     def explain(self, question: ValueQuestion) -> SizingExplanation:
         """Return why one value is what it is."""
-        resources = self.resources(question.container)
-        value = _value(resources.set, question)
+        resources, is_boosted = self._resources(question.container)
+        listed = resources.requests if question.field == "request" else resources.limits
+        value = listed.get(question.resource)
+        reasons: list[str] = []
+        facts: list[Facts] = []
+        if question.field == "limit" and value is not None:
+            requests, limits = requests_and_limits(self._pod, question.container)
+            request, limit = of(requests, question.resource), of(limits, question.resource)
+            ratio = limit.nano / request.nano if request.nano and limit.nano else 1.0
+            reasons.append("LimitKeptProportional")
+            facts.append({"ratio": ratio, "limit": str(limit), "request": str(request)})
+        if is_boosted and question.resource == "cpu":
+            reasons.append("StartupBoost")
+            facts.append(_boost_facts(self._vpa, question.container))
+        gate = _gate(question, self._vpa)
+        if gate is not None:
+            reasons.append(gate[0])
+            facts.append(gate[1])
+        else:
+            self._add_recommendation(question, reasons, facts)
         decision: Facts = {"value": str(value) if value is not None else None}
-        raised = resources.boosted and question.resource == "cpu"
-        capped = (
-            Capped(None) if isinstance(self._found, ResourcesUnavailable) else self._found.capped
-        )
-        reasons, facts = _reasons(
-            question, self._pod, self._vpa, self._ranges, capped, resources, raised
-        )
         return explanation(reasons, facts, decision)
 
-    def resources(self, container: str) -> "_Resources":
-        """Return what is set on a container."""
+    def _add_recommendation(
+        self, question: ValueQuestion, reasons: list[str], facts: list[Facts]
+    ) -> None:
+        container, resource = question.container, question.resource
+        found, item = self._found, self._ranges.pod
+        capped = Capped(None) if isinstance(found, ResourcesUnavailable) else found.capped
+        caps = [cap for cap in capped.caps.get(container, ()) if cap.resource == resource]
+        caps.sort(key=lambda cap: _CAPS.index(cap.reason), reverse=True)
+        reasons += [cap.reason for cap in caps]
+        facts += [cap.fact for cap in caps]
+        if (container, resource) in capped.pod_range and item is not None:
+            reasons.append("PodLimitRange")
+            bounds = (("min", item.min), ("max", item.max))
+            facts.append({name: str(each[resource]) for name, each in bounds
+                          if each is not None and resource in each})  # fmt: skip
+        recommended = (self._vpa.status.recommendation or VpaRecommendation()).of(container)
+        target = recommended.target if recommended is not None else None
+        reasons.append("RecommendationApplied")
+        facts.append({"recommended": str(of(target, resource))})
+
+    def _resources(self, container: str) -> tuple[ContainerResources, bool]:
+        # What is set on a container, and whether a boost raised it.
         vpa, found = self._vpa, self._found
         index = self._containers.get(container)
         wanted = ContainerResources()
         if index is None:
-            return _Resources(wanted, False)
+            return wanted, False
         if isinstance(found, PodResources) and update_mode(vpa) != "Off":
             wanted = found.containers[index]
         if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
-            return _Resources(wanted, False)
+            return wanted, False
         raised = boosted(self._pod.spec.containers[index], vpa, wanted, self._boost.max_cpu)
-        if raised is None or isinstance(raised, BoostInvalid):
-            return _Resources(wanted, False)
-        return _Resources(raised, True)
-
-
-class _Resources(Struct, frozen=True):
-    # What admission sets on the container asked for.
-    set: ContainerResources
-    boosted: bool
-
-
-def _value(resources: ContainerResources, question: ValueQuestion) -> Quantity | None:
-    listed = resources.requests if question.field == "request" else resources.limits
-    return listed.get(question.resource)
-
-
-def _reasons(
-    question: ValueQuestion,
-    pod: SizedPod,
-    vpa: Vpa,
-    ranges: LimitRanges,
-    capped: Capped,
-    resources: _Resources,
-    raised: bool,
-) -> tuple[list[str], list[Facts]]:
-    reasons: list[str] = []
-    facts: list[Facts] = []
-    requests, limits = requests_and_limits(pod, question.container)
-    if question.field == "limit" and question.resource in resources.set.limits:
-        request, limit = of(requests, question.resource), of(limits, question.resource)
-        ratio = limit.nano / request.nano if request.nano and limit.nano else 1.0
-        reasons.append("LimitKeptProportional")
-        facts.append({"ratio": ratio, "limit": str(limit), "request": str(request)})
-    if raised:
-        reasons.append("StartupBoost")
-        facts.append(_boost_facts(vpa, question.container))
-    gate = _gate(question, vpa)
-    if gate is not None:
-        reasons.append(gate[0])
-        facts.append(gate[1])
-        return reasons, facts
-    caps = [
-        cap for cap in capped.caps.get(question.container, ()) if cap.resource == question.resource
-    ]
-    caps.sort(key=lambda cap: _CAPS.index(cap.reason), reverse=True)
-    reasons += [cap.reason for cap in caps]
-    facts += [cap.fact for cap in caps]
-    _add_pod_range(question, capped, ranges, reasons, facts)
-    recommendation = vpa.status.recommendation or VpaRecommendation()
-    recommended = recommendation.of(question.container)
-    target = (recommended.target if recommended is not None else None) or EMPTY
-    facts.append({"recommended": str(of(target, question.resource))})
-    reasons.append("RecommendationApplied")
-    return reasons, facts
-
-
-def _add_pod_range(
-    question: ValueQuestion,
-    capped: Capped,
-    ranges: LimitRanges,
-    reasons: list[str],
-    facts: list[Facts],
-) -> None:
-    if (question.container, question.resource) not in capped.pod_range or ranges.pod is None:
-        return
-    reasons.append("PodLimitRange")
-    bounds: dict[str, Fact] = {}
-    for name, listed in (("min", ranges.pod.min), ("max", ranges.pod.max)):
-        if question.resource in (listed or EMPTY):
-            bounds[name] = str(of(listed, question.resource))
-    facts.append(bounds)
+        return (raised, True) if isinstance(raised, ContainerResources) else (wanted, False)
 
 
 def _gate(question: ValueQuestion, vpa: Vpa) -> tuple[str, Facts] | None:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from podscale.core.quantity import MICRO, Quantity, QuantityError
-from vpa.admission.patches.resources import ContainerResources
+from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.limits import proportional_limit
 from vpa.model.api.objects import (
     ObjectError,
@@ -30,12 +29,6 @@ from vpa.model.api.quantities import RESOURCES, ZERO, ResourceList, of, wire
 ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
 
 
-class BoostInvalid(Struct, frozen=True):
-    """The boost is not one that can be computed."""
-
-    message: str
-
-
 def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
     """Return the boost of a container: its own replaces that of the VPA as a whole."""
     entry = container_policy(vpa.spec.resource_policy, container)
@@ -45,7 +38,7 @@ def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
 
 def boosted(
     container: SizedContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
-) -> ContainerResources | BoostInvalid | None:
+) -> ContainerResources | ResourcesUnavailable | None:
     """Return the resources with CPU raised; None without a boost. ``max_cpu`` 0: no cap."""
     boost = boost_of(vpa, container.name)
     if boost is None or boost.cpu is None:
@@ -54,7 +47,7 @@ def boosted(
     base = of(resources.requests, "cpu")
     base = base if base.nano else of(original.requests, "cpu")
     cpu = _boosted_cpu(base, boost)
-    if isinstance(cpu, BoostInvalid):
+    if isinstance(cpu, ResourcesUnavailable):
         return cpu
     if max_cpu.nano and cpu.nano > max_cpu.nano:
         cpu = max_cpu
@@ -129,21 +122,25 @@ def duration(vpa: Vpa, container: str) -> int:
     return 0
 
 
-def _boosted_cpu(base: Quantity, boost: StartupBoost) -> Quantity | BoostInvalid:
+def _boosted_cpu(base: Quantity, boost: StartupBoost) -> Quantity | ResourcesUnavailable:
     cpu = boost.cpu
     if cpu is None or cpu.type in ("", "Factor"):
         if cpu is None or cpu.factor is None or cpu.factor < 1:
-            return BoostInvalid("startupBoost.cpu.factor must be at least 1")
+            return _invalid("startupBoost.cpu.factor must be at least 1")
         return Quantity(base.milli * cpu.factor * MICRO)
     if cpu.type != "Quantity":
-        return BoostInvalid(f"startupBoost.cpu.type {cpu.type!r} is neither Factor nor Quantity")
+        return _invalid(f"startupBoost.cpu.type {cpu.type!r} is neither Factor nor Quantity")
     if cpu.quantity is None:
-        return BoostInvalid("startupBoost.cpu.quantity is required when type is Quantity")
+        return _invalid("startupBoost.cpu.quantity is required when type is Quantity")
     try:
         more = amount(cpu.quantity)
     except QuantityError as error:
-        return BoostInvalid(f"startupBoost.cpu.quantity {error}")
+        return _invalid(f"startupBoost.cpu.quantity {error}")
     return Quantity((base.milli + more.milli) * MICRO)
+
+
+def _invalid(message: str) -> ResourcesUnavailable:
+    return ResourcesUnavailable("StartupBoostInvalid", message)
 
 
 def _below(cpu: Quantity, limit: Quantity | None) -> Quantity:

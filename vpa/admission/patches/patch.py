@@ -13,7 +13,6 @@ from podscale.core.quantity import Quantity
 from vpa.admission.patches.acceptance import refused, refused_annotations
 from vpa.admission.patches.boost import (
     ANNOTATION_PREFIX,
-    BoostInvalid,
     boosted,
     expired,
     original_resources,
@@ -120,8 +119,8 @@ def resource_patch(
             if is_off(vpa.spec.resource_policy, container.name):
                 continue
             raised = boosted(container, vpa, wanted, boost.max_cpu)
-            if isinstance(raised, BoostInvalid):
-                return ResourcesUnavailable("StartupBoostInvalid", raised.message)
+            if isinstance(raised, ResourcesUnavailable):
+                return raised
             if raised is not None:
                 wanted = raised
                 key = ANNOTATION_PREFIX + container.name

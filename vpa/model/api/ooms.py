@@ -18,7 +18,7 @@ from vpa.model.api.objects import (
     requests_and_limits,
     source_of_requests,
 )
-from vpa.model.api.quantities import ResourceList
+from vpa.model.api.quantities import of
 
 _KILLED = "OOMKilled"
 
@@ -72,19 +72,7 @@ def from_pod_update(before: SizedPod, after: SizedPod) -> list[Oom]:
         # The run that was killed had the resources of the version that shows it running.
         if run.finished_at is None:
             continue
-        killed = after if is_current else before
-        requests, _ = requests_and_limits(killed, status.name)
-        memory = (requests or ResourceList()).get("memory")
-        ooms.append(
-            Oom(
-                after.metadata.namespace,
-                after.metadata.name,
-                status.name,
-                memory.value if memory is not None else 0,
-                run.finished_at,
-                source_of_requests(killed, status.name),
-            )
-        )
+        ooms.append(_oom(after if is_current else before, status.name, run.finished_at))
     return ooms
 
 
@@ -98,12 +86,7 @@ def from_last_state(pod: SizedPod) -> list[Oom]:
         run = status.state.terminated or status.last_state.terminated
         if run is None or run.reason != _KILLED or run.finished_at is None:
             continue
-        requests, _ = requests_and_limits(pod, status.name)
-        memory = (requests or ResourceList()).get("memory")
-        size = memory.value if memory is not None else 0
-        source = source_of_requests(pod, status.name)
-        meta = pod.metadata
-        ooms.append(Oom(meta.namespace, meta.name, status.name, size, run.finished_at, source))
+        ooms.append(_oom(pod, status.name, run.finished_at))
     return ooms
 
 
@@ -129,6 +112,13 @@ def from_eviction(event: OomEvent) -> list[Oom]:
         pod = event.involved_object
         ooms.append(Oom(pod.namespace, pod.name, container, used, created))
     return ooms
+
+
+def _oom(killed: SizedPod, container: str, time: datetime) -> Oom:
+    requests, _ = requests_and_limits(killed, container)
+    memory, source = of(requests, "memory"), source_of_requests(killed, container)
+    meta = killed.metadata
+    return Oom(meta.namespace, meta.name, container, memory.value, time, source)
 
 
 def _kill(

@@ -202,7 +202,7 @@ class _Gate:
             was_tried=tried,
             since_s=view.resize_since_s,
         )
-        if step.decision == "InPlaceInfeasibleCached":
+        if step == "InPlaceInfeasibleCached":
             return self._refuse("ResizeInfeasible", self._resize_facts())
         if view.pod.status.phase == "Pending":
             # Nothing runs yet that could be resized, or whose resize could have failed; the
@@ -256,9 +256,9 @@ class _Gate:
         pod = self.view.pod
         return waits and update_mode(self.view.vpa) == "InPlace" and asks_anew(pod, self.wanted)
 
-    def _resizing(self, step: resize.InPlaceDecision) -> UpdateDecision:
+    def _resizing(self, step: resize.InPlace) -> UpdateDecision:
         reason, facts = self._state_reason(), self._resize_facts()
-        if step.decision == "InPlaceInfeasible":
+        if step == "InPlaceInfeasible":
             decision = self._go("resize", [reason, self.due.reason], facts)
             return structs.replace(decision, record_infeasible=True)
         in_place_only = update_mode(self.view.vpa) == "InPlace"

@@ -53,7 +53,6 @@ class TooFew(Struct, frozen=True):
     owner: Owner
     live: int
     required: int
-    reason: str  # TooFewReplicas or OwnerUnknown
 
 
 class DisruptionBudget:
@@ -122,12 +121,12 @@ def budget_for(
         small = len(live) < required
         is_unboosting = any(is_boosted(pod.metadata.annotations) for pod in live)
         if small and not is_unboosting and not skips_count:
-            groups[owner] = TooFew(owner, len(live), required, "TooFewReplicas")
+            groups[owner] = TooFew(owner, len(live), required)
             continue
         size = sizes.get(owner, OwnerSize())
         configured = configured_size(owner, size, len(live))
         if configured is None:
-            groups[owner] = TooFew(owner, len(live), required, "OwnerUnknown")
+            groups[owner] = TooFew(owner, len(live), required)
             continue
         pending = sum(pod.status.phase == "Pending" for pod in live)
         groups[owner] = PodGroup(

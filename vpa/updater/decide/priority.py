@@ -37,19 +37,6 @@ class UpdaterSettings(Struct, frozen=True):
     cpu_startup_boost: bool = False
 
 
-class Priority(Struct, frozen=True):
-    """How urgently a pod wants its update."""
-
-    outside_bounds: bool = False  # of any container
-    scale_up: bool = False  # some container wants more
-    resource_diff: float = 0.0  # sum over resources of |requested - wanted| / requested
-
-    @property
-    def order(self) -> tuple[bool, float]:
-        """Return the sort key, ascending urgency: growing pods, then larger differences."""
-        return (self.scale_up, self.resource_diff)
-
-
 class OutsideBound(Struct, frozen=True):
     """A request outside its bounds, or one that is missing (``request`` None)."""
 
@@ -58,6 +45,19 @@ class OutsideBound(Struct, frozen=True):
     request: Quantity | None
     lower: Quantity | None
     upper: Quantity | None
+
+
+class Priority(Struct, frozen=True):
+    """How urgently a pod wants its update."""
+
+    outside: OutsideBound | None = None  # the first of any container
+    scale_up: bool = False  # some container wants more
+    resource_diff: float = 0.0  # sum over resources of |requested - wanted| / requested
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Return the sort key, ascending urgency: growing pods, then larger differences."""
+        return (self.scale_up, self.resource_diff)
 
 
 class QuickOom(Struct, frozen=True):
@@ -88,36 +88,23 @@ def priority(pod: SizedPod, recommendation: VpaRecommendation | None) -> Priorit
     """
     requested: dict[str, int] = {}
     wanted: dict[str, int] = {}
-    outside = scale_up = False
+    outside: OutsideBound | None = None
+    scale_up = False
     for container, entry, requests in _compared(pod, recommendation):
         for name, target in (entry.target or EMPTY).items():
             wanted[name] = wanted.get(name, 0) + target.milli
             request = requests.get(name)
+            outside = outside or _outside(container, name, request, entry)
             if request is None:
-                scale_up = outside = True
+                scale_up = True
                 continue
             requested[name] = requested.get(name, 0) + request.milli
             scale_up |= target.milli > request.milli
-            outside |= _is_outside(container, name, request, entry) is not None
     diff = 0.0
     for name, total in wanted.items():
         base = max(requested.get(name, 0), 1)
         diff += abs(base - total) / base
     return Priority(outside, scale_up, diff)
-
-
-def outside_bounds(pod: SizedPod, recommendation: VpaRecommendation | None) -> OutsideBound | None:
-    """Return the first request that makes the pod's priority ``outside_bounds``."""
-    for container, entry, requests in _compared(pod, recommendation):
-        for name in entry.target or EMPTY:
-            request = requests.get(name)
-            if request is None:
-                bounds = (entry.lower_bound or EMPTY), (entry.upper_bound or EMPTY)
-                return OutsideBound(container, name, None, bounds[0].get(name), bounds[1].get(name))
-            found = _is_outside(container, name, request, entry)
-            if found is not None:
-                return found
-    return None
 
 
 def quick_oom(pod: SizedPod, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
@@ -155,11 +142,10 @@ def due(
     oom = quick_oom(pod, vpa, settings, now)
     started = pod.status.start_time
     age = now - started.timestamp() if started is not None else None
-    if rank.outside_bounds:
+    if rank.outside is not None:
         if oom is not None and rank.resource_diff == 0:
             return Due(False, "NothingToChange", rank, oom=oom, age_s=age)
-        outside = outside_bounds(pod, recommendation)
-        return Due(True, "OutsideBounds", rank, outside, oom, age)
+        return Due(True, "OutsideBounds", rank, rank.outside, oom, age)
     if oom is not None:
         # A new pod of the same size would be killed as well.
         is_due = rank.resource_diff != 0
@@ -208,13 +194,15 @@ def _compared(
     return compared
 
 
-def _is_outside(
-    container: str, resource: str, request: Quantity, entry: ContainerRecommendation
+def _outside(
+    container: str, resource: str, request: Quantity | None, entry: ContainerRecommendation
 ) -> OutsideBound | None:
     least = (entry.lower_bound or EMPTY).get(resource)
     most = (entry.upper_bound or EMPTY).get(resource)
-    if (least is not None and request.nano < least.nano) or (
-        most is not None and request.nano > most.nano
+    if (
+        request is not None
+        and (least is None or request.nano >= least.nano)
+        and (most is None or request.nano <= most.nano)
     ):
-        return OutsideBound(container, resource, request, least, most)
-    return None
+        return None
+    return OutsideBound(container, resource, request, least, most)

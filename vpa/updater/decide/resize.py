@@ -8,8 +8,6 @@ first saw the resize, in whatever state, by pod UID.
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
-
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
 from vpa.admission.patches.resources import ResourcesUnavailable
@@ -43,13 +41,6 @@ InPlace = Literal[
 
 DEFERRED_LIMIT_S = 300.0
 IN_PROGRESS_LIMIT_S = 3600.0
-
-
-class InPlaceDecision(Struct, frozen=True):
-    """What to do with a pod that wants an in-place update, and the token that says why."""
-
-    decision: InPlace
-    reason: str
 
 
 def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
@@ -136,37 +127,30 @@ def can_update_in_place(
     has_recommendation: bool,
     was_tried: bool,
     since_s: float,
-) -> InPlaceDecision:
+) -> InPlace:
     """Return what a pod that is due for an update in place gets in this loop.
 
     ``was_tried``: mode InPlace has this size on record as refused by the node.
     """
     in_place_only = update_mode(vpa) == "InPlace"
-    if in_place_only and not settings.in_place:
-        return InPlaceDecision("InPlaceDeferred", "FeatureGateOff")
     group = budget.group(pod)
-    if not isinstance(group, PodGroup):
-        return InPlaceDecision("InPlaceDeferred", "TooFewReplicas")
-    if pod.status.phase == "Pending":
-        return InPlaceDecision("InPlaceDeferred", "PodPending")
-    if not has_recommendation:
-        return InPlaceDecision("InPlaceDeferred", "NoRecommendation")
+    if (
+        (in_place_only and not settings.in_place)
+        or not isinstance(group, PodGroup)
+        or pod.status.phase == "Pending"
+        or not has_recommendation
+    ):
+        return "InPlaceDeferred"
     if in_place_only and was_tried:
-        return InPlaceDecision("InPlaceInfeasibleCached", "ResizeInfeasible")
+        return "InPlaceInfeasibleCached"
     state = state_of(pod)
-    if state != "ResizeNone":
-        if in_place_only:
-            if state == "ResizeInfeasible":
-                return InPlaceDecision("InPlaceInfeasible", state)
-            return InPlaceDecision("InPlaceDeferred", state)
-        if not is_overdue(state, since_s):
-            return InPlaceDecision("InPlaceDeferred", state)
-        if budget.allows(group):
-            return InPlaceDecision("InPlaceEvict", state)
-        return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
-    if has_room(pod, budget, group, settings):
-        return InPlaceDecision("InPlaceApproved", "WithinBudget")
-    return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
+    if state == "ResizeNone":
+        has = has_room(pod, budget, group, settings)
+        return "InPlaceApproved" if has else "InPlaceDeferred"
+    if in_place_only:
+        return "InPlaceInfeasible" if state == "ResizeInfeasible" else "InPlaceDeferred"
+    gives_up = is_overdue(state, since_s) and budget.allows(group)
+    return "InPlaceEvict" if gives_up else "InPlaceDeferred"
 
 
 def can_unboost(
