@@ -9,22 +9,24 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
+from podscale.kube.client.resource import API_SERVICES
+from podscale.kube.client.wire import decode
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.leadership.own_pod import identity
+from podscale.kube.objects.api_service import ApiService, ServiceName
 from podscale.process.part import Flagged, PartKind, Shared, Work
 from podscale.serving.certificates.adoption import is_given_back
 from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.keeper import CertificateKeeper
-from podscale.serving.certificates.service import ServiceName, keeper_behind, service_of
+from podscale.serving.certificates.service import keeper_behind, service_of
 from podscale.serving.monitoring.health import Health
 
 log = structlog.get_logger(__name__)
@@ -38,26 +40,12 @@ class ServiceBackend(Struct, frozen=True):
     adopt: bool = False
 
 
-class _Spec(Struct, frozen=True):
-    service: ServiceName | None = None
-
-
-class _Meta(Struct, frozen=True):
-    annotations: Mapping[str, str] | None = None
-
-
-class _ApiService(Struct, frozen=True):
-    metadata: _Meta = _Meta()
-    spec: _Spec = _Spec()
-
-
 async def warn_of_others(api: Api, behind: ServiceBackend) -> None:
     """Warn of the APIServices that route elsewhere and are not going to be adopted."""
     for name in behind.names:
-        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
         try:
-            body = (await api.request("GET", path)).body
-            found = msgspec.json.decode(body, type=_ApiService)
+            body = (await api.request("GET", API_SERVICES.path("", name))).body
+            found = decode(body, ApiService)
             if found.spec.service == behind.service:
                 continue
             if not behind.adopt:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +15,15 @@ from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
-from podscale.kube.client.wire import format_time
+from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.objects.api_service import (
+    ApiServiceCondition,
+    ApiServiceSpec,
+    ApiServiceStatus,
+)
+from podscale.kube.objects.scale import WireScale
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _MOST_OBJECTS = 2_000
@@ -32,28 +38,6 @@ class ClusterFailed(Exception):
     """The cluster did not tell what is needed; the text says what and why."""
 
 
-class _Meta(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    creation_timestamp: str | None = None  # RFC 3339 in UTC: texts are in the order of times
-
-
-class _Item(Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-class _List(Struct, frozen=True):
-    items: Sequence[_Item] | None = None
-
-
-class _PageMeta(Struct, frozen=True, rename={"continue_": "continue"}):
-    continue_: str = ""
-
-
-class _Page(Struct, frozen=True):
-    metadata: _PageMeta = _PageMeta()
-    items: Sequence[dict[str, object]] | None = None  # servers in Go write null for none
-
-
 class _ListedMetric(Struct, frozen=True):
     name: str = ""  # "pods/http_requests"; of an external metric its own
 
@@ -62,28 +46,9 @@ class _MetricList(Struct, frozen=True):
     resources: Sequence[_ListedMetric] | None = None
 
 
-class _ServiceReference(Struct, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class _ServiceSpec(Struct, frozen=True):
-    service: _ServiceReference | None = None
-
-
-class _Condition(Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
-class _ServiceStatus(Struct, frozen=True):
-    conditions: Sequence[_Condition] = ()
-
-
 class _ManagedFields(Struct, frozen=True, rename="camel"):
     manager: str = ""
-    fields_v1: Mapping[str, Mapping[str, object]] = msgspec.field(
+    fields_v1: Mapping[str, Mapping[str, Any]] = msgspec.field(
         default_factory=dict, name="fieldsV1"
     )
 
@@ -94,8 +59,8 @@ class _ServiceMeta(Struct, frozen=True, rename="camel"):
 
 class _ApiService(Struct, frozen=True):
     metadata: _ServiceMeta = _ServiceMeta()
-    spec: _ServiceSpec = _ServiceSpec()
-    status: _ServiceStatus = _ServiceStatus()
+    spec: ApiServiceSpec = ApiServiceSpec()
+    status: ApiServiceStatus = ApiServiceStatus()
 
     def bundle_writer(self) -> str:
         """Return who wrote caBundle last, as the API server calls him; "": not known."""
@@ -104,14 +69,6 @@ class _ApiService(Struct, frozen=True):
              if "f:caBundle" in each.fields_v1.get("f:spec", ())),
             "",
         )  # fmt: skip
-
-
-class _ScaleStatus(Struct, frozen=True):
-    selector: str = ""
-
-
-class _Scale(Struct, frozen=True):
-    status: _ScaleStatus = _ScaleStatus()
 
 
 class _ConfigMap(Struct, frozen=True):
@@ -155,7 +112,7 @@ class DoctorCluster:
     async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
         """Return an HPA as it is; raises ``ClusterFailed``."""
         try:
-            return await self._get(HPAS.path(namespace, name), dict[str, object])
+            return await self._get(HPAS.path(namespace, name), dict[str, Any])
         except ClusterFailed as failed:
             if not isinstance(failed.__cause__, ObjectNotFound):
                 raise
@@ -167,7 +124,7 @@ class DoctorCluster:
     async def find_namespace(self, namespace: str) -> None:
         """Raise ``ClusterFailed`` for a namespace that is not there; who may not ask passes."""
         try:
-            await self._get(f"/api/v1/namespaces/{namespace}", dict[str, object])
+            await self._get(f"/api/v1/namespaces/{namespace}", dict[str, Any])
         except ClusterFailed as failed:
             if isinstance(failed.__cause__, ObjectNotFound):
                 raise ClusterFailed(f"there is no namespace {namespace}") from failed
@@ -177,11 +134,11 @@ class DoctorCluster:
         query = {"limit": str(_PAGE)}
         for _ in range(_MOST_PAGES):
             try:
-                found = await self._get(path, _Page, query)
+                found = await self._get(path, ListOf[dict[str, Any]], query)
             except ClusterFailed as failed:
                 self.notes.append(str(failed))
                 return
-            yield list(found.items or ())
+            yield found.items or []
             if not found.metadata.continue_:
                 return
             query["continue"] = found.metadata.continue_
@@ -191,7 +148,7 @@ class DoctorCluster:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
         resource = self._resource_of_target(kind, api_version)
         try:
-            scale = await self._get(resource.path(namespace, name, "scale"), _Scale)
+            scale = await self._get(resource.path(namespace, name, "scale"), WireScale)
         except ClusterFailed as failed:
             if not isinstance(failed.__cause__, ObjectNotFound):
                 raise
@@ -206,7 +163,7 @@ class DoctorCluster:
     ) -> Mapping[str, object]:
         """Return a scale target as it is; raises ``ClusterFailed``."""
         resource = self._resource_of_target(kind, api_version)
-        return await self._get(resource.path(namespace, name), dict[str, object])
+        return await self._get(resource.path(namespace, name), dict[str, Any])
 
     def _resource_of_target(self, kind: str, api_version: str) -> Resource:
         try:
@@ -225,11 +182,13 @@ class DoctorCluster:
         query = {"limit": str(_MOST_OBJECTS)}
         if asked.selector:
             query["labelSelector"] = asked.selector
-        found = await self._get(resource.path(asked.namespace), _List, query)
+        found = await self._get(
+            resource.path(asked.namespace), ListOf[PartialObjectMetadata], query
+        )
         metadata = [item.metadata for item in found.items or ()]
-        born_after = format_time(time.time() - _YOUNG_S)
+        born_after = time.time() - _YOUNG_S
         self.young |= {
-            each.name for each in metadata if (each.creation_timestamp or "") > born_after
+            each.name for each in metadata if (each.creation_timestamp or 0.0) > born_after
         }
         return [each.name for each in metadata]
 
@@ -245,7 +204,7 @@ class DoctorCluster:
                     self.notes.append(str(failed))
                 continue
             behind = found.spec.service
-            services[name] = f"{behind.namespace}/{behind.name}" if behind else "the API server"
+            services[name] = str(behind or "the API server")
             self.notes += [
                 f"APIService {name} is not available: {each.message}{_untrusted(found, each)}"
                 for each in found.status.conditions
@@ -317,12 +276,12 @@ class DoctorCluster:
         self.requests += 1
         try:
             answer = await self._api.request("GET", path, query=query, timeout_s=15.0)
-            return msgspec.json.decode(answer.body, type=kind)
+            return decode(answer.body, kind)
         except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterFailed(f"{path}: {error}") from error
 
 
-def _untrusted(found: _ApiService, condition: _Condition) -> str:
+def _untrusted(found: _ApiService, condition: ApiServiceCondition) -> str:
     """Return who put another CA where the adapter keeps its own; "": nobody did."""
     writer = found.bundle_writer()
     if "x509" not in condition.message or not writer or writer.startswith("podscale"):

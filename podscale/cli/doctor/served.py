@@ -14,7 +14,6 @@ from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold
 from adapter.doctor.diagnosis import API_GROUPS, Diagnosis, without_sample
 from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.lints import NO_SAMPLE, LintFinding
-from adapter.doctor.objects import Meta
 from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
@@ -27,7 +26,8 @@ from podscale.kube.client.errors import (
     KubeError,
     ObjectNotFound,
 )
-from podscale.kube.metrics_apis.bodies import ANSWERED_BY
+from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.metrics_apis.bodies import ANSWERED_BY, CustomValue, PodMetrics
 
 _PLACES = (
     "custom.metrics.k8s.io/v1beta1",
@@ -53,35 +53,10 @@ _USAGE = (
 )
 
 
-class _ContainerUsage(msgspec.Struct, frozen=True):
-    name: str = ""
-    usage: Mapping[str, str] = {}
-
-
-class _PodUsage(msgspec.Struct, frozen=True):
-    metadata: Meta = Meta()
-    containers: list[_ContainerUsage] = []
-
-    def tells(self, metric: str, container: str) -> bool:
-        """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_api``."""
-        counted = [each for each in self.containers if container in ("", each.name)]
-        return bool(counted) and all(metric in each.usage for each in counted)
-
-
-class _UsageList(msgspec.Struct, frozen=True):
-    items: list[_PodUsage] | None = None
-
-
-class _Described(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Item(msgspec.Struct, frozen=True, rename="camel"):
-    described_object: _Described = _Described()
-
-
-class _Items(msgspec.Struct, frozen=True):
-    items: list[_Item] | None = None  # servers in Go write null for none
+def _tells(pod: PodMetrics, metric: str, container: str) -> bool:
+    """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_apis``."""
+    counted = [each for each in pod.containers or () if container in ("", each.name)]
+    return bool(counted) and all(metric in each.usage for each in counted)
 
 
 async def running_rules(cluster: DoctorCluster) -> RulesTold:
@@ -126,7 +101,7 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "
     """
     try:
         answer = await cluster.read(path_of(asked))
-        found = msgspec.json.decode(answer.body, type=_Items)
+        found = decode(answer.body, ListOf[CustomValue])
     except ApiUnreachable as error:
         if error.is_timeout:
             waits = f"The adapter gives no answer, as when its Prometheus hangs: {error}"
@@ -178,7 +153,7 @@ async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
 async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     """Return what metrics.k8s.io says of the pods that an HPA takes the usage of."""
     try:
-        found = msgspec.json.decode((await cluster.read(path_of(asked))).body, type=_UsageList)
+        found = decode((await cluster.read(path_of(asked))).body, ListOf[PodMetrics])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Diagnosis(
             Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
@@ -189,13 +164,13 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
         return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
     items = found.items or []
     about = f"{asked.metric} of container {asked.container}" if asked.container else asked.metric
-    pods = [pod for pod in items if pod.tells(asked.metric, asked.container)]
+    pods = [pod for pod in items if _tells(pod, asked.metric, asked.container)]
     if not pods:
         seen = (
             f"metrics.k8s.io tells the {about} of none of the pods that "
             f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
         )
-        names = {each.name for pod in items for each in pod.containers}
+        names = {each.name for pod in items for each in pod.containers or ()}
         if names and asked.container and asked.container not in names:
             return Diagnosis(
                 Stage.OBJECT_MISMATCH,
@@ -209,7 +184,7 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
             "with this adapter, the labels that resourceRules name.",
         )
     served = _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
-    silent = [pod.metadata.name for pod in items if not pod.tells(asked.metric, asked.container)]
+    silent = [pod.metadata.name for pod in items if not _tells(pod, asked.metric, asked.container)]
     return _beside(served, asked, silent)
 
 

@@ -25,7 +25,7 @@ class ScaleStatus(Struct, frozen=True, rename="camel"):
 class WireScale(Struct, frozen=True, rename="camel"):
     """``autoscaling/v1 Scale``."""
 
-    metadata: ObjectMeta
+    metadata: ObjectMeta = ObjectMeta()
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()
 

@@ -16,19 +16,16 @@ from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import API_SERVICES, PODS, SERVICES
-from podscale.serving.certificates.service import ServiceName
+from podscale.kube.client.wire import ListOf, ObjectMeta, decode
+from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.pod import Pod
 
 _HTTPS = 443
 _RESTORED = ("service", "caBundle", "insecureSkipTLSVerify")
 
 
-class _Meta(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    annotations: Mapping[str, str] | None = None
-
-
 class _ApiService(Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: Mapping[str, Any] = {}
 
 
@@ -45,27 +42,6 @@ class _Service(Struct, frozen=True):
     spec: _ServiceSpec
 
 
-class _Condition(Struct, frozen=True):
-    type: str
-    status: str
-
-
-class _PodStatus(Struct, frozen=True):
-    conditions: list[_Condition] | None = None
-
-
-class _Pod(Struct, frozen=True):
-    status: _PodStatus = _PodStatus()
-
-
-class _Services(Struct, frozen=True):
-    items: list[_Service] | None = None
-
-
-class _Pods(Struct, frozen=True):
-    items: list[_Pod] | None = None
-
-
 def is_given_back(annotations: Mapping[str, str] | None) -> bool:
     """Return whether an APIService that points elsewhere was ours before."""
     return ADOPTED_FROM in (annotations or {})
@@ -77,7 +53,7 @@ async def adopt(api: Api, name: str, service: ServiceName, ca_bundle: str) -> No
     Service and CA change in one write: the API server asks either server, and trusts it.
     """
     path = API_SERVICES.path("", name)
-    found = msgspec.json.decode((await api.request("GET", path)).body, type=_ApiService)
+    found = decode((await api.request("GET", path)).body, _ApiService)
     port = await _answering_port(api, service)
     if port is None or is_given_back(found.metadata.annotations):
         return
@@ -104,15 +80,18 @@ async def _answering_port(api: Api, service: ServiceName) -> int | None:
         answer = await api.request("GET", SERVICES.path(service.namespace), query=query)
     except Forbidden:
         return _HTTPS  # as our manifests have it; whether a pod is ready is not known
-    services = msgspec.json.decode(answer.body, type=_Services).items or []
+    services = decode(answer.body, ListOf[_Service]).items or []
     if not services:
         return None
     spec = services[0].spec
     if spec.selector:  # else where it leads is somebody else's knowledge
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in spec.selector.items())}
         answer = await api.request("GET", PODS.path(service.namespace), query=query)
-        pods = msgspec.json.decode(answer.body, type=_Pods).items or []
-        ready = _Condition("Ready", "True")
-        if not any(ready in (pod.status.conditions or ()) for pod in pods):
+        conditions = [
+            (each.type, each.status)
+            for pod in decode(answer.body, ListOf[Pod]).items or []
+            for each in pod.status.conditions
+        ]
+        if ("Ready", "True") not in conditions:
             return None
     return spec.ports[0].port if spec.ports else _HTTPS

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
+from podscale.kube.client.resource import API_SERVICES
+from podscale.kube.client.wire import decode
+from podscale.kube.objects.api_service import ApiService, ServiceName
 from podscale.serving.certificates.adoption import adopt
 from podscale.serving.certificates.keeper import Publish
-from podscale.serving.certificates.service import ServiceName
 
 
 def publisher(
@@ -46,27 +47,17 @@ async def _tolerant(work: Awaitable[None], name: str) -> bool:
     return True
 
 
-class _ServiceSpec(Struct, frozen=True):
-    caBundle: str = ""  # noqa: N815
-    insecureSkipTLSVerify: bool = False  # noqa: N815
-    service: ServiceName | None = None
-
-
-class _Service(Struct, frozen=True):
-    spec: _ServiceSpec = _ServiceSpec()
-
-
 async def _publish_service(
     api: Api, name: str, service: ServiceName, bundle: bytes, may_adopt: Callable[[str], bool]
 ) -> None:
-    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+    path = API_SERVICES.path("", name)
     text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)  # base64
-    found = msgspec.json.decode((await api.request("GET", path)).body, type=_Service)
+    found = decode((await api.request("GET", path)).body, ApiService)
     if found.spec.service != service:
         if may_adopt(name):
             await adopt(api, name, service, text)
         return  # how another server is trusted is its own affair
-    if found.spec.caBundle == text and not found.spec.insecureSkipTLSVerify:
+    if found.spec.ca_bundle == text and not found.spec.is_insecure:
         return
     # Both at once: the API server refuses a caBundle beside insecureSkipTLSVerify.
     patch = {"spec": {"caBundle": text, "insecureSkipTLSVerify": None}}

@@ -16,6 +16,7 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import SECRETS
+from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.serving.certificates.authority import (
     DEFAULT_TIMES,
     AuthorityState,
@@ -32,12 +33,8 @@ _FORMER_LOOKS = 2  # in which every other replica has come to serve the new CA's
 Publish = Callable[[bytes], Awaitable[bool]]
 
 
-class _Meta(Struct, frozen=True):
-    resourceVersion: str = ""  # noqa: N815 - the wire's name
-
-
 class _Secret(Struct, frozen=True):
-    metadata: _Meta
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
@@ -158,10 +155,10 @@ class CertificateKeeper:
             )
         except ObjectNotFound:
             return None, ""
-        found = msgspec.json.decode(response.body, type=_Secret)
+        found = decode(response.body, _Secret)
         if not found.data:
-            return None, found.metadata.resourceVersion
-        return from_secret(found.data), found.metadata.resourceVersion
+            return None, found.metadata.resource_version
+        return from_secret(found.data), found.metadata.resource_version
 
     async def _create(self, known: AuthorityState | None) -> AuthorityState:
         # A Secret that was deleted comes back as it was: clients trust that CA.

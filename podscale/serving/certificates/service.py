@@ -2,23 +2,12 @@
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from podscale.kube.client.api import Api
+from podscale.kube.objects.api_service import ServiceName
 from podscale.serving.certificates.authority import DEFAULT_TIMES, AuthorityTimes
 from podscale.serving.certificates.issuing import service_names
 from podscale.serving.certificates.keeper import CertificateKeeper, Publish
 from podscale.serving.flags import FlagError
-
-
-class ServiceName(Struct, frozen=True):
-    """A Service by namespace and name."""
-
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 def service_of(text: str) -> ServiceName | None:

@@ -59,7 +59,8 @@ def cluster(bodies: Mapping[str, object]) -> DoctorCluster:
 
 
 def usage(*containers: Mapping[str, str]) -> dict[str, object]:
-    return {"metadata": {"name": "web-1"}, "containers": [{"usage": each} for each in containers]}
+    told = [{"name": f"c{place}", "usage": each} for place, each in enumerate(containers)]
+    return {"metadata": {"name": "web-1"}, "containers": told}
 
 
 @pytest.mark.parametrize(("answer", "stage", "said"), [
@@ -96,7 +97,7 @@ async def test_of_a_container_resource_only_the_named_container_counts(container
     facts = cluster({
         f"{LISTS}/web": hpa("web", metrics=[metric]),
         DEPLOYMENTS.path("shop", "web", "scale"): {"status": {"selector": "app=web"}},
-        USAGE: {"items": [{"containers": told}]},
+        USAGE: {"items": [{"metadata": {"name": "web-1"}, "containers": told}]},
     })  # fmt: skip
     facts.mapper = Mapper([DEPLOYMENTS])
     asked, _ = await of_hpa(facts, "shop", "web")

@@ -13,12 +13,12 @@ from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.objects.api_service import ServiceName
 from podscale.process.apiservices import ServiceBackend, certificates, warn_of_others
 from podscale.process.part import Shared
 from podscale.process.rights import warn_of_missing
 from podscale.serving import flags as serving_flags
 from podscale.serving.certificates.ca_bundles import publisher
-from podscale.serving.certificates.service import ServiceName
 from podscale.serving.certificates.tls import ServingTls
 from podscale.serving.monitoring.health import Health
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
@@ -79,7 +79,7 @@ class Registered:
             assert query == {"labelSelector": "app=podscale"}
             status = "True" if self.pod_is_ready else "False"
             ready = {"type": "Ready", "status": status, "lastProbeTime": None}
-            return self._answer({"items": [{"status": {"conditions": [ready]}}]})
+            return self._answer({"items": [{"metadata": {}, "status": {"conditions": [ready]}}]})
         if method == "PATCH":
             patch = json.loads(body)
             self.patches.append(patch)

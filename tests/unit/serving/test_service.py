@@ -2,7 +2,8 @@
 
 import pytest
 
-from podscale.serving.certificates.service import ServiceName, service_of
+from podscale.kube.objects.api_service import ServiceName
+from podscale.serving.certificates.service import service_of
 from podscale.serving.flags import FlagError
 
 

@@ -11,8 +11,9 @@ import structlog
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.leadership.lease import Elector, Term
+from podscale.kube.objects.api_service import ServiceName
 from podscale.serving.certificates.authority import times_for
-from podscale.serving.certificates.service import ServiceName, keeper_behind
+from podscale.serving.certificates.service import keeper_behind
 from podscale.serving.certificates.tls import ServingTls
 
 _log = structlog.get_logger()
