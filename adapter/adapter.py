@@ -226,6 +226,7 @@ class Adapter:
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self.rules_problem,
             service=self._flags.text("service"),
+            namespace_label=self._sources.named.default_access.namespace_label,
             backends=self._ground.backends.told({name for _, name in self._external().sources}),
             prometheus_problem=self.outage,
             rules=[told(state) for state in self.relister.states.values()],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
+from adapter.discovery.registry import is_namespaced
 from adapter.doctor import query_checks, series_checks
 from adapter.doctor.evidence import (
     AskedEvidence,
@@ -22,11 +23,12 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, LintFinding, twice
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules.ruleset import Rule, RuleSet, read_rules
+from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
 from podscale.kube.discovery.restmapper import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
+_SECTIONS = {"custom": "rules", "external": "externalRules"}
 
 
 class Diagnosis(Struct, frozen=True):
@@ -37,7 +39,7 @@ class Diagnosis(Struct, frozen=True):
     change: str
     section: str = ""  # "rules" | "externalRules"; "": no rule is to blame
     rule: int | None = None
-    place: str = ""  # file:line:column of the rule
+    place: str = ""  # file:line:column of the rule, or the object that it is written in
     promql: str = ""  # as rendered, if the way got so far
     beside: tuple[LintFinding, ...] = ()  # what does not stop a metric that is served
 
@@ -53,16 +55,25 @@ Way = Generator[Need, Given, Diagnosis]
 
 
 def diagnose(
-    text: str, asked: AskedEvidence, around: Surroundings, file: str = "rules file"
+    text: str,
+    asked: AskedEvidence,
+    around: Surroundings,
+    file: str = "rules file",
+    objects: Sequence[Rule] = (),
 ) -> Way:
-    """Yield what must be known, one ``Need`` at a time; return the ``Diagnosis``."""
+    """Yield what must be known, one ``Need`` at a time; return the ``Diagnosis``.
+
+    ``objects`` are the rules of ClusterMetricRules and MetricRules: a later one goes before.
+    """
     try:
         parsed, rules = read_rules(text, file, Mapper(around.resources))
     except ConfigInvalid as error:
         return _config_invalid(error)
     if around.prometheus_error is not None:
         return _unreachable(around.prometheus_error, around)
-    found = yield from _follow(rules, asked, around)
+    of_api = rules.custom if asked.api == "custom" else rules.external
+    own = [each for each in objects if _is_for(each, asked)]
+    found = yield from _follow([*of_api, *own], asked, around)
     if found.rule is None or found.place:
         return found
     spot = parsed.problem(f"{found.section}[{found.rule}]", "")
@@ -71,10 +82,15 @@ def diagnose(
     return msgspec.structs.replace(found, place=place, beside=beside)
 
 
-def _follow(rules: RuleSet, asked: AskedEvidence, around: Surroundings) -> Way:
-    candidates = rules.custom if asked.api == "custom" else rules.external
+def _is_for(rule: Rule, asked: AskedEvidence) -> bool:
+    """Return whether a rule that is an object may answer: a namespace's own only there."""
+    is_its = rule.namespace == asked.namespace and is_namespaced(asked.resource)
+    return rule.section == _SECTIONS[asked.api] and (is_its or not rule.namespace)
+
+
+def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundings) -> Way:
     if not candidates:
-        section = "rules" if asked.api == "custom" else "externalRules"
+        section = _SECTIONS[asked.api]
         return Diagnosis(
             Stage.NO_SERIES,
             f"The file has no {section}, so nothing can be called {asked.metric}.",
@@ -199,11 +215,12 @@ def _shadowed(
     asked: AskedEvidence,
 ) -> Diagnosis:
     first, last = earlier.rule, later.rule
+    goes_before = "and goes before it" if last.origin else "later in the file"
     return _of(
         first,
         Stage.SHADOWED_BY_OTHER_RULE,
         f"{first.id} would serve {asked.metric} from the series {earlier.series}, but {last.id} "
-        f"exposes {later.series} under the same name later in the file, answers instead, and "
+        f"exposes {later.series} under the same name {goes_before}, answers instead, and "
         f"fails ({verdict.stage}: {verdict.seen})",
         f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "
         "or remove it.",
@@ -211,7 +228,8 @@ def _shadowed(
 
 
 def _of(rule: Rule, stage: Stage, seen: str, change: str, promql: str = "") -> Diagnosis:
-    return Diagnosis(stage, seen, change, rule.section, rule.index, promql=promql)
+    index = None if rule.origin else rule.index
+    return Diagnosis(stage, seen, change, rule.section, index, rule.origin, promql)
 
 
 def _unreachable(error: str, around: Surroundings) -> Diagnosis:

@@ -25,6 +25,7 @@ from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.selectors import selector
 from podscale.core.times import duration
+from podscale.feed.prover.confinement import NotConfined, confined
 
 _MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
@@ -54,12 +55,14 @@ def follow(
         names = [asked.namespace]
     try:
         chosen = selector.parse(asked.metric_selector)
+        to = rule.confinement
+        namespace = "" if to is not None or asked.resource == "namespaces" else asked.namespace
         if asked.api == "external":
-            promql = rule.query.build_external(series, asked.namespace, chosen)
+            promql = rule.query.build_external(series, namespace, chosen)
         else:
-            namespace = "" if asked.resource == "namespaces" else asked.namespace
             promql = rule.query.build(series, asked.resource, namespace, names, chosen)
-    except (RuleQueryError, selector.SelectorError) as error:
+        promql = promql if to is None else confined(promql, to)
+    except (RuleQueryError, selector.SelectorError, NotConfined) as error:
         return QueryVerdict(
             Stage.QUERY_INVALID,
             f"No query can be made for this request: {error}.",

@@ -89,7 +89,8 @@ def _custom(rule: Rule, asked: AskedEvidence, kept: Sequence[LabelSet]) -> Track
     if asked.resource not in mapped:
         stage, seen, change = _unmapped(rule, asked, mapped, unresolved, names, labels)
         return Track(rule, stage, seen, change, names=called, labels=tuple(labels))
-    if asked.namespace and asked.resource != "namespaces" and "namespaces" not in mapped:
+    is_scoped = asked.namespace and asked.resource != "namespaces" and rule.confinement is None
+    if is_scoped and "namespaces" not in mapped:
         return Track(
             rule,
             Stage.NOT_NAMESPACED,
@@ -137,7 +138,7 @@ def _unmapped(
 
 def _external(rule: Rule, asked: AskedEvidence, kept: Sequence[LabelSet]) -> Track:
     labels = sorted({label for each in kept for label in each if label != "__name__"})
-    if rule.query.is_namespaced and asked.namespace:
+    if rule.query.is_namespaced and asked.namespace and rule.confinement is None:
         try:
             wanted = rule.labels.label("namespaces")
         except NoLabel:

@@ -46,6 +46,11 @@ def written_status(stored: StoredMetricRule) -> MetricRuleStatus:
         return MetricRuleStatus()
 
 
+def is_refused(status: MetricRuleStatus) -> bool:
+    """Return whether an adapter has said that it does not work with an object."""
+    return any(each.type == ACCEPTED and each.status == "False" for each in status.conditions)
+
+
 def status_of(
     stored: StoredMetricRule,
     found: RuleState | RuleRefusal,

@@ -74,6 +74,11 @@ class NamedSources(Struct, frozen=True):
     namespaces: tuple[NamespaceMatch, ...] = ()
     access: Mapping[str, SourceAccess] = {}  # by name; of the default, too
 
+    @property
+    def default_access(self) -> SourceAccess:
+        """Whose rules may ask the one of ``--prometheus-url``."""
+        return self.access.get(DEFAULT_SOURCE, SourceAccess())
+
     def of_namespace(self, namespace: str) -> str:
         """Return the source of rules that choose none; "": the default."""
         for each in self.namespaces:

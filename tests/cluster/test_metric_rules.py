@@ -55,8 +55,10 @@ def kustomized(folder: str) -> str:
 class Team:
     """A namespace, and the one person who may edit it."""
 
-    def __init__(self, plane: Plane, namespace: str, directory: Path) -> None:
-        self.plane, self.namespace = plane, namespace
+    def __init__(
+        self, plane: Plane, namespace: str, directory: Path, prometheus: PrometheusServer
+    ) -> None:
+        self.plane, self.namespace, self.prometheus = plane, namespace, prometheus
         user = plane.user(f"of-{namespace}")
         self.client = Client(user)
         self.kubeconfig = user.write_kubeconfig(
@@ -117,10 +119,24 @@ class Team:
         condition = next(each for each in before["conditions"] if each["type"] == "Serving")
         assert report["problem"] == (before["lastError"] or condition["message"])
         assert report["names"] == before["metrics"]
+        if name == "depth" and accepted == "Accepted":
+            self.followed(serving)
 
-    def doctor(self) -> Any:
+    def followed(self, serving: str) -> None:
+        """Hold the doctor, with Prometheus to ask, to name the same stage of the rule `depth`."""
+        asked = "--metric=queue_depth", "--api=external", f"--prometheus-url={self.prometheus.url}"
+        [found] = self.doctor(*asked)["findings"]
+        if serving == "Serving":
+            assert found["stage"] == "Healthy"
+        else:
+            assert (found["stage"], found["place"]) == (
+                serving,
+                f"MetricRule {self.namespace}/depth",
+            )
+
+    def doctor(self, *words: str) -> Any:
         done = subprocess.run(
-            [sys.executable, "-m", "podscale", "doctor", "-o", "json", "-n", self.namespace,
+            [sys.executable, "-m", "podscale", "doctor", "-o", "json", "-n", self.namespace, *words,
              "--kubeconfig", str(self.kubeconfig)],
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
@@ -185,7 +201,8 @@ def teams(plane: Plane, tmp_path: Path) -> Iterator[tuple[Team, Team]]:
         rights = kustomized("config/rbac/metric-rules")
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=rights)
         held.enter_context(stack)
-        yield Team(plane, names[0], tmp_path), Team(plane, names[1], tmp_path)
+        red, blue = (Team(plane, name, tmp_path, prometheus) for name in names)
+        yield red, blue
 
 
 def refused(team: Team, **spec: Any) -> str:

@@ -36,7 +36,7 @@ SERIES_EACH = 100  # of a rule in a namespace
 MAPPER = Mapper([PODS, NAMESPACES])
 OVERRIDES = {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}
 QUERY = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
-RELISTS = 3
+RELISTS = 5
 
 
 def spec(kind: int, more: str = "") -> dict[str, object]:

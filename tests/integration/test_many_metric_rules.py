@@ -1,6 +1,6 @@
 """5,000 MetricRules over 500,000 series (500 over 50,000 in the short form) cost a relist at most
-1.5 times the CPU and memory of the same series under as many rules of one file, in the same run;
-beside it stand ten rules that each read all namespaces."""
+1.5 times the CPU and memory of the same series under rules of one file, in the same run: under as
+many, and under ten that each read all namespaces."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
 NAMESPACES = 50 if os.environ.get("PODSCALE_SHORT") else 500
 MOST = 1.5
-MOST_OF_FEW = 3.0  # of CPU, a bound and no goal: 2.19 was read, over the 1.5 that is wanted
 
 
 @pytest.fixture
@@ -55,5 +54,4 @@ def test_thousands_of_rules_cost_what_their_series_do(
     assert objects["series"] == NAMESPACES * many.KINDS * many.SERIES_EACH
     assert objects["cpu_s"] <= MOST * file["cpu_s"]
     assert objects["peak_mb"] <= MOST * min(file["peak_mb"], few["peak_mb"])
-    # Rules are worked off one by one; beyond that the cost is the series'.
-    assert objects["cpu_s"] <= MOST_OF_FEW * few["cpu_s"]
+    assert objects["cpu_s"] <= MOST * few["cpu_s"]

@@ -253,7 +253,10 @@ async def rules_of(
 def _record(given: DoctorOptions, report: "DoctorReport") -> None:
     from adapter.doctor.recording import encode, masked
 
-    if not given.record or report.recording is None:
+    if not given.record:
+        return
+    if report.recording is None:
+        note(f"not recorded in {given.record}: only what a file's rules alone lead to is")
         return
     kept = masked(report.recording) if given.mask else report.recording
     try:

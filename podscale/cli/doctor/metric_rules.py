@@ -1,12 +1,14 @@
 """Rules that are objects, as the doctor reports them: by their status, and by its own reading.
 
 What only the adapter knows (the sources, the series) stands in the status, in the words that the
-doctor has for a rule of a file; what an object is refused for is found here as well.
+doctor has for a rule of a file; what an object is refused for is found here as well. Those that
+the Prometheus of the command line answers are followed by the checks of a file's rules.
 """
 
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
+from msgspec import Struct, structs
 
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
@@ -15,22 +17,36 @@ from adapter.metric_rules.objects import (
     StoredMetricRule,
     compiled,
 )
-from adapter.metric_rules.status import SERVING, written_status
-from adapter.sources.sources_file import NamedSources, SourceAccess
+from adapter.metric_rules.status import SERVING, is_refused, written_status
+from adapter.rules.ruleset import Rule
+from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, SourceAccess
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.rule_reports import RuleReport
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 
+_EVERY = SourceAccess(("*",))
+
 
 class EverySource(dict[str, SourceAccess]):
     """Lets any namespace ask any source: which may, only the adapter knows."""
+
+    def __init__(self, namespace_label: str) -> None:
+        super().__init__()
+        self._access = structs.replace(_EVERY, namespace_label=namespace_label)
 
     def __contains__(self, _name: object) -> bool:
         return True
 
     def get(self, _name: str, _default: object = None) -> SourceAccess:
-        return SourceAccess(("*",))
+        return self._access
+
+
+class ReadObject(Struct, frozen=True):
+    """An object, and the rule or the refusal that it comes to here."""
+
+    stored: StoredMetricRule
+    rule: Rule | RuleRefusal
 
 
 def has_objects(cluster: DoctorCluster) -> bool:
@@ -38,13 +54,26 @@ def has_objects(cluster: DoctorCluster) -> bool:
     return any(each.group == METRIC_RULES.group for each in cluster.mapper.resources)
 
 
-async def reports(cluster: DoctorCluster, namespace: str) -> list[RuleReport]:
-    """Return what became of the MetricRules of ``namespace`` ("": of all) and of those of
-    everywhere, in the order in which they go before each other.
+async def objects(cluster: DoctorCluster, namespace: str, namespace_label: str) -> list[ReadObject]:
+    """Return the MetricRules of ``namespace`` ("": of all), then those of everywhere, read as in
+    an adapter that keeps namespaces apart by ``namespace_label`` ("": the usual one).
     """
-    found = [each async for each in _objects(cluster, METRIC_RULES, namespace)]
-    found += [each async for each in _objects(cluster, CLUSTER_METRIC_RULES, "")]
-    return [_report(cluster, each) for each in found]
+    sources = NamedSources(access=EverySource(namespace_label or _EVERY.namespace_label))
+    found = [each async for each in _listed(cluster, METRIC_RULES, namespace)]
+    found += [each async for each in _listed(cluster, CLUSTER_METRIC_RULES, "")]
+    return [ReadObject(each, compiled(each, cluster.mapper, sources)) for each in found]
+
+
+def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:
+    """Return the rules that the Prometheus of ``--prometheus-url`` answers; later ones go first."""
+    rules = [
+        each.rule
+        for each in found
+        if isinstance(each.rule, Rule)
+        and each.rule.source in ("", DEFAULT_SOURCE)
+        and not is_refused(written_status(each.stored))  # who may ask it, the adapter knows
+    ]
+    return sorted(rules, key=lambda rule: bool(rule.namespace))
 
 
 def answering(metric: str, found: Sequence[RuleReport]) -> str:
@@ -54,7 +83,7 @@ def answering(metric: str, found: Sequence[RuleReport]) -> str:
     return (own or names or [""])[-1]
 
 
-async def _objects(
+async def _listed(
     cluster: DoctorCluster, resource: Resource, namespace: str
 ) -> AsyncIterator[StoredMetricRule]:
     async for page in cluster.listed(resource.path(namespace), resource.plural):
@@ -62,11 +91,12 @@ async def _objects(
             yield decode(msgspec.json.encode(each), StoredMetricRule)
 
 
-def _report(cluster: DoctorCluster, stored: StoredMetricRule) -> RuleReport:
+def report(found: ReadObject) -> RuleReport:
+    """Return what became of an object."""
+    stored, rule = found.stored, found.rule
     status = written_status(stored)
-    refused = compiled(stored, cluster.mapper, NamedSources(access=EverySource()))
-    if isinstance(refused, RuleRefusal):
-        return RuleReport(stored.origin, 0, (), f"{refused.reason}: {refused.message}")
+    if isinstance(rule, RuleRefusal):
+        return RuleReport(stored.origin, 0, (), f"{rule.reason}: {rule.message}")
     if status.observed_generation != stored.metadata.generation:
         text = "NotListedYet: no adapter has said what became of it; ask again in some seconds"
         return RuleReport(stored.origin, 0, (), text)

@@ -28,6 +28,7 @@ from adapter.stages import Stage
 from podscale.cli.doctor import metric_rules
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.hpa_metrics import unexposed
+from podscale.cli.doctor.metric_rules import ReadObject
 from podscale.cli.doctor.rule_reports import (
     RuleFindings,
     RuleReport,
@@ -63,6 +64,7 @@ class DoctorPlan(Struct, frozen=True, kw_only=True):
     usage: Sequence[AskedEvidence] = ()  # of pods, which metrics.k8s.io serves and not a rule
     hpa: str = ""  # the HPA that all this is asked about; "": lints are of every one
     has_objects: bool = False  # MetricRules count beside the rules
+    object_rules: Sequence[Rule] = ()  # those of them that are followed; ``examine`` finds them
 
 
 class DoctorReport(Struct, kw_only=True):
@@ -97,6 +99,12 @@ async def examine(
     hpas: Sequence[Hpa] = ()
     objects: list[LintFinding] = []
     read: tuple[Parsed, RuleSet] | None = None
+    found: list[ReadObject] = []
+    if cluster is not None and plan.has_objects:
+        label = plan.told.namespace_label if plan.told is not None else ""
+        found = await metric_rules.objects(cluster, plan.namespace, label)
+        rules = metric_rules.of_default_source(found)
+        plan = msgspec.structs.replace(plan, object_rules=rules)
     if plan.rules is not None:
         source, mapper = plan.rules, cluster.mapper if cluster else PresumingMapper()
         try:
@@ -120,7 +128,7 @@ async def examine(
     if plan.rules is not None and read is not None:
         examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
     if cluster is not None and plan.has_objects:
-        await _examine_objects(plan, cluster, report)
+        await _examine_objects(plan, cluster, found, report)
     if cluster is not None:
         for asked in plan.usage:
             report.findings.append((asked, found := await measured(cluster, asked)))
@@ -141,18 +149,40 @@ async def examine(
     return _counted(report, examiner, cluster)
 
 
-async def _examine_objects(plan: DoctorPlan, cluster: DoctorCluster, report: DoctorReport) -> None:
+async def _examine_objects(
+    plan: DoctorPlan, cluster: DoctorCluster, objects: Sequence[ReadObject], report: DoctorReport
+) -> None:
     """Add what became of MetricRules, and which of them answers for what is asked for."""
-    found = await metric_rules.reports(cluster, plan.namespace)
+    found = [metric_rules.report(each) for each in objects]
     if plan.rules is None:
         for asked in plan.asked:
-            report.findings.append((asked, await _served(plan, asked, cluster)))
+            report.findings.append((asked, await _served_or_followed(plan, asked, cluster, report)))
     for asked in plan.asked:
         if rule := metric_rules.answering(asked.metric, found):
             report.notes.append(f"{asked.metric} is answered by {rule}")
     report.rules += [
         each for each in found if not plan.asked or (each.problem and not report.is_healthy)
     ]
+
+
+async def _served_or_followed(
+    plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster, report: DoctorReport
+) -> Diagnosis:
+    """Return what the adapter says or, of objects that are meant, what Prometheus does: the
+    file's rules are not known.
+    """
+    found = await _served(plan, asked, cluster)
+    meant = [each for each in plan.object_rules if each.may_expose(asked.metric)]
+    if found.stage == Stage.HEALTHY or not meant or plan.prometheus is None:
+        return found
+    plan = msgspec.structs.replace(plan, object_rules=meant)
+    nothing = RulesText("rules: []", "no file", "no file")
+    async with PrometheusClient(plan.prometheus) as client:
+        examiner = Examiner(client, plan.relist_interval_s)
+        problem = await examiner.problem()
+        found = await _followed(plan, nothing, asked, cluster, examiner, problem, report)
+        report.prometheus_requests += examiner.requests
+    return found
 
 
 def _not_reloaded(told: RulesTold) -> Diagnosis:
@@ -340,8 +370,9 @@ async def _followed(
 ) -> Diagnosis:
     around = await _surroundings(plan, asked, cluster, problem)
     before = len(examiner.taken)
-    found = await drive(diagnose(source.text, asked, around, source.file), examiner)
-    if report.recording is None:
+    objects = plan.object_rules
+    found = await drive(diagnose(source.text, asked, around, source.file, objects), examiner)
+    if report.recording is None and not objects:  # which a recording does not hold
         report.recording = Recording(
             config=source.text,
             asked=asked,
@@ -435,7 +466,7 @@ def _counted(
     report: DoctorReport, examiner: Examiner | None, cluster: DoctorCluster | None
 ) -> DoctorReport:
     if examiner is not None:
-        report.prometheus_requests = examiner.requests
+        report.prometheus_requests += examiner.requests
     if cluster is not None:
         report.cluster_requests = cluster.requests
         report.notes += cluster.notes
