@@ -99,12 +99,12 @@ async def examine(
     hpas: Sequence[Hpa] = ()
     objects: list[LintFinding] = []
     read: tuple[Parsed, RuleSet] | None = None
-    found: list[ReadObject] = []
+    stored: list[ReadObject] = []
     if cluster is not None and plan.has_objects:
         label = plan.told.namespace_label if plan.told is not None else ""
-        found = await metric_rules.objects(cluster, plan.namespace, label)
-        rules = metric_rules.of_default_source(found)
-        plan = msgspec.structs.replace(plan, object_rules=rules)
+        stored = await metric_rules.objects(cluster, plan.namespace, label)
+        followed = metric_rules.of_default_source(stored)
+        plan = msgspec.structs.replace(plan, object_rules=followed)
     if plan.rules is not None:
         source, mapper = plan.rules, cluster.mapper if cluster else PresumingMapper()
         try:
@@ -128,7 +128,7 @@ async def examine(
     if plan.rules is not None and read is not None:
         examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
     if cluster is not None and plan.has_objects:
-        await _examine_objects(plan, cluster, found, report)
+        await _examine_objects(plan, cluster, stored, report)
     if cluster is not None:
         for asked in plan.usage:
             report.findings.append((asked, found := await measured(cluster, asked)))
@@ -173,11 +173,12 @@ async def _served_or_followed(
     """
     found = await _served(plan, asked, cluster)
     meant = [each for each in plan.object_rules if each.may_expose(asked.metric)]
-    if found.stage == Stage.HEALTHY or not meant or plan.prometheus is None:
+    prometheus = plan.prometheus
+    if found.stage == Stage.HEALTHY or not meant or prometheus is None:
         return found
     plan = msgspec.structs.replace(plan, object_rules=meant)
     nothing = RulesText("rules: []", "no file", "no file")
-    async with PrometheusClient(plan.prometheus) as client:
+    async with PrometheusClient(prometheus) as client:
         examiner = Examiner(client, plan.relist_interval_s)
         problem = await examiner.problem()
         found = await _followed(plan, nothing, asked, cluster, examiner, problem, report)
