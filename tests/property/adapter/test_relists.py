@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
@@ -108,6 +108,7 @@ def seen(relister: Relister) -> object:
     return states, served, relister.custom.revision, relister.external.revision
 
 
+@settings(deadline=None)
 @given(rounds(), st.sampled_from([0.0, 1.5]))
 def test_what_is_not_worked_off_again_is_the_same(drawn: list[Round], grace_s: float) -> None:
     cluster = Cluster(drawn[0])
