@@ -135,7 +135,7 @@ _FIXED: Mapping[str, str] = {
     "WithinTolerance": "The value leaves the tolerance.",
     "RoundedUpToCurrent": "The load changes by a whole pod.",
     "DirectionWouldFlip": "The silent pods report.",
-    "SmallPodsRemain": "The updater has resized all pods to what the VPA recommends.",
+    "SmallPodsRemain": "All pods have the size that the VPA recommends, and those that leave are gone.",
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",

@@ -182,7 +182,7 @@ def _metric(told: ReadTrace, measured: Measured) -> Iterator[str]:
     why = {
         "WithinTolerance": "within the tolerance",
         "DirectionWouldFlip": "because filling in silent pods would turn the direction round",
-        "SmallPodsRemain": "because pods that have not grown yet may be those that stay",
+        "SmallPodsRemain": "because those that stay get the whole load, and may not have grown yet",
         "TargetMissed": "rounded up",
     }[found.outcome]
     yield f"It asks for {count(found.replicas, 'replica')}, {why}."

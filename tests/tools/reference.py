@@ -91,8 +91,8 @@ _OWN = {
     "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
     "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
     "SmallPodsRemain": "Of an HPA that is coordinated with a VPA some pods have grown and some "
-    "have not: none is removed as long as the small ones alone could not carry the load. Change: "
-    "the updater has resized all of them.",
+    "have not, or some use CPU that leave or are not ready: as many stay as carry all of the load "
+    "where all are small. Change: the updater has resized all of them, and those that leave have.",
     "ScheduledMinimumReached": "A schedule raises minReplicas for now, and the metrics ask for "
     "less. Change: the schedule ends, or podscale.io/schedule asks for less.",
 }

@@ -30,7 +30,7 @@ from hpa.decide.metrics.replicas import (
     by_value,
 )
 from hpa.decide.metrics.requests import RequestProblem, requests_of
-from hpa.decide.numbers import Amount
+from hpa.decide.numbers import Amount, ceil32
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
 from hpa.decide.pods import PodGroups, Pods, group
 from hpa.decide.settings import Settings
@@ -218,34 +218,34 @@ def _resource_calculation(
             current, percent, usage, requests, groups, pass_.tolerance, variation
         )
     else:
-        found = _by_anchor(percent, usage, counted_requests(requests, held.anchor), groups, pass_)
+        counted = counted_requests(requests, held.anchor)
+        found = _by_anchor(percent, usage, _values(samples.pods), counted, groups, pass_)
     return _Unusable(NO_MATCH, "NoMatch", groups=groups) if found is None else found
 
 
 def _by_anchor(
     percent: int,
     usage: dict[str, Amount],
+    sampled: dict[str, Amount],
     counted: Mapping[str, int],
     groups: PodGroups,
     pass_: MetricEvaluation,
 ) -> Calculation | None:
-    """Return what a utilization of what pods are ``counted`` for asks for."""
+    """Return what a utilization of what pods are ``counted`` for asks for; ``sampled`` is what
+    all pods use, also those that leave or are not ready yet."""
     current = pass_.scale.spec_replicas
-
-    def by(requests: Mapping[str, int]) -> Calculation | None:
-        present = dict(usage)
-        return by_utilization(
-            current, percent, present, requests, groups, pass_.tolerance, pass_.variation
-        )
-
-    found, least = by(counted), min(counted.values(), default=0)
-    if found is None or found.replicas >= current or max(counted.values()) == least:
+    found = by_utilization(
+        current, percent, usage, counted, groups, pass_.tolerance, pass_.variation
+    )
+    if found is None or found.replicas >= current:
         return found
-    # Whoever removes pods does not look at their size: those that stay may be the small ones.
-    small = by(dict.fromkeys(counted, least))
-    if small is not None and small.replicas < current:
-        return small
-    return structs.replace(found, replicas=current, outcome="SmallPodsRemain")
+    # Whoever removes pods does not look at their size: those that stay may be the small ones,
+    # and they get the whole load.
+    load, smallest = sum((sampled | usage).values()), min(counted.values())
+    needed = min(ceil32(float(load) * 100.0 / (percent * smallest)), current)
+    if needed <= found.replicas:
+        return found
+    return structs.replace(found, replicas=needed, outcome="SmallPodsRemain")
 
 
 def _pods(

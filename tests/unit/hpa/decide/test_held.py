@@ -133,6 +133,21 @@ def test_no_pod_is_removed_while_those_that_stay_may_be_small():
     assert decided(mixed(200, 1000, 1000)) == 3
 
 
+@pytest.mark.parametrize("column", ["deleted", "ready"])
+def test_pods_that_leave_or_are_not_ready_leave_their_load_to_the_others(column):
+    """160m each: nine tenths of the load are pods' that do not count."""
+    seen = observed(160, 1000, HELD)
+    assert decided(seen) == 4
+    away = {
+        "deleted": bytes([0] * 3 + [1] * 7),
+        "ready": bytes([PodReadiness.TRUE] * 3 + [PodReadiness.FALSE] * 7),
+    }
+    pods = structs.replace(seen.pods, **{column: away[column]})
+    three = structs.replace(seen, scale=Scale(3, 3, "app=web"), pods=pods)
+    assert decided(three) == 3
+    assert decided(structs.replace(three, held=None)) == 1, "as upstream has it"
+
+
 def test_a_small_pod_among_large_ones_asks_for_no_crowd():
     assert decided(mixed(800, 10, 1000)) == 20
 
