@@ -1,17 +1,19 @@
-"""The anchors of targets that a VPA sizes too, from a watch of VPAs that begins when it is needed.
+"""The anchor that an autoscaler's target hangs on: that of the one VPA with the same target.
 
-Only autoscalers that ask for it are coordinated; until one does, no VPA is listed.
+VPAs are watched from when the first autoscaler is to be coordinated.
 """
 
 import asyncio
 
+import structlog
 from msgspec import Raw, Struct
 
 from hpa.decide.api.spec import HPA
 from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
-from podscale.coordinate.anchor import ANNOTATION, parse
-from podscale.coordinate.pairing import Pairing, ScaledObject, VpaSide, pair, vpa_side
+from hpa.decide.settings import Settings
+from podscale.coordinate.anchor import ANNOTATION, clause_of, parse
+from podscale.coordinate.pairing import ScaledObject, VpaSide, pair, vpa_side
 from podscale.core.value_index import ValueIndex
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
@@ -22,6 +24,10 @@ from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 
+_log = structlog.get_logger()
+
+_PATIENCE_S = 60.0
+
 
 class WatchedVpa(Struct, frozen=True):
     """A VPA, as far as an HPA needs it."""
@@ -30,70 +36,80 @@ class WatchedVpa(Struct, frozen=True):
     spec: Raw = Raw(b"{}")
 
 
+class _TargetVpa(Struct, frozen=True):
+    side: VpaSide
+    annotation: str | None  # the anchor, as it is written
+
+
 class VpaAnchors:
-    """The VPAs by target."""
+    """The VPAs and their anchors, by target."""
 
     def __init__(self, scopes: tuple[str, ...]) -> None:
         self.store: Store[WatchedVpa] = Store(scopes)
         self.changed = 0  # how often ``held`` may have come to answer differently
-        self._wanted = asyncio.Event()
-        self._sides: dict[tuple[str, str], tuple[VpaSide, str | None]] = {}  # with the annotation
-        self._by_target: ValueIndex[tuple[str, str, str, str], str] = ValueIndex()
-        self.store.subscribe(self._note)
+        self._is_wanted = asyncio.Event()
+        # By namespace, and group, kind and name of the target.
+        self._by_target: ValueIndex[tuple[str, str, str, str], _TargetVpa] = ValueIndex()
+        self.store.subscribe(self._update)
 
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
-        """Watch from when it is first asked, for ever."""
-        await self._wanted.wait()
+        """Watch for ever, from when somebody is to be coordinated."""
+        await self._is_wanted.wait()
         await Reflector(api, WatchSource(VPAS, WatchedVpa, rhythm=rhythm), self.store).run()
 
-    def held(self, hpa: HPA, uid: str, *, is_asked: bool) -> HeldTarget | None:
-        """Return what holds the target of ``hpa``, whose workload has that UID; None where its
-        owner does not ask for it."""
-        if not is_asked:
-            return None
-        self._wanted.set()
-        spec = next((each for each in hpa.metrics if is_utilization_of_cpu(each)), None)
-        container = None if spec is None else spec.container
-        if container is not None and not self._is_known():
+    async def wait_listed(self) -> None:
+        """Wait for the first list: before it, pods that are smaller than their anchor would look
+        overloaded. Not for ever: whoever has to grow grows."""
+        self._is_wanted.set()
+        if not await self.store.wait_listed(_PATIENCE_S):
+            _log.error("not listed, going on without", resource="verticalpodautoscalers")
+
+    def held(self, hpa: HPA, uid: str) -> HeldTarget:
+        """Return what holds the target of ``hpa``, which is to be coordinated, and whose workload
+        has that UID."""
+        self._is_wanted.set()
+        containers = (each.container for each in hpa.metrics if is_utilization_of_cpu(each))
+        container = next(containers, None)
+        if container is not None and not self._are_known():
             text = "the VPAs are not known at present"
             return HeldTarget("VpasUnknown", text, container, may_shrink=False)
-        found = self.paired(hpa, container)
+        target = ScaledObject(hpa.target.kind, hpa.target.name, hpa.target.api_version)
+        vpas = self._by_target.get((hpa.namespace, *target.key))
+        found = pair(container, [each.side for each in vpas])
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)
-        anchor = parse(self._sides[hpa.namespace, found.vpa.name][1], uid, container)
+        (vpa,) = vpas
+        anchor = parse(vpa.annotation, uid, container)
         if anchor is None:
             text = f"{found.text}, and has no anchor of this target yet"
             return HeldTarget("NoAnchor", text, container, may_shrink=False)
-        text = (
-            f"{found.text}; 100 % are the {anchor.milli}m of its anchor, to which pods of "
-            f"{anchor.size}m belong"
-        )
-        return HeldTarget("AnchorHeld", text, container, anchor)
+        return HeldTarget("AnchorHeld", f"{found.text}; {clause_of(anchor)}", container, anchor)
 
-    def paired(self, hpa: HPA, container: str | None) -> Pairing:
-        """Return the VPA of ``hpa``, as far as it was listed."""
-        target = ScaledObject(hpa.target.kind, hpa.target.name, hpa.target.api_version)
-        names = self._by_target.get((hpa.namespace, *target.key))
-        return pair(container, [self._sides[hpa.namespace, name][0] for name in names])
-
-    def _is_known(self) -> bool:
+    def _are_known(self) -> bool:
         # A cluster without the CRD has no VPAs, and nobody will tell of any.
         is_absent = isinstance(self.store.freshness().error, ObjectNotFound)
         return self.store.is_current() or (is_absent and not self.store.is_synced)
 
-    def _note(self, change: Change[WatchedVpa]) -> None:
-        key = (change.namespace, change.name)
-        found: tuple[VpaSide, str | None] | None = None
-        side = None if change.new is None else vpa_side(change.name, change.new.spec)
-        if change.new is not None and side is not None:
-            found = side, (change.new.metadata.annotations or {}).get(ANNOTATION)
-        before = self._sides.pop(key, None)
-        if found is not None:
-            self._sides[key] = found
-        if found == before:
+    def _update(self, change: Change[WatchedVpa]) -> None:
+        before, after = _target_vpa(change.old), _target_vpa(change.new)
+        if before == after:
             return  # its status, mostly: every autoscaler would be looked at anew
         self.changed += 1
         if before is not None:
-            self._by_target.discard((change.namespace, *before[0].target.key), change.name)
-        if found is not None:
-            self._by_target.add((change.namespace, *found[0].target.key), change.name)
+            self._by_target.discard((change.namespace, *before.side.target.key), before)
+        if after is not None:
+            self._by_target.add((change.namespace, *after.side.target.key), after)
+
+
+def is_coordinated(hpa: HPA, settings: Settings) -> bool:
+    """Return whether ``hpa`` is to be coordinated with a VPA: as its annotation says, or the flag;
+    in shadow mode whoever acts knows no anchor."""
+    asked = hpa.options.coordinates
+    return settings.mode != "shadow" and (settings.coordinates if asked is None else asked)
+
+
+def _target_vpa(vpa: WatchedVpa | None) -> _TargetVpa | None:
+    side = None if vpa is None else vpa_side(vpa.metadata.name, vpa.spec)
+    if vpa is None or side is None:
+        return None
+    return _TargetVpa(side, (vpa.metadata.annotations or {}).get(ANNOTATION))

@@ -135,7 +135,7 @@ _FIXED: Mapping[str, str] = {
     "WithinTolerance": "The value leaves the tolerance.",
     "RoundedUpToCurrent": "The load changes by a whole pod.",
     "DirectionWouldFlip": "The silent pods report.",
-    "SmallPodsRemain": "All pods have the size that the VPA recommends, and those that leave are gone.",
+    "SmallPodsRemain": "All pods have the size that the VPA recommends, and none is leaving.",
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",

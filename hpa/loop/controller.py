@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import structlog
 from msgspec import structs
 
+from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.targets import ScaleTargets
@@ -101,7 +102,10 @@ class Controller:
         self.state.memory.begin(set_s if behind_s is None else behind_s)
         self.traces.clear()  # of a term before: another one led since, and all may have changed
         try:
-            await self.state.ports.stores.wait_synced()
+            stores, settings = self.state.ports.stores, self.state.settings
+            await stores.wait_synced()
+            if any(each.hpa and is_coordinated(each.hpa, settings) for each in self.catalog):
+                await stores.anchors.wait_listed()
             await self._keeping.read_in_time(term)
             await self._reconcile(term)
         finally:

@@ -9,6 +9,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.overlapping_hpas import OverlappingHpas
@@ -16,7 +17,7 @@ from hpa.cluster.questions import questions
 from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
-from hpa.decide.observation import HeldTarget, Scale
+from hpa.decide.observation import Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.machine.record import (
@@ -124,15 +125,8 @@ class AutoscalerObserver:
             same_target=same,
             asked=self._questions(record, hpa, mapper) if is_asked else (),
             knows_owners=not hpa.options.pods_by_owner or self._knows_owners(record),
-            held=self._held(hpa, seen),
+            held=self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None,
         )
-
-    def _held(self, hpa: HPA, seen: TargetScale) -> HeldTarget | None:
-        if self._settings.mode == "shadow":
-            return None  # whoever acts knows no anchor
-        asked = hpa.options.coordinates
-        is_asked = self._settings.coordinates if asked is None else asked
-        return self._anchors.held(hpa, seen.uid, is_asked=is_asked)
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
         """Bring pods and rivals up to date; looked for anew only where something changed."""

@@ -49,6 +49,11 @@ def format_anchor(anchor: Anchor) -> str:
     return msgspec.json.encode(anchor).decode()
 
 
+def clause_of(anchor: Anchor) -> str:
+    """Return the end of the condition with which the HPA says that it follows the anchor."""
+    return f"100 % are the {anchor.milli}m of its anchor, to which pods of {anchor.size}m belong"
+
+
 def counted_requests(requests: Mapping[str, int], anchor: Anchor) -> dict[str, int]:
     """Return what each pod counts for, milli-units by pod: the anchor, or its share of it while
     the pod is smaller than the size that belongs to the anchor.

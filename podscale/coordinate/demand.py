@@ -1,11 +1,39 @@
 """The load of one workload over the last days, as the recommender sees it pass after pass."""
 
+from collections import deque
+
 from podscale.coordinate.sizes import SeenLoad
 
 DAY_S = 86400.0
 _DAYS = 8  # that are remembered, as the VPA remembers usage
 _SLOT_S = 3600.0  # a burst that is over sooner asks for more pods, not for other ones
 _LONGEST_GAP_S = 3600.0  # beyond which what was seen before says nothing
+_LATEST_S = 600.0  # longer than the windows of metrics, and than pods take to leave
+
+
+class LatestLoads:
+    """The loads of the last minutes. Times given must not go back."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._loads: deque[tuple[float, float]] = deque()  # times and loads
+
+    def add(self, load_milli: float, now: float) -> None:
+        """Take in what all pods used at one time."""
+        if not self._loads or now - self._loads[-1][0] > _LONGEST_GAP_S:
+            self._loads.clear()
+            self._since = now
+        self._loads.append((now, load_milli))
+        while self._loads[0][0] < now - _LATEST_S:
+            self._loads.popleft()
+
+    @property
+    def highest(self) -> float | None:
+        """The highest of them; None where they have not been watched for long enough: pods that
+        have just come or gone make each of the others look less loaded than it is."""
+        if not self._loads or self._loads[-1][0] - self._since < _LATEST_S:
+            return None
+        return max(load for _, load in self._loads)
 
 
 class LoadOfDays:

@@ -1,15 +1,16 @@
-"""An HPA as the recommender reads it: what it holds its pods to, and what it made of the load.
+"""An HPA as the recommender reads it: what it holds its pods to, and which anchor it follows.
 
 Whether it coordinates is said by the HPA part that acts on it, in the condition ``Coordinated``:
-an HPA that somebody else acts on never gets one. Pure.
+an HPA that somebody else acts on never gets one. A part that is dead leaves its status behind, so
+that nothing in it is a measurement of the present. Pure.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
+from podscale.coordinate.anchor import Anchor, clause_of
 from podscale.coordinate.comfort import comfort_of
 from podscale.coordinate.pairing import CONDITION, ScaledObject
 from podscale.core.quantity import QuantityError, from_wire
@@ -17,8 +18,11 @@ from podscale.core.settings import COMFORT, COORDINATE, PAUSED
 
 # An HPA part that starts does not know the VPAs yet, and one that is made anew shows up late.
 _PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown", "NoVpa")
-_ACTIVE = "ScalingActive"
+_ACTIVE, _ABLE = "ScalingActive", "AbleToScale"
+_STABILIZED = ("ScaleDownStabilized", "ScaleUpStabilized")
 _DEFAULT_WINDOW_S = 300.0
+# Of the target: the HPA tells of usage that moved by half of it, and of pods that are ready.
+_ALIKE = 0.2
 
 
 class _Target(Struct, frozen=True, rename="camel"):
@@ -69,11 +73,10 @@ class _Condition(Struct, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class _Status(Struct, frozen=True, rename="camel"):
-    current_replicas: int = 0
-    last_scale_time: str | None = None
     current_metrics: tuple[_Metric, ...] | None = None
     conditions: tuple[_Condition, ...] | None = None
 
@@ -89,11 +92,19 @@ class HorizontalSide(Struct, frozen=True):
     max_replicas: int
     window_s: float  # the longest stabilization window
     comfort: str | None  # as it is written
-    replicas: int
-    used: int | None  # by a pod, on average
-    rescaled_s: float | None  # unix seconds; None: never
-    is_following: bool  # the anchor: neither paused, nor without metrics, nor still to see it
+    used: int | None  # by a pod, on average, when it was last told
+    followed: str  # what it says of its anchor; "": paused, without metrics, or without one
+    is_stabilizing: bool  # a window alone keeps it from a rescale
     is_new: bool  # nobody has acted on it yet, and its owner wants it to coordinate
+
+    def follows(self, anchor: Anchor) -> bool:
+        """Return whether its last decisions were by this anchor."""
+        return self.followed.endswith(clause_of(anchor))
+
+    def knows(self, used: float, anchor: Anchor) -> bool:
+        """Return whether it tells of what a pod uses now, as one that acts does."""
+        target = self.utilization * anchor.milli / 100.0
+        return self.used is not None and abs(self.used - used) <= _ALIKE * target
 
     def band(self, kept: int | None) -> tuple[int, int]:
         """Return the comfort band, where a disruption budget keeps so many pods."""
@@ -121,6 +132,7 @@ def horizontal_side(
     if reason not in _PAIRED and not is_new:
         return None
     is_active = conditions.get(_ACTIVE, _Condition()).status == "True"
+    is_following = is_active and reason == "AnchorHeld" and not _is_paused(annotations)
     metrics = [each.cpu for each in wanted.metrics or ()]
     held = next(
         (each for each in metrics if each and each.target.average_utilization is not None), None
@@ -142,23 +154,15 @@ def horizontal_side(
         if wanted.behavior
         else _DEFAULT_WINDOW_S,
         annotations.get(COMFORT),
-        found.current_replicas,
         None if current is None else _milli(current.current.average_value),
-        _seconds(found.last_scale_time),
-        is_active and reason == "AnchorHeld" and not _is_paused(annotations),
+        conditions[CONDITION].message if is_following else "",
+        conditions.get(_ABLE, _Condition()).reason in _STABILIZED,
         is_new,
     )
 
 
 def _is_paused(annotations: Mapping[str, str]) -> bool:
     return annotations.get(PAUSED, "").strip().lower() == "true"
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _milli(amount: str | int | float | None) -> int | None:

@@ -114,10 +114,10 @@ def choose(
     )
 
 
-def may_shrink(anchor: Anchor, used: int | None) -> bool:
-    """Return whether pods may be made as small as the anchor's size, of what one uses on average:
-    not before there are as many as the anchor asks for, whoever is to make them."""
-    return used is not None and _LEAD * used <= anchor.size
+def may_shrink(anchor: Anchor, load: float | None, pods: int) -> bool:
+    """Return whether so many pods of the anchor's size carry the load: nothing shrinks before
+    there are as many as the anchor asks for, whoever is to make them."""
+    return load is not None and _LEAD * load <= anchor.size * pods
 
 
 class _Energies:

@@ -14,4 +14,5 @@ if __name__ == "__main__":
     sizes._WEEK_S = 2 * HALF_DAY_S
     sizes.LEAST_QUIET_S = QUIET_S
     demand._SLOT_S = HOUR_S
+    demand._LATEST_S = QUIET_S
     main()

@@ -5,14 +5,14 @@ every pass that finds the anchor, also after a crash in between.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
 from msgspec import Raw, Struct, structs
 
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
-from podscale.coordinate.demand import LoadOfDays
+from podscale.coordinate.demand import LatestLoads, LoadOfDays
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
 from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
 from podscale.coordinate.reasons import REASONS, SizeReason
@@ -23,7 +23,8 @@ from podscale.coordinate.sizes import (
     choose,
     may_shrink,
 )
-from podscale.core.pod_state import PodPhase
+from podscale.core.metrics import ContainerColumns
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.core.settings import COORDINATE
 from podscale.kube.client.api import JSON_PATCH, Api
@@ -34,6 +35,7 @@ from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.scale import CronJob
 from vpa.model.api.objects import Vpa, container_policy
 from vpa.model.api.policy import allowed
 from vpa.model.estimation.estimator import BOUNDS
@@ -45,11 +47,11 @@ from vpa.recommender.publishing.anchored import AnchoredSize
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
+from vpa.targets import Found
 
 _log = structlog.get_logger()
 
 _WRITE_TIMEOUT_S = 10.0
-_LONG_AGO_S = 1e9
 _ACTED_ON_WITHIN_S = 120.0  # an HPA that is new: its controller looks at it four times a minute
 _KEPT_FOR_S = 3600.0  # what a disruption budget keeps: all budgets of a namespace are looked at
 _IN_TREE = "kube-controller-manager"
@@ -128,7 +130,10 @@ class _Pair(Struct):
 
     side: HorizontalSide
     demand: LoadOfDays
+    latest: LatestLoads
     told: SizeReason | None = None  # why the size stays or moved, last
+    replicas: int = 0  # that are wanted of the workload
+    still_since: float = 0.0  # when these came to be wanted, or the HPA came to follow the anchor
     kept: int | None = None  # pods, by a disruption budget
     kept_at: float = -math.inf
 
@@ -150,9 +155,10 @@ class Coordination:
         self._metrics = metrics
         self._selector_of = selector_of
         self._pairs: dict[VpaKey, _Pair] = {}
+        self._usage: dict[tuple[str, str], dict[str, float]] = {}  # of pods, by container
         self._has_listed = False  # when pairs were looked for, and not since
 
-    def follow(self, now: float) -> list[VpaKey]:
+    def follow(self, now: float, usage: ContainerColumns | None) -> list[VpaKey]:
         """Find the pairs, and take in what their pods use; return those to be published."""
         self._has_listed = self._hpas.is_listed
         if self._hpas.is_known:
@@ -160,13 +166,10 @@ class Coordination:
             self._pairs = {
                 key: structs.replace(before[key], side=side)
                 if key in before and before[key].side.container == side.container
-                else _Pair(side, LoadOfDays())
+                else _Pair(side, LoadOfDays(), LatestLoads())
                 for key, side in self._sides(now).items()
             }
-        for pair_ in self._pairs.values():
-            side = pair_.side
-            if side.used is not None and side.replicas > 0:
-                pair_.demand.add(float(side.used * side.replicas), side.replicas, now)
+        self._usage = _by_pod(usage, {key.namespace for key in self._pairs}) if usage else {}
         self._metrics.coordinated.set(len(self._pairs))
         return list(self._pairs)
 
@@ -196,7 +199,7 @@ class Coordination:
         if found is None or vpa is None:
             return ""
         side = found.side
-        anchor = parse(_annotation(vpa), self._uid_of(key, vpa), side.container)
+        anchor = parse(_annotation(vpa), _uid(self._workload(key, vpa)), side.container)
         if anchor is None:
             return f"HPA {side.name} scales the same pods by CPU, and no anchor is written yet"
         return (
@@ -217,7 +220,8 @@ class Coordination:
         """Return the size that belongs to the anchor, which is written first where it moves; None
         where no HPA wants one. Raises ``KubeError`` where it could not be written.
         """
-        text, uid, found = _annotation(vpa), self._uid_of(key, vpa), self._pairs.get(key)
+        workload, found = self._workload(key, vpa), self._pairs.get(key)
+        text, uid = _annotation(vpa), _uid(workload)
         is_waiting = found is not None and found.side.is_new
         if found is None or not uid or is_waiting:
             if text is None and not is_waiting:
@@ -227,9 +231,9 @@ class Coordination:
             # Whoever coordinates later begins at what pods request then.
             await self._write(key, None)
             return None
-        side = found.side
+        side, views = found.side, self._views(key)
         anchor = parse(text, uid, side.container)
-        requests = self._requests(key, side.container)
+        requests = _requests(views, side.container)
         if anchor is None:
             present = sum(requests.values())
             if present <= 0:
@@ -237,49 +241,85 @@ class Coordination:
             anchor = Anchor(present, present, uid, container=side.container)
             await self._write(key, anchor)
             found.told = "AnchorAdopted"
-        elif not side.is_following:
+            return AnchoredSize(side.container, present, requests, may_shrink=False)
+        is_followed = side.follows(anchor)
+        replicas = _replicas(workload)
+        if not is_followed or replicas != found.replicas:
+            found.replicas, found.still_since = replicas, now
+        ready = sum(each.ready == PodReadiness.TRUE and math.isnan(each.deleted) for each in views)
+        load = self._take_load(found, views, ready, anchor, now)
+        if not is_followed:
             found.told = "HorizontalIdle"
+        elif side.is_stabilizing:
+            found.told = "HorizontalMoving"
         elif self._hpas.is_known and (
             seen := _estimates(side.container, trace, entry, shapes, requests)
         ):
-            chosen = choose(anchor, seen, self._state(key, found, now, seen.half_life_s), now)
+            state = self._state(key, found, views, now, seen.half_life_s)
+            chosen = choose(anchor, seen, state, now)
             found.told = chosen.reason
             if isinstance(chosen, SizeChange):
                 _log.info("coordinated change", namespace=key.namespace, name=key.name,
                           reason=chosen.reason, before=anchor, after=chosen.anchor,
                           energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
                 await self._write(key, chosen.anchor)
-                anchor = chosen.anchor
-        is_ready = side.is_following and may_shrink(anchor, side.used)
+                anchor, is_followed = chosen.anchor, False
+        is_ready = is_followed and may_shrink(anchor, load, min(replicas, ready))
         if not is_ready and sum(requests.values()) > anchor.size:
             found.told = "PodsMissing"
         return AnchoredSize(side.container, anchor.size, requests, may_shrink=is_ready)
 
-    def _state(self, key: VpaKey, found: _Pair, now: float, half_life_s: float) -> HorizontalState:
+    def _take_load(
+        self, found: _Pair, views: Sequence[PodView], ready: int, anchor: Anchor, now: float
+    ) -> float | None:
+        """Take in what the pods use; return the highest of the last minutes, None: not known.
+
+        It counts for the days where the HPA tells of the same: one that is dead makes no pods, and
+        how many there are says nothing of how many its anchor asks for.
+        """
+        container = found.side.container
+        used = [
+            cpu
+            for view in views
+            for name, cpu in self._usage.get((view.namespace, view.name), {}).items()
+            if container in ("", name)
+        ]
+        if not used or not ready:
+            return None
+        load = sum(used)
+        found.latest.add(load, now)
+        if found.side.knows(load / ready, anchor):
+            found.demand.add(load, ready, now)
+        return found.latest.highest
+
+    def _state(
+        self, key: VpaKey, found: _Pair, views: Sequence[PodView], now: float, half_life_s: float
+    ) -> HorizontalState:
         side = found.side
         if now - found.kept_at >= _KEPT_FOR_S:
-            found.kept, found.kept_at = self._kept(key), now
-        quiet_s = _LONG_AGO_S if side.rescaled_s is None else now - side.rescaled_s
+            found.kept, found.kept_at = self._kept(key.namespace, views), now
         return HorizontalState(
             side.utilization, side.min_replicas, side.max_replicas, side.band(found.kept),
-            side.replicas, quiet_s, side.window_s,
+            found.replicas, now - found.still_since, side.window_s,
             found.demand.loads(half_life_s), found.demand.seen_s,
         )  # fmt: skip
 
-    def _kept(self, key: VpaKey) -> int | None:
+    def _kept(self, namespace: str, views: Sequence[PodView]) -> int | None:
         """Return how many pods a disruption budget keeps; a share of them sets no least."""
-        pods = self._views(key)
         kept = [
             budget.spec.min_available
-            for budget in self._stores.budgets.values(key.namespace)
-            if isinstance(budget.spec.min_available, int) and pods and budget.covers(pods[0].labels)
+            for budget in self._stores.budgets.values(namespace)
+            if isinstance(budget.spec.min_available, int)
+            and views
+            and budget.covers(views[0].labels)
         ]
         return max(kept, default=None)
 
-    def _uid_of(self, key: VpaKey, vpa: Vpa) -> str:
+    def _workload(self, key: VpaKey, vpa: Vpa) -> Found | None:
         ref = vpa.spec.target_ref
-        found = ref and self._stores.workloads.find(key.namespace, ref.kind, ref.name)
-        return found.metadata.uid if found else ""
+        if ref is None:
+            return None
+        return self._stores.workloads.find(key.namespace, ref.kind, ref.name)
 
     def _views(self, key: VpaKey) -> list[PodView]:
         selector = self._selector_of(key)
@@ -287,18 +327,6 @@ class Coordination:
             return []
         views = self._stores.pods.select(key.namespace, selector).views()
         return [each for each in views if each.phase in (PodPhase.PENDING, PodPhase.RUNNING)]
-
-    def _requests(self, key: VpaKey, container: str) -> dict[str, int]:
-        """Return what pods request by container, of those that count for the HPA: means."""
-        views = self._views(key)
-        found: dict[str, int] = {}
-        for view in views:
-            sidecars = [each for each in view.template.init_containers if each.is_sidecar]
-            for each in (*view.template.containers, *sidecars):
-                if container in ("", each.name):
-                    request = (each.requests_milli or {}).get("cpu", 0)
-                    found[each.name] = found.get(each.name, 0) + request
-        return {name: request // len(views) for name, request in found.items()}
 
     async def _write(self, key: VpaKey, anchor: Anchor | None) -> None:
         seen = self._stores.vpas.get(*key)
@@ -328,6 +356,40 @@ class Coordination:
             raise
         self._metrics.wrote("anchor", "ok")
         self._stores.accept_vpa(decode(answer.body, StoredVpa))
+
+
+def _by_pod(
+    usage: ContainerColumns, namespaces: Collection[str]
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Return milli-cores by namespace and pod, and container."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    rows = zip(usage.namespace, usage.pod, usage.container, usage.cpu_cores.tolist(), strict=True)
+    for namespace, pod, container, cores in rows:
+        if namespace in namespaces and 0.0 <= cores < math.inf:
+            found.setdefault((namespace, pod), {})[container] = 1000.0 * cores
+    return found
+
+
+def _requests(views: Sequence[PodView], container: str) -> dict[str, int]:
+    """Return what pods request by container, of those that count for the HPA: means."""
+    found: dict[str, int] = {}
+    for view in views:
+        sidecars = [each for each in view.template.init_containers if each.is_sidecar]
+        for each in (*view.template.containers, *sidecars):
+            if container in ("", each.name):
+                request = (each.requests_milli or {}).get("cpu", 0)
+                found[each.name] = found.get(each.name, 0) + request
+    return {name: request // len(views) for name, request in found.items()}
+
+
+def _uid(workload: Found | None) -> str:
+    return workload.metadata.uid if workload else ""
+
+
+def _replicas(workload: Found | None) -> int:
+    if workload is None or isinstance(workload, CronJob):
+        return 0
+    return workload.spec.replicas or 0
 
 
 def _annotation(vpa: Vpa) -> str | None:

@@ -175,12 +175,12 @@ class Recommender:
             with step("LoadPods"):
                 self._gone += self._feed.load(self.cluster, self._wall(), self._is_wanted)
             with step("LoadMetrics"):
-                await self._load_metrics()
+                usage = await self._load_metrics()
             with step("DeleteRemovedPods"):
                 self._feed.remove(self.cluster, self._gone)
                 self._gone = []
             with step("UpdateVPAs"):
-                await self._update_vpas()
+                await self._update_vpas(usage)
             with step("MaintainCheckpoints"):
                 if self._find_past is None:
                     await self._saving.maintain(self._wall())
@@ -314,8 +314,8 @@ class Recommender:
     def _is_wanted(self, view: PodView) -> bool:
         return not self.options.memory_saver or self.cluster.matches(view.namespace, view.labels)
 
-    async def _load_metrics(self) -> None:
-        question = ContainerUsage(self.options.namespaces)
+    async def _load_metrics(self) -> ContainerColumns | None:
+        question, usage = ContainerUsage(self.options.namespaces), None
         try:
             async with asyncio.timeout(self.options.metrics_timeout_s):
                 (answer,) = await self._provider.answer([question])
@@ -324,12 +324,12 @@ class Recommender:
             _log.warning("no usage", reason="Timeout")
             self._metrics.answered(is_error=True, client=self._client)
         else:
-            is_usage = isinstance(answer, ContainerColumns)
-            self._metrics.answered(is_error=not is_usage, client=self._client)
-            if isinstance(answer, ContainerColumns):
+            usage = answer if isinstance(answer, ContainerColumns) else None
+            self._metrics.answered(is_error=usage is None, client=self._client)
+            if usage is not None:
                 self._usage_problem = ""
-                self._comparing.compare(answer)
-                self.cluster.take(answer, self.options.sample_minutes)
+                self._comparing.compare(usage)
+                self.cluster.take(usage, self.options.sample_minutes)
             else:
                 reason, text = getattr(answer, "reason", ""), getattr(answer, "message", "")
                 self._usage_problem = text
@@ -340,18 +340,19 @@ class Recommender:
                 self._metrics.ooms.inc()
                 _log.info("out of memory", namespace=oom.namespace, pod=oom.pod,
                           container=oom.container)  # fmt: skip
+        return usage
 
     @property
     def _client(self) -> str:
         return "feed" if self.options.sample_minutes is not None else "metrics.k8s.io"
 
-    async def _update_vpas(self) -> None:
+    async def _update_vpas(self, usage: ContainerColumns | None) -> None:
         now = self._wall()
         self._shapes.follow(now)
         estimates = self.estimates = self.reader.read()
         matched = self.cluster.matched()
         unsupported = {key: held.resolved.unsupported for key, held in self.held.items()}
-        await self._publisher.publish(estimates, matched, unsupported, now)
+        await self._publisher.publish(estimates, matched, unsupported, now, usage)
         self._comparing.follow(estimates, matched)
         self._count(matched)
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.wire import HasMetadata
 from podscale.kube.informer.freshness import Freshness, FreshnessTracker
 from podscale.kube.informer.list_watch import (
@@ -83,7 +83,8 @@ class FedStore(ABC, Generic[T, V]):
         """Wait for the first list where there may be one; False: it has not come in time."""
         now = asyncio.get_running_loop().time
         until = now() + patience_s
-        while not self.is_synced and not isinstance(self.freshness().error, Forbidden):
+        absent = (Forbidden, ObjectNotFound)
+        while not self.is_synced and not isinstance(self.freshness().error, absent):
             if now() >= until:
                 return False
             await asyncio.sleep(_LOOK_S)

@@ -150,9 +150,9 @@ def test_an_anchor_of_a_clock_that_was_ahead_does_not_hold_for_years():
     assert change.anchor.size == 760
 
 
-@pytest.mark.parametrize(("used", "is_ready"), [(None, False), (690, True), (700, False)])
-def test_pods_shrink_when_they_use_less_than_they_are_to_have(used, is_ready):
-    assert may_shrink(structs.replace(ANCHOR, size=760), used) is is_ready
+@pytest.mark.parametrize(("load", "is_ready"), [(None, False), (6900.0, True), (7000.0, False)])
+def test_pods_shrink_when_so_many_small_ones_carry_the_load(load, is_ready):
+    assert may_shrink(structs.replace(ANCHOR, size=760), load, 10) is is_ready
 
 
 def test_every_reason_has_words():

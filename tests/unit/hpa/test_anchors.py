@@ -1,15 +1,17 @@
 """Which anchor an autoscaler's target hangs on, and what is said where there is none."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.anchors import VpaAnchors, WatchedVpa
+from hpa.cluster.anchors import VpaAnchors, WatchedVpa, is_coordinated
 from hpa.decide.api.options import read_options
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec, Options
 from hpa.decide.observation import HeldTarget
+from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor
 from podscale.core.settings import COMFORT, COORDINATE
 from podscale.kube.client.errors import ApiUnreachable, KubeError, ObjectNotFound
@@ -44,9 +46,7 @@ def fed(*vpas: dict[str, Any]) -> VpaAnchors:
 
 def held(anchors: VpaAnchors, *metrics: MetricSpec, uid: str = "u-web") -> HeldTarget:
     target = MetricObject("Deployment", "web", "apps/v1")
-    found = anchors.held(HPA("shop", "web", target, 9, metrics or (CPU,)), uid, is_asked=True)
-    assert found is not None
-    return found
+    return anchors.held(HPA("shop", "web", target, 9, metrics or (CPU,)), uid)
 
 
 def test_the_anchor_of_the_vpa_with_the_same_target_holds():
@@ -54,9 +54,20 @@ def test_the_anchor_of_the_vpa_with_the_same_target_holds():
     assert (found.reason, found.anchor, found.container) == ("AnchorHeld", ANCHOR, "")
 
 
-def test_who_does_not_ask_is_as_upstream_has_it():
+@pytest.mark.parametrize(
+    ("settings", "asked", "is_it"),
+    [
+        (Settings(), None, False),
+        (Settings(), True, True),
+        (Settings(coordinates=True), None, True),
+        (Settings(coordinates=True), False, False),
+        (Settings(mode="shadow"), True, False),
+    ],
+)
+def test_who_does_not_ask_is_as_upstream_has_it(settings, asked, is_it):
     target = MetricObject("Deployment", "web", "apps/v1")
-    assert fed(vpa()).held(HPA("shop", "web", target, 9, (CPU,)), "u-web", is_asked=False) is None
+    hpa = HPA("shop", "web", target, 9, (CPU,), options=Options(coordinates=asked))
+    assert is_coordinated(hpa, settings) is is_it
 
 
 @pytest.mark.parametrize(
@@ -135,6 +146,22 @@ def broken(error: KubeError) -> VpaAnchors:
 def test_a_cluster_without_vpas_has_none():
     assert held(broken(ObjectNotFound(404, "NotFound", "no such resource"))).reason == "NoVpa"
     assert held(broken(ApiUnreachable("away"))).reason == "VpasUnknown"
+
+
+@pytest.mark.parametrize(
+    ("anchors", "at_most_s"),
+    [
+        (fed(vpa()), 1.0),
+        (broken(ObjectNotFound(404, "NotFound", "no such resource")), 1.0),
+        (VpaAnchors(("",)), 61.0),
+    ],
+    ids=["listed", "no-crd", "hangs"],
+)
+async def test_the_first_decision_waits_for_the_vpas_and_not_for_ever(anchors, at_most_s):
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await anchors.wait_listed()
+    assert loop.time() - began <= at_most_s
 
 
 def test_a_vpa_that_cannot_be_read_is_none():

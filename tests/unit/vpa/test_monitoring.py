@@ -68,7 +68,7 @@ async def test_a_pass_that_fails_does_not_count_as_ended() -> None:
     async def fails() -> None:
         raise RuntimeError
 
-    async def nothing() -> None:
+    async def nothing(*_: object) -> None:
         pass
 
     made._load_metrics = fails  # type: ignore[method-assign]

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
@@ -90,14 +91,16 @@ class Publisher:
         matched: Mapping[VpaKey, int],
         unsupported: Mapping[VpaKey, str | None],
         now: float,
+        usage: ContainerColumns | None = None,
     ) -> None:
-        """Write what is due, the longest waiting first; raises ``NotLeading``."""
+        """Write what is due, the longest waiting first; raises ``NotLeading``. ``usage`` None: it
+        is not known at present."""
         options = self._options
         due = dict.fromkeys(
             self._reader.due(estimates, now, options.status_band, options.interval_s)
         )
         if self._coordination is not None:
-            due |= dict.fromkeys(self._coordination.follow(now))
+            due |= dict.fromkeys(self._coordination.follow(now, usage))
         held = self._held(now)
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor, parse
+from podscale.coordinate.anchor import ANNOTATION, Anchor, clause_of, format_anchor, parse
 from podscale.coordinate.reasons import REASONS
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import Response
@@ -119,7 +119,17 @@ class World:
                 if self.has_controller
                 else []
             ),
-            *([{"type": "Coordinated", "reason": reason}] if reason else []),
+            *(
+                [
+                    {
+                        "type": "Coordinated",
+                        "reason": reason,
+                        "message": f"; {clause_of(self.anchor)}" if self.anchor else "",
+                    }
+                ]
+                if reason
+                else []
+            ),
         ]
         return {
             "metadata": {
@@ -184,8 +194,8 @@ class Process:
         world = self.world
         fill(self.stores.vpas, [decode(encode(world.vpa), StoredVpa)], "9")
         meta = {"name": "web", "namespace": "shop", "uid": world.uid, "resourceVersion": "1"}
-        selector = {"selector": {"matchLabels": {"app": "web"}}}
-        web = decode(encode({"metadata": meta, "spec": selector}), Workload)
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "replicas": world.replicas}
+        web = decode(encode({"metadata": meta, "spec": spec}), Workload)
         fill(self.stores.workloads.by_kind["Deployment"], [web], "9")
         each = {"cpu": f"{world.asked // len(self.containers)}m"} if world.asked else {}
         pods = [
@@ -194,7 +204,8 @@ class Process:
                              "resourceVersion": "1", "labels": {"app": "web"}},
                 "spec": {"containers": [{"name": name, "resources": {"requests": each}}
                                         for name in self.containers]},
-                "status": {"phase": "Running"},
+                "status": {"phase": "Running",
+                           "conditions": [{"type": "Ready", "status": "True"}]},
             }
             for number in range(world.replicas)
         ]  # fmt: skip
@@ -443,7 +454,7 @@ async def test_pods_become_smaller_when_there_are_more_of_them():
     await Process(world).run(5)  # nobody makes any
     assert world.targets == {"app": 1000}
     world.used, world.replicas = 0.3, 27
-    await Process(world).run(1)
+    await Process(world).run(15)
     assert world.targets == {"app": 400}
 
 
