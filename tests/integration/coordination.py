@@ -17,12 +17,13 @@ from hpa.simulate.load import LoadHistory, held
 from hpa.simulate.loop import SimulatedRun, pass_times, simulate
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.coordinate.anchor import Anchor
-from podscale.coordinate.demand import DAY_S, LoadOfDays
+from podscale.coordinate.demand import DAY_S, LatestLoads, LoadOfDays
 from podscale.coordinate.sizes import (
     HorizontalState,
     SizeChange,
     VerticalEstimates,
     choose,
+    may_shrink,
 )
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
@@ -96,7 +97,7 @@ class VerticalAxis:
         self._replicas = story.replicas
         self._rescaled_at = began - 86400.0
         self._passes = 0
-        self.demand = LoadOfDays()
+        self.demand, self.latest = LoadOfDays(), LatestLoads()
         self.changes: list[float] = []
         self.sizes: list[int] = []
         self.wholes: list[int] = []  # 100 % to the HPA
@@ -107,9 +108,6 @@ class VerticalAxis:
         if len(workload) != self._replicas:
             self._replicas, self._rescaled_at = len(workload), now
         self._sample(workload, load, now)
-        used = status.metrics[0].average_value_milli if status.metrics else None
-        if used is not None:
-            self.demand.add(float(used * status.current_replicas), status.current_replicas, now)
         self._passes += 1
         if self._passes % _PASS_STEPS == 0 and (estimates := self._estimates()) is not None:
             self._move(workload, estimates, now)
@@ -131,6 +129,8 @@ class VerticalAxis:
         if not count:
             return
         cores = np.array([each.value_milli for each in samples.values()]) / 1000.0
+        self.latest.add(1000.0 * float(cores.sum()), now)
+        self.demand.add(1000.0 * float(cores.sum()), workload.ready(now), now)
         self.cluster.take(
             ContainerColumns(
                 ["default"] * count, list(samples), [_POD] * count, cores,
@@ -156,10 +156,12 @@ class VerticalAxis:
                 self.demand.loads(DAY_S), self.demand.seen_s,
             )  # fmt: skip
             found = choose(self.anchor, seen, axis, now)
-            if not isinstance(found, SizeChange):
-                return
-            self.anchor = found.anchor
-            self._resize(workload, found.anchor.size, now)
+            if isinstance(found, SizeChange):
+                self.anchor = found.anchor
+            size = self.anchor.size
+            is_ready = may_shrink(self.anchor, self.latest.highest, workload.ready(now))
+            if size > self.size or is_ready:  # the size waits for the pods that it needs
+                self._resize(workload, size, now)
         elif not seen.lower <= self.size <= seen.upper or (
             now - self.sized_at >= _YOUNG_S
             and abs(seen.target - self.size) >= _THRESHOLD * self.size

@@ -58,11 +58,13 @@ class World:
         self.error: KubeError | None = None  # what writes of the annotation meet
         self.now = START
         self.reason = "NoAnchor"  # of the HPA's condition; empty: it does not coordinate
+        self.left_behind: dict[str, Any] | None = None  # the HPA as a part that died wrote it
         self.managers: list[dict[str, str]] = []
         self.replicas, self.asked, self.used = 10, 1000, 0.3
         self.uid = "u-web"
         self.lists_hpas = True
         self.is_active = self.has_controller = True
+        self.able = "ReadyForNewScale"
         self.budgets: list[dict[str, Any]] = []
         self.notes = {"podscale.io/comfort-replicas": "1-500"}
 
@@ -111,11 +113,16 @@ class World:
         }
 
     def hpa(self) -> dict[str, Any]:
+        if self.left_behind is not None:
+            return self.left_behind
         current = {"name": "cpu", "current": {"averageValue": f"{round(self.used * 1000)}m"}}
         reason = "AnchorHeld" if self.reason == "NoAnchor" and self.anchor else self.reason
         conditions = [
             *(
-                [{"type": "ScalingActive", "status": "True" if self.is_active else "False"}]
+                [
+                    {"type": "ScalingActive", "status": "True" if self.is_active else "False"},
+                    {"type": "AbleToScale", "status": "True", "reason": self.able},
+                ]
                 if self.has_controller
                 else []
             ),
@@ -443,6 +450,43 @@ async def test_an_hpa_that_does_not_act_moves_no_anchor(notes, is_active):
     await settled(world)
     assert world.anchor == Anchor(1000, 1000, "u-web")
     assert world.targets == {"app": 1000}
+
+
+async def test_a_dead_hpa_part_has_no_load_of_now():
+    """Its status tells of 0.3 cores a pod, and they use 0.9 by now."""
+    world = World()
+    process = Process(world)
+    await process.run(49, HALF_DAY_S / 50)
+    world.left_behind, world.used = world.hpa(), 0.9
+    await process.run(4, HALF_DAY_S / 50)
+    assert world.targets == {"app": 1000}
+
+
+async def test_no_anchor_moves_before_the_hpa_has_followed_the_last():
+    """Too many pods say nothing of the anchor while nobody removes them."""
+    world = World()
+    world.notes |= {"podscale.io/comfort-replicas": "2-4"}
+    process = Process(world)
+    while world.anchor is None or world.anchor.milli == 1000:
+        before = world.hpa()
+        await process.run(1, 3000.0)
+    key, idle = VpaKey("shop", "web"), REASONS["HorizontalIdle"]
+    world.left_behind = before
+    await process.run(1)
+    assert idle in process.recommender.standing(key).anchor
+    world.left_behind = None
+    await process.run(1)
+    assert idle not in process.recommender.standing(key).anchor
+
+
+async def test_a_rescale_that_a_window_holds_back_is_waited_for():
+    world = World()
+    world.able = "ScaleDownStabilized"
+    process = await settled(world)
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+    world.able = "ReadyForNewScale"
+    await process.run(1, HALF_DAY_S / 50)
+    assert world.anchor != Anchor(1000, 1000, "u-web")
 
 
 async def test_pods_become_smaller_when_there_are_more_of_them():
