@@ -70,8 +70,6 @@ _FEWEST_WRITES = 50
 
 
 class HpaChoice(Struct, frozen=True):
-    """What the flags come to."""
-
     settings: Settings
     options: Options
     is_feed: bool  # metrics come from Prometheus, read by this process
@@ -148,7 +146,6 @@ def settings_of(flags: Flags) -> Settings:
 
 
 def target(flags: Flags) -> ApiServerTarget:
-    """Return which API server to talk to."""
     return ApiServerTarget(
         kubeconfig=flags.text("kubeconfig"),
         server=flags.text("master"),

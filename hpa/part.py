@@ -44,8 +44,6 @@ GateOf = Callable[[MetricsProvider, ApiDiscovery], ForecastGate | None]
 
 
 class HpaPart(LeadingPart):
-    """One HPA part."""
-
     def __init__(
         self,
         api: Api,
@@ -93,7 +91,6 @@ class HpaPart(LeadingPart):
 
     @property
     def groups(self) -> Sequence[ApiGroup]:
-        """The decisions, explained."""
         return (self.group,)
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
@@ -103,7 +100,6 @@ class HpaPart(LeadingPart):
         return (self.stores.run(self._api, resource, selector=selector, rhythm=self._rhythm),)
 
     async def lead(self, term: Term) -> None:
-        """Reconcile."""
         await self.controller.run(term)
 
     def register(self, health: Health) -> None:

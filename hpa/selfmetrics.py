@@ -40,7 +40,6 @@ class PassTally:
         self.sums: dict[_Labels, float] = {}
 
     def add(self, labels: _Labels, value: float, times: int = 1) -> None:
-        """Count ``value``."""
         self.add_to(bisect_left(self.bounds, value), labels, value, times)
 
     def add_to(self, bucket: int, labels: _Labels, value: float, times: int = 1) -> None:
@@ -58,7 +57,6 @@ class PassTally:
         return {labels: sum(counts) for labels, counts in self.counts.items()}
 
     def family(self, name: str, text: str, names: tuple[str, ...]) -> HistogramMetricFamily:
-        """Return the histogram as it is exposed."""
         family = HistogramMetricFamily(name, text, labels=names)
         for labels, counts in self.counts.items():
             total, buckets = 0, []
@@ -70,8 +68,6 @@ class PassTally:
 
 
 class HpaCounts(Struct):
-    """What is counted as it happens."""
-
     saved: int = 0
     skipped: int = 0  # passes: the one before was still under way
     autoscalers: int = 0
@@ -113,15 +109,12 @@ class HpaMetrics(Collector):
             self.computation_seconds.add_to(bucket, metric, seconds)
 
     def decided(self, reason: str) -> None:
-        """Count a decision by its first reason."""
         _count(self.decisions, (reason,))
 
     def wrote(self, kind: str, result: str) -> None:
-        """Count one request that writes."""
         _count(self.writes, (kind, result))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield everything as it stands."""
         of_pass, of_metric = ("action", "error"), ("action", "error", "metric_type")
         skipped = {("autoscaling", "horizontalpodautoscalers"): self.counts.skipped}
         for name, text, labels, counted in (

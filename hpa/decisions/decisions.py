@@ -45,12 +45,10 @@ class KnownDecisions(Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the object."""
         return decision_metadata(self.name, self.namespace, self.trace.now)
 
 
 def body(known: KnownDecisions) -> dict[str, Any]:
-    """Return the object."""
     trace = known.trace
     hpa = trace.observation.hpa
     spec = {
@@ -74,7 +72,6 @@ def body(known: KnownDecisions) -> dict[str, Any]:
 
 
 def cells(known: KnownDecisions, now: float) -> list[str]:
-    """Return the row of the table."""
     trace = known.trace
     hpa, scale = trace.observation.hpa, trace.observation.scale
     return [

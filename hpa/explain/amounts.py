@@ -23,7 +23,6 @@ def amount(milli: int, name: str = "") -> str:
 
 
 def share(ratio: float) -> str:
-    """Return a ratio as a percentage."""
     return f"{ratio * 100:.4g} %"
 
 

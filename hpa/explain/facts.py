@@ -80,7 +80,6 @@ def _always(told: ReadTrace) -> Facts:
 
 
 def metric_facts(told: ReadTrace, measured: Measured) -> Facts:
-    """Return what one metric showed."""
     spec = told.spec(measured)
     found: Facts = {"metric": spec.name, "metric_type": spec.type}
     if spec.container:

@@ -29,7 +29,6 @@ class Inputs(Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace) -> "Inputs":
-        """Return those of ``trace``."""
         settings = structs.replace(trace.settings, mode="replace")
         return cls(trace.observation, trace.past, settings, trace.now)
 
@@ -63,7 +62,6 @@ class Inputs(Struct, frozen=True):
         return self._seen(structs.replace(self.observation, scale=scaled))
 
     def with_bounds(self, *, minimum: int | None = None, maximum: int | None = None) -> "Inputs":
-        """Return them with other bounds."""
         hpa = self.observation.hpa
         least = hpa.min_replicas if minimum is None else minimum
         most = hpa.max_replicas if maximum is None else maximum

@@ -94,7 +94,6 @@ class ReadTrace(Struct, frozen=True):
 
 
 def tell(trace: Trace) -> ReadTrace:
-    """Return ``trace`` taken apart."""
     measured: list[Measured] = []
     chosen = blocked = window = limit = None
     for step in trace.steps:

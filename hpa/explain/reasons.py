@@ -184,7 +184,6 @@ def _window(told: ReadTrace) -> str:
 
 
 def limit_reason(told: ReadTrace) -> str:
-    """Return the reason of the limit that changed the number."""
     hpa, reason = told.hpa, "" if told.limit is None else told.limit.reason
     match reason:
         case "TooManyReplicas" | "TooFewReplicas":

@@ -101,7 +101,6 @@ class _Shard(Struct, eq=False):
         return found
 
     def body(self) -> bytes:
-        """Return its text."""
         return b"{" + _BETWEEN.join([self.lines[key] for key in sorted(self.lines)]) + b"}"
 
 

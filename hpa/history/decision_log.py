@@ -116,7 +116,6 @@ class DecisionLog:
         return kept.reason
 
     def last(self, key: Key) -> Trace | None:
-        """Return the newest trace."""
         kept = self._kept.get(key)
         return None if kept is None else kept.last.trace()
 

@@ -58,8 +58,6 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
 
 
 class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
-    """The one series of an external metric."""
-
     labels: Mapping[str, str]
     value_milli: int
     time_s: float | None
@@ -99,14 +97,12 @@ class PackedTrace(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, trace: Trace) -> "PackedTrace":
-        """Return what is kept of ``trace``."""
         seen = trace.observation
         answers = _encode([_small(each, seen.pods.names) for each in seen.answers])
         seen = structs.replace(seen, answers=())
         return cls(structs.replace(trace, observation=seen, steps=()), answers)
 
     def trace(self) -> Trace:
-        """Return the trace as it was."""
         rest, pods = self.rest, self.rest.observation.pods.names
         answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
         seen = structs.replace(rest.observation, answers=answers)

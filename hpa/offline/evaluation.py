@@ -104,22 +104,16 @@ class WrittenMetric(_Strict, frozen=True, rename="camel"):
 
 
 class WrittenRecommendation(_Strict, frozen=True):
-    """An earlier recommendation."""
-
     replicas: int
     age: str
 
 
 class WrittenEvent(_Strict, frozen=True):
-    """An earlier rescale."""
-
     change: int
     age: str
 
 
 class WrittenHpa(_Strict, frozen=True, rename="camel"):
-    """The whole observation."""
-
     scale: WrittenScale
     pods: list[WrittenPod] = []
     metrics: list[WrittenMetric] = []

@@ -54,7 +54,6 @@ class OutageWatch:
         return error if found is None else QueryError(error.kind, found.failure, error.detail)
 
     def current(self, now_s: float) -> Outage | None:
-        """Return the outage, if there is one."""
         if self._since_s is None or self._failure is None or now_s - self._since_s < SILENT_S:
             return None
         text = f"{self._failure.message} (since {rfc3339(self._since_s)})"

@@ -23,9 +23,7 @@ class DemandReader(Protocol):
     """What answers demands: one feed, or one for each source."""
 
     @property
-    def options(self) -> FeedOptions:
-        """How requests become queries."""
-        ...
+    def options(self) -> FeedOptions: ...
 
     async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
         """Return one outcome per demand, in order. Never raises for a failed source."""
@@ -35,9 +33,7 @@ class DemandReader(Protocol):
         """Return what a snapshot answers; ``None``: only ``read`` can tell."""
         ...
 
-    def relisted(self) -> None:
-        """Forget demotions and plans nobody wants: call after every relist or reload."""
-        ...
+    def relisted(self) -> None: ...
 
 
 class ChoosesSource(Protocol):
@@ -48,9 +44,7 @@ class ChoosesSource(Protocol):
         """The one of ``--prometheus-url``."""
         ...
 
-    def feeds(self) -> Sequence[Feed]:
-        """Return all of them."""
-        ...
+    def feeds(self) -> Sequence[Feed]: ...
 
     def feed_for(self, source: str, namespace: str) -> Feed | Failure:
         """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
@@ -66,7 +60,6 @@ class FeedBySource:
 
     @property
     def options(self) -> FeedOptions:
-        """The same for all."""
         return self._sources.default.options
 
     async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
@@ -113,6 +106,5 @@ class FeedBySource:
         return found.at_once(demand) if isinstance(found, Feed) else found
 
     def relisted(self) -> None:
-        """See ``Feed.relisted``."""
         for feed in self._sources.feeds():
             feed.relisted()

@@ -38,7 +38,6 @@ class PagedList(Sequence[T]):
                 loop.call_soon(_free, loop, self._blocks)
 
     def append(self, item: T) -> None:
-        """Take one item."""
         self._tail.append(item)
         if len(self._tail) >= BLOCK:
             self._fill()

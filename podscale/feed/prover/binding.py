@@ -31,12 +31,10 @@ class Sentinels(Struct, frozen=True):
     names: tuple[str, str]
 
     def stand_in(self, text: str) -> bool:
-        """Return whether one of them occurs in ``text``."""
         return any(value in text for value in (self.namespace, *self.names))
 
 
 def sentinels() -> Sentinels:
-    """Return fresh ones."""
     first, second, third = (f"s{secrets.token_hex(8)}" for _ in range(3))
     return Sentinels(first, (second, third))
 

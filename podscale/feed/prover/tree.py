@@ -51,8 +51,6 @@ class Number(Struct, frozen=True, tag=True):
 
 
 class Text(Struct, frozen=True, tag=True):
-    """A string literal."""
-
     value: str
 
 
@@ -84,15 +82,13 @@ class Subquery(Struct, frozen=True, tag=True):
 
 
 class FunctionCall(Struct, frozen=True, tag=True):
-    """A function."""
-
     function: str
     arguments: tuple["Node", ...]
     is_scalar: bool
 
 
 class Aggregation(Struct, frozen=True, tag=True):
-    """An aggregation; without a clause it is ``by ()``."""
+    """Without a clause it is ``by ()``."""
 
     op: str
     clause: Literal["by", "without"]
@@ -244,7 +240,6 @@ def _node(expr: promql_parser.Expr) -> Node:
 
 
 def number(value: float) -> Number:
-    """Return the literal of a float."""
     text = repr(value).removesuffix(".0")
     return Number({"inf": "Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text))
 

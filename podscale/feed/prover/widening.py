@@ -44,8 +44,6 @@ AGGREGATIONS = frozenset({
 
 
 class WidenedNode(Struct, frozen=True):
-    """A widened node with what is known of it."""
-
     node: Node
     bound: frozenset[str]  # B; empty: static, copied unchanged
     carries: bool  # p

@@ -42,16 +42,12 @@ class Shape(Struct, frozen=True):
 
 
 class NamespaceRequest(Struct, frozen=True):
-    """What is to be read in one namespace."""
-
     namespace: str
     names: tuple[str, ...]  # sorted; empty: everything (wide)
     series: int  # expected
 
 
 class Batch(Struct, frozen=True):
-    """One query."""
-
     namespaces: tuple[str, ...]
     names: tuple[str, ...] = ()  # empty: wide
 

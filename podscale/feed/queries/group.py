@@ -54,7 +54,6 @@ class _Memory(Struct):
         return len(self.last.names) + len(self.older)
 
     def names(self) -> list[str]:
-        """Return all names wanted."""
         return [*self.last.names, *self.older]
 
     def take(self, demand: Demand, now_s: float) -> None:
@@ -80,8 +79,6 @@ class _Memory(Struct):
 
 
 class QueryGroup:
-    """One plan's memory."""
-
     def __init__(
         self,
         plan: QueryPlan,
@@ -185,7 +182,6 @@ class QueryGroup:
         return self._packed
 
     def wanted(self, namespace: str) -> Iterable[str]:
-        """Return the objects wanted in a namespace."""
         memory = self._memories.get(namespace)
         return () if memory is None else memory.names()
 
@@ -197,7 +193,6 @@ class QueryGroup:
         return next(reversed(memory.verified))[:CHECKED_NAMES]
 
     def succeeded(self, namespace: str, sheet: NamespaceRead) -> None:
-        """Keep what was read."""
         self._failures.pop(namespace, None)
         before = self.sheets.get(namespace)
         if (
