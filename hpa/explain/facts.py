@@ -43,7 +43,8 @@ def facts(told: ReadTrace, reasons: Sequence[str]) -> Facts:
     Numbers of one metric only: those of the metric that the earliest reason is about.
     """
     found: Facts = {}
-    for more in (*(_BY_REASON.get(reason, _none)(told) for reason in reasons), _always(told)):
+    asked = (*(_BY_REASON[reason] for reason in reasons if reason in _BY_REASON), _always)
+    for more in (ask(told) for ask in asked):
         is_other = any(key in found and more.get(key, found[key]) != found[key] for key in _NAMES)
         for key, value in more.items():
             if not (is_other and key in _OF_METRIC):
@@ -109,10 +110,6 @@ def metric_facts(told: ReadTrace, measured: Measured) -> Facts:
     return found
 
 
-def _none(told: ReadTrace) -> Facts:  # noqa: ARG001 - one signature for all
-    return {}
-
-
 def _first_invalid(told: ReadTrace) -> Facts:
     return _invalid(told, *told.invalid()[0]) if told.invalid() else {}
 
@@ -165,14 +162,6 @@ def owners_of(pods: Pods, names: Sequence[str]) -> list[str]:
     wanted = set(names)
     rows = [row for row, name in enumerate(pods.names) if name in wanted]
     return sorted({pods.owners[pods.owner[row]] for row in rows})
-
-
-def _gone(told: ReadTrace) -> Facts:
-    return {"pods": list(gone_pods(told))}
-
-
-def _left_out(told: ReadTrace) -> Facts:
-    return {"pods": list(unready_pods(told))}
 
 
 def _series(told: ReadTrace) -> Facts:
@@ -250,22 +239,12 @@ def _bound(told: ReadTrace) -> Facts:
     return {} if woken is None else {"desired": woken.before}
 
 
-def _winner(told: ReadTrace) -> Facts:
-    return {} if told.winner is None else metric_facts(told, told.winner)
+def _of_metric(told: ReadTrace, measured: Measured | None) -> Facts:
+    return {} if measured is None else metric_facts(told, measured)
 
 
-def _held(told: ReadTrace) -> Facts:
-    held = within_tolerance(told)
-    return {} if held is None else metric_facts(told, held)
-
-
-def _rivals(told: ReadTrace) -> Facts:
-    seen = told.observation
-    return {"hpas": sorted({told.hpa.name, *seen.rivals, *seen.same_target})}
-
-
-def _same_target(told: ReadTrace) -> Facts:
-    return {"hpas": sorted({told.hpa.name, *told.observation.same_target})}
+def _hpas(told: ReadTrace, others: Sequence[str]) -> Facts:
+    return {"hpas": sorted({told.hpa.name, *others})}
 
 
 def _selector(told: ReadTrace) -> Facts:
@@ -279,22 +258,20 @@ def _refused(told: ReadTrace) -> Facts:
     return {"message": outcome.scale_error, "error": outcome.scale_error}
 
 
-def _paused(told: ReadTrace) -> Facts:  # noqa: ARG001 - one signature for all
-    return {"annotation": "podscale.io/paused"}
-
-
 def _unreadable(told: ReadTrace) -> Facts:
     return {"message": getattr(told.observation.scale, "text", "")}
 
 
 _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
-    "Paused": _paused,
+    "Paused": lambda _: {"annotation": "podscale.io/paused"},
     "TargetNotFound": _unreadable,
     "ScaleForbidden": _unreadable,
     "SelectorMissing": _selector,
     "SelectorInvalid": _selector,
-    "SameTargetAsOtherHPA": _same_target,
-    "AmbiguousSelector": _rivals,
+    "SameTargetAsOtherHPA": lambda told: _hpas(told, told.observation.same_target),
+    "AmbiguousSelector": lambda told: _hpas(
+        told, (*told.observation.rivals, *told.observation.same_target)
+    ),
     "AllPodsUnready": _unready,
     **dict.fromkeys(
         (
@@ -312,18 +289,19 @@ _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
         _first_invalid,
     ),
     "ForeignPodsCounted": _foreign,
-    "StalePodsInAnswer": _gone,
+    "StalePodsInAnswer": lambda told: {"pods": list(gone_pods(told))},
     "SeriesSummed": _series,
-    "NotReadyPodsLeftOut": _left_out,
+    "NotReadyPodsLeftOut": lambda told: {"pods": list(unready_pods(told))},
     "MissingPodMetrics": _bucket("missing"),
     "CpuInitialization": _bucket("initializing"),
     "NeverReadyPods": _bucket("never_ready"),
     "PendingPods": _bucket("pending"),
     "FinishedPodsIgnored": _bucket("finished"),
     "TerminatingPodsIgnored": _bucket("terminating"),
-    "LargestProposalWins": _winner,
-    "WithinTolerance": _held,
-    "MetricAboveTarget": _winner,
+    **dict.fromkeys(
+        ("LargestProposalWins", "MetricAboveTarget"), lambda told: _of_metric(told, told.winner)
+    ),
+    "WithinTolerance": lambda told: _of_metric(told, within_tolerance(told)),
     "ScaleUpStabilized": _recommendation,
     "ScaleDownStabilized": _recommendation,
     **dict.fromkeys(

@@ -23,6 +23,7 @@ from hpa.decide.steps import (
     ShrinkWaits,
     TargetUnreadable,
 )
+from hpa.decide.variation import Variation
 from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
@@ -142,22 +143,24 @@ def _outcome(told: ReadTrace) -> list[str]:
     binding = [token for token, ask in _DATA if (found := ask(told)) is not None and found != final]
     # A single rule that is named in any case needs no second decision: the steady pass.
     if [token for token, _ in rules] != otherwise:
-        binding += [token for token, ask in rules if ask(told) != final]
+        binding += [token for token, without in rules if whatif.number(told, without) != final]
     beside = plain if _is_by_metrics(told) else []
     return [*(binding or otherwise), *steps, *beside, *_beside(told)]
 
 
-def _rules(told: ReadTrace) -> list[tuple[str, whatif.WhatIf]]:
-    found: list[tuple[str, whatif.WhatIf]] = []
+def _rules(told: ReadTrace) -> list[tuple[str, Variation]]:
+    # The rules that changed the number, and the decision without each.
+    found: list[tuple[str, Variation]] = []
     if any(whatif.is_within_tolerance(result, told.current) for _, result in told.valid()):
-        found.append(("WithinTolerance", whatif.without_tolerance))
+        found.append(("WithinTolerance", Variation(tolerance=False)))
     if told.window is not None:
-        found.append((_window(told), whatif.without_window))
+        found.append((_window(told), Variation(window=False)))
     if step_of(told.trace, ForecastApplied) is not None:
-        found.append((FORECAST, whatif.without_forecast))
+        found.append((FORECAST, Variation(forecast=False)))
     if told.limit is not None:
         is_rate = told.limit.reason in ("ScaleUpLimit", "ScaleDownLimit")
-        found.append((limit_reason(told), whatif.without_rate if is_rate else whatif.without_bound))
+        unlimited = Variation(rate=False) if is_rate else Variation(bound=False)
+        found.append((limit_reason(told), unlimited))
     return found
 
 

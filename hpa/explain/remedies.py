@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -42,6 +43,7 @@ class Remedy(Struct, frozen=True):
 
 
 Facts = Mapping[str, Fact]
+Remedies = Callable[[ReadTrace, Inputs, Facts], list[Remedy]]
 
 _MUCH = 1000  # times a target
 _MOST_TRIED = 8  # metrics of one autoscaler, which may have thousands
@@ -180,14 +182,9 @@ def _desired(facts: Facts) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _up_disabled(_told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
-    text = "behavior.scaleUp.selectPolicy is set to Max or Min"
-    return [Remedy(text, (inputs.with_policies("up"),))]
-
-
-def _down_disabled(_told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
-    text = "behavior.scaleDown.selectPolicy is set to Max or Min"
-    return [Remedy(text, (inputs.with_policies("down"),))]
+def _by_enabling(direction: Literal["up", "down"]) -> Remedies:
+    text = f"behavior.scale{direction.capitalize()}.selectPolicy is set to Max or Min"
+    return lambda _told, inputs, _facts: [Remedy(text, (inputs.with_policies(direction),))]
 
 
 def _by_winner(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
@@ -247,14 +244,10 @@ def _by_failed(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     return [Remedy(text, _readable(told, inputs, measured))]
 
 
-def _by_number(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
-    text = "The query yields a number; a denominator of zero is the usual cause"
-    return [Remedy(text, _readable(told, inputs, told.invalid()[0][0]))]
-
-
-def _by_one_series(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
-    text = "The query is aggregated to one series per object"
-    return [Remedy(text, _readable(told, inputs, told.invalid()[0][0]))]
+def _by_query(text: str) -> Remedies:
+    return lambda told, inputs, _facts: [
+        Remedy(text, _readable(told, inputs, told.invalid()[0][0]))
+    ]
 
 
 def _readable(told: ReadTrace, inputs: Inputs, measured: Measured) -> tuple[Inputs, ...]:
@@ -279,7 +272,7 @@ def _by_request(told: ReadTrace, inputs: Inputs, facts: Facts) -> list[Remedy]:
     return [Remedy(text, (inputs.with_requests(str(resource)),))]
 
 
-REMEDIES: Mapping[str, Callable[[ReadTrace, Inputs, Facts], list[Remedy]]] = {
+REMEDIES: Mapping[str, Remedies] = {
     "WithinTolerance": _by_tolerance,
     "RoundedUpToCurrent": _by_value,
     "DirectionWouldFlip": _by_silent,
@@ -287,8 +280,8 @@ REMEDIES: Mapping[str, Callable[[ReadTrace, Inputs, Facts], list[Remedy]]] = {
     "ScaleDownStabilized": _by_window,
     "ScaleUpRateLimited": _by_policy,
     "ScaleDownRateLimited": _by_policy,
-    "ScaleUpDisabled": _up_disabled,
-    "ScaleDownDisabled": _down_disabled,
+    "ScaleUpDisabled": _by_enabling("up"),
+    "ScaleDownDisabled": _by_enabling("down"),
     "MaxReplicasReached": _by_maximum,
     "MinReplicasReached": _by_minimum,
     "MinEqualsMax": _by_both_bounds,
@@ -296,8 +289,10 @@ REMEDIES: Mapping[str, Callable[[ReadTrace, Inputs, Facts], list[Remedy]]] = {
     "AllMetricsBelowTarget": _by_any,
     "IdleAtZero": _by_waking,
     "RequestMissing": _by_request,
-    "MetricNotANumber": _by_number,
-    "MetricAmbiguous": _by_one_series,
+    "MetricNotANumber": _by_query(
+        "The query yields a number; a denominator of zero is the usual cause"
+    ),
+    "MetricAmbiguous": _by_query("The query is aggregated to one series per object"),
     **dict.fromkeys(
         ("MetricUnavailable", "MetricNotFound", "MetricNoData", "MetricStale", "MetricRefused"),
         _by_failed,

@@ -1,6 +1,6 @@
 """What the number would have been: a decision made again with one thing taken away.
 
-Each function returns the number without that one thing, or None where it plays no part.
+A ``WhatIf`` returns the number without that one thing, or None where it plays no part.
 """
 
 from bisect import bisect_left
@@ -13,9 +13,9 @@ from hpa.decide import Observation, decide
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.steps import ForecastApplied, Measured
+from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
-from hpa.explain.reading import ReadTrace, step_of, tell
+from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples
 from podscale.core.pod_state import PodPhase, PodReadiness
 
@@ -171,45 +171,6 @@ def without_largest(told: ReadTrace) -> int | None:
     hpa = structs.replace(seen.hpa, metrics=tuple(seen.hpa.metrics[index] for index in fewer))
     answers = tuple(seen.answers[index] for index in fewer)
     return number(told, observation=structs.replace(seen, hpa=hpa, answers=answers))
-
-
-def without_tolerance(told: ReadTrace) -> int | None:
-    """Let every deviation from the target count."""
-    current = told.current
-    if not any(
-        result.calculation.outcome == "WithinTolerance" and result.replicas == current
-        for _, result in told.valid()
-    ):
-        return None
-    return number(told, Variation(tolerance=False))
-
-
-def without_window(told: ReadTrace) -> int | None:
-    """Forget earlier recommendations."""
-    if told.window is None:
-        return None
-    return number(told, Variation(window=False))
-
-
-def without_forecast(told: ReadTrace) -> int | None:
-    """Go by the metrics alone."""
-    if step_of(told.trace, ForecastApplied) is None:
-        return None
-    return number(told, Variation(forecast=False))
-
-
-def without_rate(told: ReadTrace) -> int | None:
-    """Lift the rate limit of this pass."""
-    if told.limit is None or told.limit.reason not in ("ScaleUpLimit", "ScaleDownLimit"):
-        return None
-    return number(told, Variation(rate=False))
-
-
-def without_bound(told: ReadTrace) -> int | None:
-    """Lift minReplicas and maxReplicas."""
-    if told.limit is None or told.limit.reason not in ("TooManyReplicas", "TooFewReplicas"):
-        return None
-    return number(told, Variation(bound=False))
 
 
 def is_within_tolerance(result: Valid, current: int | None) -> bool:
