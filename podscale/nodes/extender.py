@@ -6,7 +6,7 @@ Follows k8s.io/kube-scheduler/extender/v1 with ``nodeCacheCapable``: nodes come 
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from itertools import filterfalse
+from itertools import compress, filterfalse
 
 import msgspec
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from podscale.kube.client.wire import decode
 from podscale.nodes.cluster.live_requests import LiveRequests
-from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.room import refuses, scores
 from podscale.nodes.explain.objects import ScheduledPod
 from podscale.nodes.explain.requests import requests
@@ -32,15 +31,11 @@ _BY_NAME = "podscale knows the nodes itself: set nodeCacheCapable: true for this
 
 
 class ExtenderArgs(Struct, frozen=True, rename="pascal"):
-    """What the scheduler sends."""
-
     pod: ScheduledPod
     node_names: list[str] | None = None
 
 
 class HostPriority(Struct, frozen=True, rename="pascal"):
-    """One of the answers to ``prioritize``."""
-
     host: str
     score: int
 
@@ -57,11 +52,8 @@ class Extender:
         self._live = live
         self._stale_s = stale_s
         self._wall = wall
-        self._of: NodeArrays | None = None  # the nodes that ``_names`` is of
-        self._names: NDArray[np.object_] = np.array((), np.object_)
 
     def routes(self) -> Sequence[Route]:
-        """Return what is served."""
         return tuple(
             Route(f"{PATH}/{verb}", answer, ("POST",), body_limit=BODY_LIMIT)
             for verb, answer in (("filter", self._filter), ("prioritize", self._prioritize))
@@ -78,7 +70,7 @@ class Extender:
         requested = self._live.over(decided.nodes)
         full = refuses(decided.columns, decided.plan, requested, _requests(args.pod))
         # A node that we do not know yet is admitted: its own fit check looks at it.
-        refused = set(self._names_of(decided)[full].tolist())
+        refused = set(compress(decided.nodes.names, full.tolist()))
         left = list(filterfalse(refused.__contains__, names))
         if len(left) + len(refused) != len(names):
             refused.intersection_update(names)
@@ -98,11 +90,6 @@ class Extender:
             HostPriority(name, values[places[name]] if name in places else 0)
             for name in args.node_names
         ])  # fmt: skip
-
-    def _names_of(self, decided: DecidedNodes) -> NDArray[np.object_]:
-        if decided.nodes is not self._of:
-            self._of, self._names = decided.nodes, np.array(decided.nodes.names, np.object_)
-        return self._names
 
     def _read(self, request: ApiRequest) -> tuple[DecidedNodes, ExtenderArgs] | Status:
         decided = self._rounds.decided

@@ -1,5 +1,6 @@
 """The command line of the nodes part."""
 
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 from podscale.core import quantity
@@ -57,6 +58,14 @@ OWN: tuple[Flag, ...] = (
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
+_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    "above 0 and at most 1": ("cpu-threshold memory-threshold", lambda value: 0 < value <= 1),
+    "at least 0 and below 1": ("ballast-step ballast-release taint-hysteresis",
+                               lambda value: 0 <= value < 1),
+    "greater than 0": ("nodes-interval metrics-timeout", lambda value: value > 0),
+    "0 or more": ("ballast-write-interval", lambda value: value >= 0),
+    "between 0 and 1": ("eviction-tolerance", lambda value: 0 <= value <= 1),
+}  # fmt: skip
 
 
 def problems(flags: Flags) -> list[str]:
@@ -67,29 +76,16 @@ def problems(flags: Flags) -> list[str]:
         if flags.text(name) not in allowed
     ]
     found += [
-        f"--{name} must be above 0 and at most 1"
-        for name in ("cpu-threshold", "memory-threshold")
-        if not 0 < flags.seconds(name) <= 1
+        f"--{name} must be {what}"
+        for what, (names, holds) in _RANGES.items()
+        for name in names.split()
+        if not holds(flags.seconds(name))
     ]
-    found += [
-        f"--{name} must be at least 0 and below 1"
-        for name in ("ballast-step", "ballast-release", "taint-hysteresis")
-        if not 0 <= flags.seconds(name) < 1
-    ]
-    found += [
-        f"--{name} must be greater than 0"
-        for name in ("nodes-interval", "metrics-timeout")
-        if flags.seconds(name) <= 0
-    ]
-    if flags.seconds("ballast-write-interval") < 0:
-        found.append("--ballast-write-interval must not be negative")
     if not 0 < flags.seconds("usage-window") <= LONGEST_S:
         found.append(f"--usage-window must be above 0 and at most {LONGEST_S / 60:.0f}m")
     if flags.text("mode") == "ballast" and not flags.switch("leader-elect"):
         found.append("--mode=ballast needs --leader-elect: without a Lease that somebody renews "
                      "the watchdog lets all ballast go")  # fmt: skip
-    if not 0 <= flags.seconds("eviction-tolerance") <= 1:
-        found.append("--eviction-tolerance must be between 0 and 1")
     if flags.text("headroom-max") and _limit(flags.text("headroom-max")) is None:
         found.append("--headroom-max must be amounts of both, as in cpu=8,memory=32Gi")
     if not flags.text("ballast-namespace"):
@@ -105,6 +101,10 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
     mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
     lease = leader_flags.lease_of(flags, own_namespace)
+    limit = _limit(flags.text("headroom-max"))
+    rules = RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance"))
+    admission = flags.text("admission-controller-status-lease-namespace") or own_namespace
+    room = RoomChoice(rules, (admission, "vpa-admission-controller"))
     return NodesChoice(
         mode=mode,
         ballast=BallastSettings(
@@ -120,25 +120,10 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
         timeout_s=flags.seconds("metrics-timeout"),
         namespace=flags.text("ballast-namespace"),
         selector=parse(flags.text("node-selector")),
-        room=_room(flags, own_namespace) if flags.switch("make-room") else None,
-        headroom=_headroom(flags),
+        room=room if flags.switch("make-room") else None,
+        headroom=None if limit is None else HeadroomChoice(limit, flags.text("headroom-image")),
         lease=lease if flags.switch("leader-elect") else None,
     )
-
-
-def _room(flags: Flags, own_namespace: str) -> RoomChoice:
-    admission = flags.text("admission-controller-status-lease-namespace") or own_namespace
-    return RoomChoice(
-        RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance")),
-        (admission, "vpa-admission-controller"),
-    )
-
-
-def _headroom(flags: Flags) -> HeadroomChoice | None:
-    limit = _limit(flags.text("headroom-max"))
-    if limit is None:
-        return None
-    return HeadroomChoice(limit, flags.text("headroom-image"))
 
 
 def _limit(text: str) -> HeadroomLimit | None:
@@ -154,5 +139,4 @@ def _limit(text: str) -> HeadroomLimit | None:
 
 
 def targets(flags: Flags) -> Targets:
-    """Return how to reach the cluster."""
     return Targets.one(ApiServerTarget(kubeconfig=flags.text("kubeconfig")))

@@ -27,8 +27,6 @@ _KEPT_S = 60.0
 
 
 class WatcherMetric(Struct, frozen=True):
-    """One amount of one node."""
-
     name: str
     type: str
     operator: str
@@ -37,8 +35,6 @@ class WatcherMetric(Struct, frozen=True):
 
 
 class WatchedNode(Struct, frozen=True):
-    """What is told of one node."""
-
     metrics: Sequence[WatcherMetric]
     tags: Mapping[str, str] = {}
     metadata: Mapping[str, str] = {}
@@ -56,7 +52,6 @@ class LoadWatcher:
         self._shared: dict[str, NDArray[np.float64]] = {}
 
     def routes(self) -> Sequence[Route]:
-        """Return what is served."""
         return (Route("/watcher", self._answer), Route("/watcher/*", self._answer))
 
     def _answer(self, request: ApiRequest) -> Answered | Awaitable[Answered]:

@@ -1,7 +1,7 @@
 """The nodes part of a process: watches, Lease, rounds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,8 +20,8 @@ from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
-from podscale.nodes.leader_loop import LeaderLoop
 from podscale.nodes.load_watcher import LoadWatcher
+from podscale.nodes.loop import NodesLoop
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -35,6 +35,7 @@ from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 
 COMPONENT = "podscale-nodes"  # in events
+_ACTING_S = 300.0  # a round that reads and evicts much
 NEEDED: Sequence[Right] = (
     Right("list", "", "nodes", "nothing is decided"),
     Right("watch", "", "nodes", "nodes are listed every half minute instead"),
@@ -43,8 +44,6 @@ NEEDED: Sequence[Right] = (
 
 
 class NodesPart(LeadingPart):
-    """One nodes part."""
-
     def __init__(self, shared: Shared, choice: NodesChoice, *, is_feed: bool) -> None:
         self._api = shared.api
         self._nodes: Store[Node] = Store()
@@ -67,18 +66,18 @@ class NodesPart(LeadingPart):
             wall=shared.wall,
         )
         self._vpas: Store[WorkloadVpa] = Store()
-        self._loops: list[LeaderLoop] = []
+        acting: dict[str, Callable[[], Awaitable[None]]] = {}
         if choice.room is not None:
-            maker = RoomMaker(fenced, shared.pods, self._vpas, choice.room, metrics,
-                              recorder, wall=shared.wall)  # fmt: skip
-            self._loops.append(
-                LeaderLoop("nodes-room", maker.once, choice.interval_s, self.is_leader)
-            )
+            acting["nodes-room"] = RoomMaker(fenced, shared.pods, self._vpas, choice.room, metrics,
+                                             recorder, wall=shared.wall).once  # fmt: skip
         if choice.headroom is not None:
-            keeper = HeadroomKeeper(fenced, self._vpas, choice.headroom, metrics, wall=shared.wall)
-            self._loops.append(
-                LeaderLoop("nodes-headroom", keeper.once, choice.interval_s, self.is_leader)
-            )
+            acting["nodes-headroom"] = HeadroomKeeper(fenced, self._vpas, choice.headroom, metrics,
+                                                      wall=shared.wall).once  # fmt: skip
+        every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
+        self._loops = [
+            NodesLoop("nodes-rounds", self.rounds.once, every_s, self._is_synced, longest_s),
+            *(NodesLoop(*each, every_s, self.is_leader, _ACTING_S) for each in acting.items()),
+        ]
         self.routes = LoadWatcher(self.rounds, shared.wall).routes()
         if choice.mode == "extender":
             live = LiveRequests(shared.pods, choice.namespace)
@@ -89,9 +88,9 @@ class NodesPart(LeadingPart):
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches and the rounds: they look whoever leads."""
         watches = [Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()]
-        if self._loops:
+        if len(self._loops) > 1:
             watches.append(Reflector(self._api, WatchSource(VPAS, WorkloadVpa), self._vpas).run())
-        return *watches, self.rounds.run(), *(loop.run() for loop in self._loops)
+        return *watches, *(loop.run() for loop in self._loops)
 
     async def lead(self, term: Term) -> None:
         """Lead, and do nothing else: the rounds ask whether they may write."""
@@ -99,7 +98,6 @@ class NodesPart(LeadingPart):
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of rounds that hang."""
-        health.add_liveness("nodes-rounds", self.rounds.heartbeat)
         for loop in self._loops:
             health.add_liveness(loop.name, loop.heartbeat)
         health.add_readiness("nodes-synced", self._synced)
@@ -108,10 +106,12 @@ class NodesPart(LeadingPart):
         worked_s = self.rounds.worked_s
         return {} if worked_s is None else {LAST_ROUND: format_micro_time(worked_s)}
 
+    def _is_synced(self) -> bool:
+        return self._nodes.is_synced and self._pods.is_synced
+
     def _synced(self) -> HealthVerdict:
-        if self._nodes.is_synced and self._pods.is_synced:
-            return HealthVerdict()
-        return HealthVerdict(False, "nodes and pods are not listed yet")
+        is_ok = self._is_synced()
+        return HealthVerdict(is_ok, "" if is_ok else "nodes and pods are not listed yet")
 
 
 def _is_feed(flags: Flags) -> bool:

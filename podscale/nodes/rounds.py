@@ -15,11 +15,14 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core.metrics import (
+    Answer,
     ContainerColumns,
     ContainerUsage,
     MetricsProvider,
     NodeUsage,
     NodeUsageColumns,
+    Question,
+    Unavailable,
 )
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
@@ -30,7 +33,7 @@ from podscale.kube.objects.cluster import Node, ObjectReference
 from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
-from podscale.nodes.cluster.resizer import resize
+from podscale.nodes.cluster.resizer import each_of, resize
 from podscale.nodes.decide import taint
 from podscale.nodes.decide.ballast import (
     CPU,
@@ -48,11 +51,9 @@ from podscale.nodes.decide.ballast import (
 from podscale.nodes.decide.usage_windows import UsageWindows
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
-from podscale.serving.monitoring.liveness import Heartbeat
 
 _log = structlog.get_logger(__name__)
 
-_TOGETHER = 8  # writes at once
 Write = Coroutine[Any, Any, str]  # to what became of it
 # What is told of when it begins: it opens many nodes, and somebody can mend it.
 _TOLD = {
@@ -75,7 +76,7 @@ class DecidedNodes(Struct, frozen=True, eq=False):
 
 
 class NodeRounds:
-    """``run`` it on every replica; ``decided`` is the newest round."""
+    """Run ``once`` again and again, on every replica; ``decided`` is the newest round."""
 
     def __init__(
         self,
@@ -110,29 +111,18 @@ class NodeRounds:
         # should have been let go; None: there was none. The watchdog acts when it is long ago.
         self.worked_s: float | None = None
         self._is_refused = False  # the last writes, and something to be let go was among them
-        self.heartbeat = Heartbeat(5 * max(choice.interval_s, choice.timeout_s))
-
-    async def run(self) -> None:
-        """Go round until cancelled."""
-        await self._nodes.wait_synced()
-        await self._pods.wait_synced()
-        self.heartbeat.beat()
-        try:
-            while True:
-                try:
-                    await self.once()
-                except NotLeading:
-                    _log.info("round ended: another replica leads")
-                except Exception:  # noqa: BLE001 - the next round is another try
-                    _log.exception("round failed")
-                    self._metrics.rounds.labels("failed").inc()
-                self.heartbeat.beat()  # it came round: what failed is mended by no restart
-                await asyncio.sleep(self._choice.interval_s)
-        finally:
-            self.heartbeat.rest()
 
     async def once(self) -> None:
-        """Run one round."""
+        """Run one round; raises what it fails by."""
+        try:
+            await self._round()
+        except NotLeading:
+            raise
+        except Exception:
+            self._metrics.rounds.labels("failed").inc()
+            raise
+
+    async def _round(self) -> None:
         await self._measure()
         # A watch that is behind may lack pods: what they request would be given away twice.
         if not (self._nodes.is_current() and self._pods.is_current()):
@@ -160,18 +150,20 @@ class NodeRounds:
         self.windows.keep(names)
         if not names:
             return
-        try:
-            async with asyncio.timeout(self._choice.timeout_s):
-                (answer,) = await self._provider.answer([NodeUsage(names)])
-        except TimeoutError:
-            self._metrics.failures.labels("Timeout").inc()
-            return
+        answer = await self._answer(NodeUsage(names))
         if not isinstance(answer, NodeUsageColumns):
             self._metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
             return
         usage = np.stack([answer.cpu_cores * 1000, answer.memory_bytes])
         time_s = np.where(np.isnan(answer.time_s), answer.asked_s, answer.time_s)
         self.windows.add(usage, time_s)
+
+    async def _answer(self, question: Question) -> Answer:
+        try:
+            async with asyncio.timeout(self._choice.timeout_s):
+                return (await self._provider.answer([question]))[0]
+        except TimeoutError:
+            return Unavailable("Timeout", f"no answer within {self._choice.timeout_s:g} s")
 
     async def _decide(self, now: float) -> DecidedNodes:
         settings = self._choice.ballast
@@ -204,12 +196,7 @@ class NodeRounds:
         if not young:
             return np.zeros((2, len(nodes.names)))
         namespaces = tuple(sorted({view.namespace for view in young}))
-        usage = None
-        try:
-            async with asyncio.timeout(self._choice.timeout_s):
-                (usage,) = await self._provider.answer([ContainerUsage(namespaces)])
-        except TimeoutError:
-            self._metrics.failures.labels("Timeout").inc()
+        usage = await self._answer(ContainerUsage(namespaces))
         # What is not measured counts as requested: the cautious way for a young pod.
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
@@ -234,26 +221,23 @@ class NodeRounds:
         write: Callable[[int], Write | None],
     ) -> None:
         places = np.flatnonzero(is_due)
-        due = iter(places[np.argsort(~is_first[places], kind="stable")].tolist())
+        due = places[np.argsort(~is_first[places], kind="stable")].tolist()
 
-        results: set[tuple[str, bool]] = set()
+        async def written(place: int) -> tuple[str, bool] | None:
+            if self._wall() - decided.at_s > self._choice.interval_s:
+                return None  # a slow API server: what is left is decided anew
+            writing = write(place)
+            if writing is None:
+                return None
+            # Noted whatever comes of it: one that is refused is not tried every round.
+            self._memory.note_write(decided.nodes.names[place], decided.at_s)
+            result = await writing
+            self._metrics.writes.labels(result).inc()
+            return result, bool(is_first[place])
 
-        async def some() -> None:
-            for place in due:
-                if self._wall() - decided.at_s > self._choice.interval_s:
-                    return  # a slow API server: what is left is decided anew
-                writing = write(place)
-                if writing is not None:
-                    # Noted whatever comes of it: one that is refused is not tried every round.
-                    self._memory.note_write(decided.nodes.names[place], decided.at_s)
-                    result = await writing
-                    self._metrics.writes.labels(result).inc()
-                    results.add((result, bool(is_first[place])))
-
-        # Not in a task group, whose errors come wrapped: whoever stops leading stops quietly.
-        await asyncio.gather(*(some() for _ in range(_TOGETHER)))
+        results = await each_of(due, written)
         # One pod that cannot be written is no reason to let all others go.
-        if any(result == "done" for result, _ in results):
+        if ("done", True) in results or ("done", False) in results:
             self._is_refused = False
         elif ("failed", True) in results:
             self._is_refused = True

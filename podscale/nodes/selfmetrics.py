@@ -9,39 +9,35 @@ class NodesMetrics:
     """The metrics of one nodes part, in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.reasons = Gauge(
-            PREFIX + "ballast", "Nodes by the reason for what their ballast or taint is.",
-            ("reason",), registry=registry,
-        )  # fmt: skip
-        self.held = Gauge(
-            PREFIX + "ballast_requests", "What all ballast requests: cores, bytes.", ("resource",),
-            registry=registry,
-        )  # fmt: skip
-        self.writes = Counter(
-            PREFIX + "ballast_writes", "Writes of ballast and of taints by what became of "
-            "them.", ("result",),
-            registry=registry,
-        )  # fmt: skip
-        self.failures = Counter(
-            PREFIX + "usage_failures", "Rounds that usage could not be read in.", ("reason",),
-            registry=registry,
-        )  # fmt: skip
-        self.tainted = Gauge(
-            PREFIX + "tainted", "Nodes that have the taint of mode taint.", registry=registry
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(PREFIX + name, text, labels, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(PREFIX + name, text, labels, registry=registry)
+
+        self.reasons = gauge(
+            "ballast", "Nodes by the reason for what their ballast or taint is.", "reason"
         )
-        self.rounds = Counter(
-            PREFIX + "rounds", "Rounds over all nodes: decided, behind (the watches are not "
-            "current), failed.", ("result",), registry=registry,
+        self.held = gauge(
+            "ballast_requests", "What all ballast requests: cores, bytes.", "resource"
+        )
+        self.writes = counter(
+            "ballast_writes", "Writes of ballast and of taints by what became of them.", "result"
+        )
+        self.failures = counter(
+            "usage_failures", "Rounds that usage could not be read in.", "reason"
+        )
+        self.tainted = gauge("tainted", "Nodes that have the taint of mode taint.")
+        self.rounds = counter(
+            "rounds", "Rounds over all nodes: decided, behind (the watches are not current), "
+            "failed.", "result",
         )  # fmt: skip
-        self.room_plans = Counter(
-            PREFIX + "room_plans", "Resizes that wait for room by what was planned.", ("reason",),
-            registry=registry,
-        )  # fmt: skip
-        self.room_evictions = Counter(
-            PREFIX + "room_evictions", "Evictions for room by what became of them.", ("result",),
-            registry=registry,
-        )  # fmt: skip
-        self.headroom = Gauge(
-            PREFIX + "headroom_requests", "What headroom is to request: cores, bytes.",
-            ("resource",), registry=registry,
-        )  # fmt: skip
+        self.room_plans = counter(
+            "room_plans", "Resizes that wait for room by what was planned.", "reason"
+        )
+        self.room_evictions = counter(
+            "room_evictions", "Evictions for room by what became of them.", "result"
+        )
+        self.headroom = gauge(
+            "headroom_requests", "What headroom is to request: cores, bytes.", "resource"
+        )

@@ -21,11 +21,10 @@ from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
-from podscale.nodes.cluster.resizer import LEAST_REQUESTS, resize
+from podscale.nodes.cluster.resizer import LEAST_REQUESTS, each_of, resize
 
 log = structlog.get_logger(__name__)
 
-_TOGETHER = 8
 # On the Lease: when a round of the leader worked last. That the Lease is renewed shows less: a
 # leader that can decide or write nothing renews it as well.
 LAST_ROUND = "nodes.podscale.io/last-round"
@@ -93,17 +92,13 @@ async def let_go(api: Api, namespace: str) -> int:
     answer = await api.request(
         "GET", PODS.path(namespace), query={"labelSelector": str(BALLAST_LABELS)}
     )
-    pods = iter([pod for pod in decode(answer.body, ListOf[Pod]).items or () if _is_held(pod)])
-    done = 0
+    pods = [pod for pod in decode(answer.body, ListOf[Pod]).items or () if _is_held(pod)]
 
-    async def some() -> None:
-        nonlocal done
-        for pod in pods:
-            meta = pod.metadata
-            result = await resize(api, None, namespace, meta.name, meta.uid, LEAST_REQUESTS)
-            done += result == "done"
+    async def least(pod: Pod) -> str:
+        meta = pod.metadata
+        return await resize(api, None, namespace, meta.name, meta.uid, LEAST_REQUESTS)
 
-    await asyncio.gather(*(some() for _ in range(_TOGETHER)))
+    done = (await each_of(pods, least)).count("done")
     if done:
         log.info("ballast let go", pods=done)
     return done

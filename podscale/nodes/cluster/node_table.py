@@ -58,7 +58,6 @@ class NodeTable:
         nodes.subscribe(self._changed)
 
     def arrays(self) -> NodeArrays:
-        """Return the nodes as they are now."""
         if self._made is None:
             names = tuple(self._rows)
             rows = list(self._rows.values())

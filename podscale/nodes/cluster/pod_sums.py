@@ -68,7 +68,6 @@ class PodTotals:
         return next(iter(self._pods.at([int(sums.ballast_rows[place])])), None)
 
     def young_pods(self, sums: PodSums) -> list[PodView]:
-        """Return the pods younger than the window."""
         return self._pods.at(sums.young_rows)
 
     def _by_template(self, templates: Mapping[int, WirePodTemplate]) -> tuple[Floats, Floats]:

@@ -26,54 +26,40 @@ class WorkloadReference(Struct, frozen=True, rename="camel"):
 
 
 class WorkloadUpdatePolicy(Struct, frozen=True, rename="camel"):
-    """``updatePolicy``."""
-
     update_mode: str = "Recreate"
     min_replicas: int | None = None
 
 
 class WorkloadVpaSpec(Struct, frozen=True, rename="camel"):
-    """``spec``."""
-
     target_ref: WorkloadReference = WorkloadReference()
     update_policy: WorkloadUpdatePolicy = WorkloadUpdatePolicy()
 
 
 class ContainerTarget(Struct, frozen=True, rename="camel"):
-    """One of ``containerRecommendations``."""
-
     container_name: str
     target: dict[str, Quantity] | None = None
 
 
 class WorkloadTargets(Struct, frozen=True, rename="camel"):
-    """``recommendation``."""
-
     container_recommendations: tuple[ContainerTarget, ...] = ()
 
 
 class WorkloadVpaStatus(Struct, frozen=True, rename="camel"):
-    """``status``."""
-
     recommendation: WorkloadTargets = WorkloadTargets()
 
 
 class WorkloadVpa(Struct, frozen=True, rename="camel"):
-    """A VerticalPodAutoscaler."""
-
     metadata: ObjectMeta
     spec: WorkloadVpaSpec = WorkloadVpaSpec()
     status: WorkloadVpaStatus = WorkloadVpaStatus()
 
 
 class PodControllerSpec(Struct, frozen=True):
-    """``spec``."""
-
     replicas: int = 1
 
 
 class PodController(Struct, frozen=True):
-    """One of ``REPLICATING``."""
+    """One of ``REPLICATING``, or what holds headroom."""
 
     metadata: ObjectMeta
     spec: PodControllerSpec = PodControllerSpec()

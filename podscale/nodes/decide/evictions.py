@@ -12,8 +12,6 @@ MOST_STEPS = 10_000  # of the search: up to 0.1 s
 
 
 class EvictionCandidate(Struct, frozen=True):
-    """A pod that may be evicted."""
-
     key: str  # namespace/name
     amounts: Mapping[str, int]  # what its node gets back
     priority: int = 0
@@ -21,8 +19,6 @@ class EvictionCandidate(Struct, frozen=True):
 
 
 class EvictionSet(Struct, frozen=True):
-    """Pods to evict together."""
-
     keys: tuple[str, ...]
     is_smallest: bool  # whether no fewer would do
 
@@ -71,6 +67,7 @@ class _Search:
         shares.sort(key=lambda row: (-row[0], row[1].priority, row[1].budgets, row[1].key))
         self.candidates = [each for _, each, _ in shares]
         self._amounts = [amounts for _, _, amounts in shares]
+        self._kinds = [(amounts, each.priority, each.budgets) for _, each, amounts in shares]
         self._left = dict(budgets)
         self.steps = 0
         self._best: tuple[int, ...] | None = None
@@ -142,7 +139,7 @@ class _Search:
                 self._left[name] += 1
         # Without this one, none that is like it would be any better.
         following = place + 1
-        while following < len(self.candidates) and self._are_alike(place, following):
+        while following < len(self._kinds) and self._kinds[following] == self._kinds[place]:
             following += 1
         self._look(following, remaining)
 
@@ -183,11 +180,3 @@ class _Search:
         for place in places:
             remaining = self._less(remaining, place)
         return all(amount <= 0 for amount in remaining)
-
-    def _are_alike(self, place: int, other: int) -> bool:
-        one, two = self.candidates[place], self.candidates[other]
-        return (
-            self._amounts[place] == self._amounts[other]
-            and one.priority == two.priority
-            and one.budgets == two.budgets
-        )

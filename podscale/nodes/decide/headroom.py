@@ -87,7 +87,6 @@ def size_class(pods: ComingPods) -> SizeClass:
 
 
 def totals(counts: Mapping[SizeClass, int]) -> tuple[int, int]:
-    """Return the CPU and the memory that all of them request."""
     return (
         sum(size.cpu_milli * count for size, count in counts.items()),
         sum(size.memory_bytes * count for size, count in counts.items()),

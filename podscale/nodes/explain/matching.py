@@ -63,7 +63,6 @@ def matches_node(selector: NodeSelector | None, node: Node) -> bool:
 
 
 def required_affinity(pod: ScheduledPod) -> NodeSelector | None:
-    """Return the node selector that the pod's affinity requires."""
     return pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
 
 

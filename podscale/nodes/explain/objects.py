@@ -51,16 +51,12 @@ class PodAffinity(Struct, frozen=True, rename="camel"):
 
 
 class Affinity(Struct, frozen=True, rename="camel"):
-    """``affinity``."""
-
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
 class Toleration(Struct, frozen=True, rename="camel"):
-    """One of ``tolerations``."""
-
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -68,8 +64,6 @@ class Toleration(Struct, frozen=True, rename="camel"):
 
 
 class SpreadConstraint(Struct, frozen=True, rename="camel"):
-    """One of ``topologySpreadConstraints``."""
-
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -81,16 +75,12 @@ class SpreadConstraint(Struct, frozen=True, rename="camel"):
 
 
 class ContainerPort(Struct, frozen=True, rename="camel"):
-    """One of ``ports``."""
-
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
 class ScheduledContainer(Struct, frozen=True, rename="camel"):
-    """One container."""
-
     name: str
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
@@ -98,44 +88,30 @@ class ScheduledContainer(Struct, frozen=True, rename="camel"):
 
 
 class ClaimSource(Struct, frozen=True, rename="camel"):
-    """``persistentVolumeClaim`` of a volume."""
-
     claim_name: str
 
 
 class EmptyDir(Struct, frozen=True):
-    """``emptyDir`` of a volume."""
-
     medium: str = ""  # Memory: nothing of it lies on the node's disks
 
 
-class NodeDisk(Struct, frozen=True):
-    """``hostPath`` or ``local``: that the volume lies on a node's own disk."""
-
-
-class EphemeralSource(Struct, frozen=True):
-    """``ephemeral`` of a volume: that a claim is made for the pod."""
+class VolumeSource(Struct, frozen=True):
+    """``hostPath``, ``local`` or ``ephemeral``: that the volume is of this kind."""
 
 
 class PodVolume(Struct, frozen=True, rename="camel"):
-    """One of ``volumes``."""
-
     name: str
     persistent_volume_claim: ClaimSource | None = None
     empty_dir: EmptyDir | None = None
-    host_path: NodeDisk | None = None
-    ephemeral: EphemeralSource | None = None
+    host_path: VolumeSource | None = None
+    ephemeral: VolumeSource | None = None
 
 
 class SchedulingGate(Struct, frozen=True, rename="camel"):
-    """One of ``schedulingGates``."""
-
     name: str
 
 
 class ScheduledPodSpec(Struct, frozen=True, rename="camel"):
-    """``spec``."""
-
     containers: tuple[ScheduledContainer, ...] = ()
     init_containers: tuple[ScheduledContainer, ...] = ()
     resources: ResourceRequirements | None = None
@@ -161,8 +137,6 @@ class ScheduledContainerStatus(Struct, frozen=True, rename="camel"):
 
 
 class ScheduledPodStatus(Struct, frozen=True, rename="camel"):
-    """``status``."""
-
     phase: str = ""
     qos_class: str = ""
     conditions: tuple[PodCondition, ...] = ()
@@ -173,16 +147,12 @@ class ScheduledPodStatus(Struct, frozen=True, rename="camel"):
 
 
 class ScheduledPod(Struct, frozen=True, rename="camel"):
-    """A pod."""
-
     metadata: ObjectMeta
     spec: ScheduledPodSpec = ScheduledPodSpec()
     status: ScheduledPodStatus = ScheduledPodStatus()
 
 
 class VolumeClaimSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a claim."""
-
     volume_name: str = ""
     storage_class_name: str = ""
     access_modes: tuple[str, ...] = ()
@@ -192,22 +162,16 @@ class VolumeClaimSpec(Struct, frozen=True, rename="camel"):
 
 
 class VolumeClaimStatus(Struct, frozen=True, rename="camel"):
-    """``status`` of a claim."""
-
     phase: str = ""
 
 
 class VolumeClaim(Struct, frozen=True, rename="camel"):
-    """A PersistentVolumeClaim."""
-
     metadata: ObjectMeta
     spec: VolumeClaimSpec = VolumeClaimSpec()
     status: VolumeClaimStatus = VolumeClaimStatus()
 
 
 class VolumeNodeAffinity(Struct, frozen=True, rename="camel"):
-    """``nodeAffinity`` of a volume."""
-
     required: NodeSelector | None = None
 
 
@@ -220,11 +184,9 @@ class ClaimRef(Struct, frozen=True, rename="camel"):
 
 
 class VolumeSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a volume."""
-
     node_affinity: VolumeNodeAffinity = VolumeNodeAffinity()
-    local: NodeDisk | None = None
-    host_path: NodeDisk | None = None
+    local: VolumeSource | None = None
+    host_path: VolumeSource | None = None
     capacity: dict[str, Quantity] | None = None
     access_modes: tuple[str, ...] = ()
     claim_ref: ClaimRef | None = None
@@ -233,14 +195,10 @@ class VolumeSpec(Struct, frozen=True, rename="camel"):
 
 
 class VolumeStatus(Struct, frozen=True, rename="camel"):
-    """``status`` of a volume."""
-
     phase: str = ""
 
 
 class PersistentVolume(Struct, frozen=True, rename="camel"):
-    """A PersistentVolume."""
-
     metadata: ObjectMeta
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
@@ -254,14 +212,10 @@ class TopologyRequirement(Struct, frozen=True, rename="camel"):
 
 
 class TopologyTerm(Struct, frozen=True, rename="camel"):
-    """One of ``allowedTopologies``."""
-
     match_label_expressions: tuple[TopologyRequirement, ...] = ()
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
-    """A StorageClass."""
-
     metadata: ObjectMeta
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""

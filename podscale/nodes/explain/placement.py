@@ -27,6 +27,8 @@ _CHANGES = {
     "PodTopologySpread": "a larger maxSkew, or room in the emptier domains",
     "InterPodAffinity": "another affinity, or room beside (or away from) those pods",
     "SchedulingGates": "whoever set the gates has to remove them",
+    "Fits": "nothing: the scheduler has not tried again, or another one has it",
+    "NoNodes": "add a node",
 }
 
 
@@ -60,20 +62,14 @@ def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement
         return PodPlacement(meta.namespace, meta.name, "Scheduled", "")
     found = verdicts(pod, cluster)
     said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
+    groups: tuple[RefusedNodes, ...] = ()
+    has_room: tuple[str, ...] = ()
     if isinstance(found, PodRefusal):
-        return PodPlacement(
-            meta.namespace, meta.name, found.plugin, message(found, len(cluster.nodes)),
-            scheduler_says=said, autoscaler=tuple(_autoscaler(pod, found.plugin, now)),
-            change=_CHANGES[found.plugin],
-        )  # fmt: skip
-    groups = _grouped(found)
-    has_room = tuple(name for name, refusal in found.items() if refusal is None)
-    if has_room:
-        reason, change = "Fits", "nothing: the scheduler has not tried again, or another one has it"
-    elif groups:
-        reason, change = groups[0].plugin, _CHANGES[groups[0].plugin]
+        reason = found.plugin
     else:
-        reason, change = "NoNodes", "add a node"
+        groups = _grouped(found)
+        has_room = tuple(name for name, refusal in found.items() if refusal is None)
+        reason = "Fits" if has_room else groups[0].plugin if groups else "NoNodes"
     return PodPlacement(
         meta.namespace,
         meta.name,
@@ -83,7 +79,7 @@ def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement
         has_room,
         said,
         tuple(_autoscaler(pod, reason, now)),
-        change,
+        _CHANGES[reason],
     )
 
 
@@ -107,14 +103,15 @@ def message(found: Verdicts | PodRefusal, count: int) -> str:
 
 
 def _grouped(found: Mapping[str, NodeRefusal | None]) -> tuple[RefusedNodes, ...]:
-    by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    details: dict[tuple[str, tuple[str, ...]], str] = {}
+    by_reason: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
     for name, refusal in found.items():
         if refusal is not None:
             key = refusal.plugin, refusal.messages
-            by_reason.setdefault(key, []).append(name)
-            details.setdefault(key, refusal.detail)
-    groups = [RefusedNodes(*key, tuple(names), details[key]) for key, names in by_reason.items()]
+            by_reason.setdefault(key, {})[name] = refusal.detail
+    groups = [
+        RefusedNodes(*key, tuple(details), next(iter(details.values())))
+        for key, details in by_reason.items()
+    ]
     return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.messages)))
 
 

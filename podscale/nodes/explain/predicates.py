@@ -136,19 +136,22 @@ class _Situation:
     def _fit(self, node: Node, others: Sequence[ScheduledPod]) -> Iterator[NodeRefusal]:
         has = amounts(node.status.allocatable)
         messages, details = [], []
-        held = [(other, held_requests(other)) for other in others]
+        used, ballast = Counter[str](), Counter[str]()
+        for other in others:
+            own = held_requests(other)
+            used.update(own)
+            if BALLAST_LABELS.matches(other.metadata.labels or {}):
+                ballast.update(own)
         if 1000 * (len(others) + 1) > has.get("pods", 0):
             messages.append("Too many pods")
             details.append(f"{len(others)} pods of {has.get('pods', 0) // 1000}")
         for resource, wanted in sorted(self._wanted.items(), key=lambda pair: _rank(pair[0])):
-            used = sum(own.get(resource, 0) for _, own in held)
-            ballast = sum(own.get(resource, 0) for other, own in held
-                          if BALLAST_LABELS.matches(other.metadata.labels or {}))  # fmt: skip
-            if wanted > 0 and wanted > has.get(resource, 0) - used:
+            if wanted > 0 and wanted > has.get(resource, 0) - used[resource]:
                 messages.append(f"Insufficient {resource}")
-                of_it = f", {_amount(ballast)} of it ballast" if ballast else ""
+                part = ballast[resource]
+                of_it = f", {_amount(part)} of it ballast" if part else ""
                 details.append(
-                    f"{resource}: {_amount(wanted)} wanted, {_amount(used)} of "
+                    f"{resource}: {_amount(wanted)} wanted, {_amount(used[resource])} of "
                     f"{_amount(has.get(resource, 0))} requested{of_it}"
                 )
         if messages:
@@ -157,28 +160,22 @@ class _Situation:
     def _counted(self, constraint: SpreadConstraint) -> Counter[str]:
         # Matching pods by domain; a domain of which no node counts is not there at all.
         keys = {each.topology_key for each in self._spread}
-        is_nobody = is_spread_over_nobody(constraint, self._pod)
+        pod, is_nobody = self._pod, is_spread_over_nobody(constraint, self._pod)
         found: Counter[str] = Counter()
         for node in self._cluster.nodes:
             labels = node.metadata.labels or {}
-            if not keys <= labels.keys():
+            if (
+                not keys <= labels.keys()
+                or (constraint.node_affinity_policy == "Honor" and not wants_node(pod, node))
+                or (constraint.node_taints_policy == "Honor"
+                    and untolerated(node.spec.taints, pod.spec.tolerations))
+            ):  # fmt: skip
                 continue
-            if constraint.node_affinity_policy == "Honor" and not wants_node(self._pod, node):
-                continue
-            tolerations = self._pod.spec.tolerations
-            if constraint.node_taints_policy == "Honor" and untolerated(
-                node.spec.taints, tolerations
-            ):
-                continue
-            found[labels[constraint.topology_key]] += (
-                0
-                if is_nobody
-                else sum(
-                    other.metadata.deletion_timestamp is None
-                    and other.metadata.namespace == self._pod.metadata.namespace
-                    and is_spread_with(constraint, self._pod, other.metadata.labels)
-                    for other in self._on.get(node.metadata.name, ())
-                )
+            found[labels[constraint.topology_key]] += sum(
+                other.metadata.deletion_timestamp is None
+                and other.metadata.namespace == pod.metadata.namespace
+                and is_spread_with(constraint, pod, other.metadata.labels)
+                for other in (() if is_nobody else self._on.get(node.metadata.name, ()))
             )
         return found
 

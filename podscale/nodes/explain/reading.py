@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
@@ -19,8 +21,8 @@ from podscale.nodes.explain.objects import (
 T = TypeVar("T")
 
 _PAGE = "500"
-_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
 _CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 
 
@@ -28,13 +30,22 @@ async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, Clust
     """Return the pod and what decides about its node; raises ``KubeError``."""
     answer = await api.request("GET", PODS.path(namespace, name))
     pod = decode(answer.body, ScheduledPod)
-    has_volumes = bool(pod.spec.volumes)
-    return pod, ClusterView(
+    cluster = await read_cluster(api)
+    if pod.spec.volumes:
+        cluster = replace(
+            cluster,
+            claims=await read_all(api, CLAIMS.path(namespace), VolumeClaim),
+            volumes=await read_all(api, VOLUMES.path(), PersistentVolume),
+            classes=await read_all(api, _CLASSES.path(), StorageClass),
+        )
+    return pod, cluster
+
+
+async def read_cluster(api: Api) -> ClusterView:
+    """Return every node with every pod; raises ``KubeError``."""
+    return ClusterView(
         nodes=await read_all(api, NODES.path(), Node),
         pods=await read_all(api, PODS.path(), ScheduledPod),
-        claims=await read_all(api, _CLAIMS.path(namespace), VolumeClaim) if has_volumes else (),
-        volumes=await read_all(api, _VOLUMES.path(), PersistentVolume) if has_volumes else (),
-        classes=await read_all(api, _CLASSES.path(), StorageClass) if has_volumes else (),
         namespaces=await _optional(api, NAMESPACES.path(), NamespaceLabels),
     )
 

@@ -8,11 +8,7 @@ from collections.abc import Callable, Mapping
 
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.nodes.decide.requests import ContainerAmounts, pod_request
-from podscale.nodes.explain.objects import (
-    ScheduledContainer,
-    ScheduledContainerStatus,
-    ScheduledPod,
-)
+from podscale.nodes.explain.objects import ScheduledContainer, ScheduledPod
 
 Requests = dict[str, int]
 _Amounts = Callable[[ScheduledContainer], Mapping[str, int]]
@@ -43,8 +39,10 @@ def held_requests(pod: ScheduledPod) -> Requests:
         return {} if is_infeasible else _wanted(container)
 
     def in_force(container: ScheduledContainer) -> Mapping[str, int]:
-        found = _in_force(given.get(container.name))
-        return allocated(container) if found is None else found
+        found = given.get(container.name)
+        if found is None or found.resources is None or found.resources.requests is None:
+            return allocated(container)
+        return amounts(found.resources.requests)
 
     pod_allocated = amounts(status.allocated_resources)
     pod_in_force = {} if status.resources is None else amounts(status.resources.requests)
@@ -61,12 +59,6 @@ def held_requests(pod: ScheduledPod) -> Requests:
             own = _most({} if is_infeasible else own, pod_in_force, pod_allocated)
         found |= own
     return _with_overhead(pod, found)
-
-
-def _in_force(status: ScheduledContainerStatus | None) -> Mapping[str, int] | None:
-    if status is None or status.resources is None or status.resources.requests is None:
-        return None
-    return amounts(status.resources.requests)
 
 
 def _wanted(container: ScheduledContainer) -> Mapping[str, int]:

@@ -26,8 +26,6 @@ _DECISIONS = Resource("hpa.podscale.io", "v1alpha1", "scalingdecisions", "Scalin
 
 
 class HeadroomChoice(Struct, frozen=True):
-    """How much room is kept, and with what."""
-
     limit: HeadroomLimit
     image: str = "pause"
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import BadRequest, ObjectNotFound, Unprocessable, WriteConflict
 from podscale.kube.client.resource import DEPLOYMENTS, Resource
-from podscale.kube.client.wire import ListOf, ObjectMeta, decode, encode
+from podscale.kube.client.wire import ListOf, decode, encode
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
+from podscale.nodes.cluster.workloads import PodController
 from podscale.nodes.decide.headroom import SizeClass
 
 _log = structlog.get_logger(__name__)
@@ -23,19 +23,6 @@ BUFFERS_GROUP = "autoscaling.x-k8s.io"
 _TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 _LABELS = {"app.kubernetes.io/name": "podscale", "app.kubernetes.io/component": "headroom"}
 _CLASS = "nodes.podscale.io/headroom-class"
-
-
-class HoldingSpec(Struct, frozen=True):
-    """``spec``."""
-
-    replicas: int = 1
-
-
-class HoldingObject(Struct, frozen=True):
-    """A Deployment or a CapacityBuffer of ours."""
-
-    metadata: ObjectMeta
-    spec: HoldingSpec = HoldingSpec()
 
 
 async def buffers_of(api: Api) -> Resource | None:
@@ -66,7 +53,7 @@ async def _bring(api: Api, resource: Resource, counts: Mapping[SizeClass, int], 
     path = resource.path(HEADROOM_NAMESPACE)
     answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
     held = {each.metadata.name: each.spec.replicas
-            for each in decode(answer.body, ListOf[HoldingObject]).items or ()}  # fmt: skip
+            for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
     wanted = {_name(size): (size, count) for size, count in counts.items()}
     written = 0
     for name, (size, count) in wanted.items():

@@ -21,8 +21,6 @@ _PLACING = ("nodeSelector", "tolerations", "schedulerName")
 
 
 class ScalingDecisionSpec(Struct, frozen=True, rename="camel"):
-    """``spec``."""
-
     scale_target_ref: WorkloadReference = WorkloadReference()
     max_replicas: int = 0
 
@@ -36,8 +34,6 @@ class ScalingDecisionStatus(Struct, frozen=True):
 
 
 class ScalingDecision(Struct, frozen=True):
-    """One decision of the HPA."""
-
     metadata: ObjectMeta
     spec: ScalingDecisionSpec = ScalingDecisionSpec()
     status: ScalingDecisionStatus = ScalingDecisionStatus()
@@ -50,14 +46,10 @@ class TemplateOfPods(Struct, frozen=True):
 
 
 class TemplatedSpec(Struct, frozen=True):
-    """``spec`` of a workload."""
-
     template: TemplateOfPods
 
 
 class TemplatedWorkload(Struct, frozen=True):
-    """A workload with a template."""
-
     spec: TemplatedSpec
 
 

@@ -109,5 +109,4 @@ def _is_local(pod: ScheduledPod, view: RoomView) -> bool:
 
 
 def key(item: ScheduledPod | PodDisruptionBudget) -> str:
-    """Return namespace/name."""
     return f"{item.metadata.namespace}/{item.metadata.name}"

@@ -7,24 +7,15 @@ from collections.abc import Iterable, Mapping
 from podscale.core.pod_state import PodPhase
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
-from podscale.kube.client.resource import NAMESPACES, NODES, PDBS, PODS, Resource
+from podscale.kube.client.resource import NODES, PDBS, PODS
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
-from podscale.nodes.explain.objects import (
-    ClusterView,
-    NamespaceLabels,
-    PersistentVolume,
-    ScheduledPod,
-    VolumeClaim,
-)
-from podscale.nodes.explain.reading import read_all
+from podscale.nodes.explain.objects import PersistentVolume, ScheduledPod, VolumeClaim
+from podscale.nodes.explain.reading import CLAIMS, VOLUMES, read_all
 from podscale.nodes.explain.volumes import claim_names
 from podscale.nodes.room.view import LivePods, RoomView
-
-_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
 
 
 async def read_room(
@@ -53,15 +44,6 @@ async def read_room(
         controllers=controllers,
         groups={uid: _live(pods, uid) for uid in controllers},
         local_claims=await _local_claims(api, concerned),
-    )
-
-
-async def read_cluster(api: Api) -> ClusterView:
-    """Return every node with every pod: what decides where a pod that moves would go."""
-    return ClusterView(
-        nodes=await read_all(api, NODES.path(), Node),
-        pods=await read_all(api, PODS.path(), ScheduledPod),
-        namespaces=await read_all(api, NAMESPACES.path(), NamespaceLabels),
     )
 
 
@@ -98,9 +80,9 @@ async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str
         namespace = pod.metadata.namespace
         for name, _ in claim_names(pod):
             try:
-                path = _CLAIMS.path(namespace, name)
+                path = CLAIMS.path(namespace, name)
                 claim = decode((await api.request("GET", path)).body, VolumeClaim)
-                path = _VOLUMES.path("", claim.spec.volume_name)
+                path = VOLUMES.path("", claim.spec.volume_name)
                 bound = decode((await api.request("GET", path)).body, PersistentVolume)
                 is_local = bound.spec.local is not None or bound.spec.host_path is not None
             except (Forbidden, ObjectNotFound):

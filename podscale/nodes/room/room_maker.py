@@ -21,10 +21,11 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, ObjectReference
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.explain.reading import read_cluster
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.candidates import budgets_of
 from podscale.nodes.room.plan import RoomPlan
-from podscale.nodes.room.reading import read_cluster, read_room
+from podscale.nodes.room.reading import read_room
 from podscale.nodes.room.view import (
     RoomRules,
     RoomView,
@@ -48,8 +49,6 @@ _GATE = re.compile(
 
 
 class RoomChoice(Struct, frozen=True):
-    """How room is made."""
-
     rules: RoomRules = RoomRules()
     admission: tuple[str, str] = ("podscale", "vpa-admission-controller")  # its Lease
 
@@ -205,20 +204,14 @@ class RoomMaker:
         return self._gate[1]
 
 
-class _Round:
+class _Round(Struct):
     """What one round knows and does."""
 
-    def __init__(
-        self,
-        now: float,
-        vpas: Mapping[str, tuple[WorkloadVpa, ...]],
-        scheduler_preempts: bool,
-    ) -> None:
-        self.now = now
-        self.vpas = vpas
-        self.scheduler_preempts = scheduler_preempts
-        self.spent = Counter[str]()
-        self.cluster: ClusterView | None = None  # read where a pod may have to move
+    now: float
+    vpas: Mapping[str, tuple[WorkloadVpa, ...]]
+    scheduler_preempts: bool
+    spent: Counter[str] = msgspec.field(default_factory=Counter)
+    cluster: ClusterView | None = None  # read where a pod may have to move
 
     def spend(self, budgets: Sequence[str]) -> None:
         # What is left of PodDisruptionBudgets is read anew; what our watch tells of groups is

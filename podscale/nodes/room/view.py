@@ -85,12 +85,10 @@ def has_opted_in(vpa: WorkloadVpa) -> bool:
 
 
 def is_ballast(pod: ScheduledPod) -> bool:
-    """Return whether it is ballast."""
     return BALLAST_LABELS.matches(pod.metadata.labels or {})
 
 
 def is_headroom(pod: ScheduledPod) -> bool:
-    """Return whether it is headroom."""
     # By its namespace too: anybody may write the label on a pod of their own, and nobody but
     # us writes there.
     is_there = pod.metadata.namespace == HEADROOM_NAMESPACE

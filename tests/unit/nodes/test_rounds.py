@@ -10,6 +10,7 @@ from podscale.core.selectors.selector import parse
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
 from podscale.nodes.decide.ballast import Reason
+from podscale.nodes.loop import NodesLoop
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
@@ -299,13 +300,14 @@ async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> Non
         name = "podscale_nodes_rounds_total"
         return rounds.registry.get_sample_value(name, {"result": result})
 
-    running = asyncio.ensure_future(rounds.rounds.run())
+    loop = NodesLoop("nodes-rounds", rounds.rounds.once, 15.0, lambda: True, 40.0)
+    running = asyncio.ensure_future(loop.run())
     await asyncio.sleep(31)
     assert (counted("failed"), counted("decided")) == (3, None)
     assert rounds.rounds.worked_s is None
     # It comes round: a restart, which is what liveness asks for, would mend nothing.
-    assert rounds.rounds.heartbeat.is_expected
-    assert rounds.rounds.heartbeat().is_ok
+    assert loop.heartbeat.is_expected
+    assert loop.heartbeat().is_ok
     fleet.is_broken = False
     await asyncio.sleep(15)
     assert (counted("failed"), counted("decided")) == (3, 1)
@@ -313,4 +315,4 @@ async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> Non
     assert rounds.rounds.worked_s == NOW
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert not rounds.rounds.heartbeat.is_expected
+    assert not loop.heartbeat.is_expected

@@ -1,4 +1,4 @@
-"""A loop of the nodes part that only the leader runs."""
+"""A loop of the nodes part."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,33 +10,33 @@ from podscale.serving.monitoring.liveness import Heartbeat
 
 _log = structlog.get_logger(__name__)
 
-_ROUND_S = 300.0  # a round that reads and evicts much
 
-
-class LeaderLoop:
-    """Runs ``once`` every ``interval_s`` while this process leads."""
+class NodesLoop:
+    """Runs ``once`` every ``interval_s`` while ``is_due``."""
 
     def __init__(
         self,
         name: str,
         once: Callable[[], Awaitable[None]],
         interval_s: float,
-        is_leader: Callable[[], bool],
+        is_due: Callable[[], bool],
+        longest_s: float,
     ) -> None:
+        """``longest_s``: a round that takes longer hangs."""
         self.name = name
         self._once = once
         self._interval_s = interval_s
-        self._is_leader = is_leader
-        self.heartbeat = Heartbeat(_ROUND_S + interval_s)
+        self._is_due = is_due
+        self.heartbeat = Heartbeat(longest_s + interval_s)
 
     async def run(self) -> None:
-        """Go round until cancelled."""
         try:
             while True:
-                self.heartbeat.beat()
-                if self._is_leader():
+                self.heartbeat.beat()  # what failed is mended by no restart
+                is_due = self._is_due()
+                if is_due:
                     await self._round()
-                await asyncio.sleep(self._interval_s)
+                await asyncio.sleep(self._interval_s if is_due else min(1.0, self._interval_s))
         finally:
             self.heartbeat.rest()
 
