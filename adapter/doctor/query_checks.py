@@ -41,11 +41,6 @@ class QueryVerdict(Struct, frozen=True):
     lacking: str = ""  # objects without a number of their own, where others have one
 
 
-def pattern(text: str) -> "re.Pattern[str]":
-    """Return the pattern under which a recorded query answer is filed."""
-    return re.compile(text)
-
-
 def follow(
     rule: Rule, series: str, asked: AskedEvidence, around: Surroundings
 ) -> Generator[Need, Given, QueryVerdict]:

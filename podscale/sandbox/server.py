@@ -23,7 +23,7 @@ from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.routes import Routes
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.http.watch_requests import OpenWatches
-from podscale.sandbox.http.webhooks import Admission
+from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Object, Storage
@@ -156,9 +156,8 @@ class SandboxServer:
     async def create(self, resource: str, namespace: str, body: Object, user: str) -> Object:
         """Create an object as ``user`` would over HTTP, admission webhooks included."""
         found = self.objects.resource(resource)
-        body = await self._admission.admit(
-            found, "create", User(user), namespace, {"metadata": {}, **body}, None
-        )
+        write = AdmittedWrite(found, "CREATE", User(user), namespace)
+        body = await self._admission.admit(write, {"metadata": {}, **body})
         return self.objects.create(found, namespace, body).object
 
     def cut_watches(self) -> None:

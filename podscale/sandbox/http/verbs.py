@@ -28,7 +28,7 @@ from podscale.sandbox.errors import (
 from podscale.sandbox.http import subresources
 from podscale.sandbox.http.request import Request
 from podscale.sandbox.http.watch_requests import OpenWatches, selectors
-from podscale.sandbox.http.webhooks import Admission
+from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
@@ -124,9 +124,8 @@ class ResourceVerbs:
     ) -> web.Response:
         body = _checked(resource, await read_object(request))
         namespace = asked.target.namespace
-        body = await self._admission.admit(
-            resource, "create", asked.user, namespace, {"metadata": {}, **body}, None
-        )
+        write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
+        body = await self._admission.admit(write, {"metadata": {}, **body})
         if asked.query.get("dryRun"):
             return as_json(body, status=201)
         stored = self._objects.create(resource, namespace, body)
@@ -152,9 +151,8 @@ class ResourceVerbs:
         found = self._objects.find(resource, namespace, name)
         if found is None and kind == patch.APPLY and not subresource:
             body = {**given, "metadata": {**(given.get("metadata") or {}), "name": name}}
-            body = await self._admission.admit(
-                resource, "create", asked.user, namespace, body, None
-            )
+            write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
+            body = await self._admission.admit(write, body)
             stored = self._objects.create(resource, namespace, body)
             self._applied[stored.object["metadata"]["uid"], _manager(asked)] = given
             return as_bytes(self._encoded(resource, asked, stored), 201)
@@ -199,9 +197,8 @@ class ResourceVerbs:
         subresource: str,
     ) -> web.Response:
         old = self._objects.get(resource, namespace, name)
-        body = await self._admission.admit(
-            resource, "update", asked.user, namespace, body, old, subresource
-        )
+        write = AdmittedWrite(resource, "UPDATE", asked.user, namespace, old, subresource)
+        body = await self._admission.admit(write, body)
         if asked.query.get("dryRun"):
             return as_json(body)
         status = "status" if subresource == "status" else ""

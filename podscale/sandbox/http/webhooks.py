@@ -3,11 +3,12 @@
 import base64
 import ssl
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import aiohttp
 import msgspec
+from msgspec import Struct
 
 from podscale.core.selectors import selector as labels
 from podscale.sandbox.objects import patch
@@ -18,7 +19,16 @@ from podscale.serving import status
 from podscale.serving.auth.user import User
 from podscale.serving.status import Status, StatusError
 
-_OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}
+
+class AdmittedWrite(Struct, frozen=True):
+    """A write that webhooks are asked about, but for its object."""
+
+    resource: SandboxResource
+    operation: Literal["CREATE", "UPDATE"]
+    user: User
+    namespace: str
+    old: Object | None = None
+    subresource: str = ""
 
 
 class Admission:
@@ -37,45 +47,24 @@ class Admission:
         if self._session is not None:
             await self._session.close()
 
-    async def admit(
-        self,
-        resource: SandboxResource,
-        operation: str,
-        user: User,
-        namespace: str,
-        content: Object,
-        old: Object | None,
-        subresource: str = "",
-    ) -> Object:
+    async def admit(self, write: AdmittedWrite, content: Object) -> Object:
         """Return ``content`` as the webhooks want it; raises ``StatusError``."""
         name = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
         for configuration in self._objects.list(name):
             for webhook in configuration.get("webhooks") or ():
-                if self._matches(webhook, resource, operation, namespace, content, subresource):
-                    review = _review(
-                        resource, operation, user, namespace, content, old, subresource
-                    )
-                    content = await self._call(webhook, review, content)
+                if self._matches(webhook, write, content):
+                    content = await self._call(webhook, _review(write, content), content)
         return content
 
-    def _matches(
-        self,
-        webhook: Mapping[str, Any],
-        resource: SandboxResource,
-        operation: str,
-        namespace: str,
-        content: Object,
-        subresource: str,
-    ) -> bool:
-        rules = webhook.get("rules") or ()
-        if not any(_rule_matches(rule, resource, operation, subresource) for rule in rules):
+    def _matches(self, webhook: Mapping[str, Any], write: AdmittedWrite, content: Object) -> bool:
+        if not any(_rule_matches(rule, write) for rule in webhook.get("rules") or ()):
             return False
         wanted = labels.from_wire(webhook.get("objectSelector") or {})
         if not wanted.matches(content["metadata"].get("labels") or {}):
             return False
-        if not namespace:
+        if not write.namespace:
             return True
-        home = self._objects.find("namespaces", "", namespace) or {"metadata": {}}
+        home = self._objects.find("namespaces", "", write.namespace) or {"metadata": {}}
         wanted = labels.from_wire(webhook.get("namespaceSelector") or {})
         return wanted.matches(home["metadata"].get("labels") or {})
 
@@ -138,34 +127,25 @@ class Admission:
         return f"https://{host}:{reference.get('port', 443)}{path}", f"{name}.{namespace}.svc"
 
 
-def _rule_matches(
-    rule: Mapping[str, Any], resource: SandboxResource, operation: str, subresource: str
-) -> bool:
-    def covers(allowed: Sequence[str], value: str) -> bool:
-        return "*" in allowed or value in allowed
-
-    if not covers(rule.get("operations") or (), _OPERATIONS[operation]):
-        return False
-    if not covers(rule.get("apiGroups") or (), resource.group):
-        return False
-    if not covers(rule.get("apiVersions") or (), resource.version):
-        return False
-    full = f"{resource.plural}/{subresource}" if subresource else resource.plural
+def _rule_matches(rule: Mapping[str, Any], write: AdmittedWrite) -> bool:
+    resource, below = write.resource, write.subresource
+    for key, value in (
+        ("operations", write.operation),
+        ("apiGroups", resource.group),
+        ("apiVersions", resource.version),
+    ):
+        allowed = rule.get(key) or ()
+        if "*" not in allowed and value not in allowed:
+            return False
+    full = f"{resource.plural}/{below}" if below else resource.plural
     resources = rule.get("resources") or ()
     if full in resources or "*/*" in resources or f"{resource.plural}/*" in resources:
         return True
-    return not subresource and "*" in resources
+    return not below and "*" in resources
 
 
-def _review(
-    resource: SandboxResource,
-    operation: str,
-    user: User,
-    namespace: str,
-    content: Object,
-    old: Object | None,
-    subresource: str,
-) -> Object:
+def _review(write: AdmittedWrite, content: Object) -> Object:
+    resource, user = write.resource, write.user
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     named = {"group": resource.group, "version": resource.version, "resource": resource.plural}
     request: Object = {
@@ -175,15 +155,15 @@ def _review(
         "requestKind": kind,
         "requestResource": named,
         "name": content["metadata"].get("name", ""),
-        "operation": _OPERATIONS[operation],
+        "operation": write.operation,
         "userInfo": {"username": user.name, "groups": list(user.groups)},
         "object": content,
-        "oldObject": old,
+        "oldObject": write.old,
         "dryRun": False,
         "options": None,
     }
-    if namespace:
-        request["namespace"] = namespace
-    if subresource:
-        request["subResource"] = request["requestSubResource"] = subresource
+    if write.namespace:
+        request["namespace"] = write.namespace
+    if write.subresource:
+        request["subResource"] = request["requestSubResource"] = write.subresource
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}

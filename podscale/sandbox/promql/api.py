@@ -37,13 +37,11 @@ class PromqlApi:
         clock: Callable[[], float],
         *,
         default_step_ms: int = _DEFAULT_STEP_MS,
-        kinds: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``clock`` is unix seconds; ``kinds`` tells counter or gauge by metric."""
+        """``clock`` is unix seconds."""
         self._head = head
         self._clock = clock
         self._default_step_ms = default_step_ms
-        self._kinds = kinds
         self._paths: Mapping[str, Callable[[Fields], Awaitable[object]]] = {
             "query": self._query,
             "query_range": self._query_range,
@@ -147,13 +145,8 @@ class PromqlApi:
             {value for labels in self._found(fields) for name, value in labels if name == wanted}
         )
 
-    async def _metadata(self, fields: Fields) -> object:
-        wanted = fields.get("metric")
-        return {
-            name: [{"type": kind, "help": "", "unit": ""}]
-            for name, kind in self._kinds().items()
-            if wanted in (None, "", name)
-        }
+    async def _metadata(self, _: Fields) -> object:
+        return {}  # pages tell no types
 
     async def _build(self, _: Fields) -> object:
         return {"version": VERSION, "revision": "", "branch": "", "goVersion": ""}
