@@ -24,7 +24,7 @@ from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.machine.objects import Autoscaler, TargetWorkload, to_decide
 from hpa.machine.record import AutoscalerRecord
-from hpa.offline.evaluation import settings_for
+from podscale.cli.evaluation.observation import settings_for
 from podscale.core.metrics import ExternalMetric, PodResource, Question, Unavailable
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.api import Method, Response

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hpa.offline.evaluation import settings_for
+from podscale.cli.evaluation.observation import settings_for
 from tests.cluster.beside_cast import BEHAVIORS, GIZMO_CRD, SCALES, Role, cast, kinds
 from tests.cluster.beside_passes import LOGGED, Pass, passes
 from tests.cluster.beside_races import Race, against, between, total

@@ -9,7 +9,7 @@ from podscale.cli.output import Form, emit, output_option, said
 from podscale.core.times.moment import read_time
 
 if TYPE_CHECKING:
-    from hpa.offline.evaluation import OfflineError
+    from podscale.cli.evaluation.observation import EvaluationError
 
 _LAST_S = 2.0**33  # in the year 2242: beyond it somebody gave milliseconds
 
@@ -48,8 +48,8 @@ def evaluate(
     # Imported here: --help must not load them.
     import time
 
-    from hpa.offline.evaluation import OfflineError, decide_files
     from podscale.cli.commands.explained import print_explanation
+    from podscale.cli.evaluation.observation import EvaluationError, decide_files
 
     if hpa_file == observation_file == "-":
         raise click.UsageError("only one of the two files can be stdin")
@@ -57,7 +57,7 @@ def evaluate(
     hpa, observation = read(hpa_file), read(observation_file)
     try:
         body = decide_files(hpa, observation, release=emulated_version, now=now)
-    except OfflineError as error:
+    except EvaluationError as error:
         raise WrongInput(_named(error, hpa_file, observation_file)) from None
     if form in ("json", "yaml"):
         emit(body, form)
@@ -77,7 +77,7 @@ def _time(text: str, now: float) -> float:
     return found
 
 
-def _named(error: "OfflineError", hpa_file: str, observation_file: str) -> str:
+def _named(error: "EvaluationError", hpa_file: str, observation_file: str) -> str:
     """Return what is wrong and where: as ``file:line:column`` where that is known."""
     text = said(error)
     place = f":{error.line}:{error.column}" if error.line else ""

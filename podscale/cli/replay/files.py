@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from hpa.decide.api import wire
-from hpa.offline.evaluation import OfflineError, placing, plain_hpa, written_hpa
-from hpa.offline.manifest import WrittenError, place, plain
 from hpa.simulate.load import LoadHistory
+from podscale.cli.evaluation.manifest import WrittenError, place, plain
+from podscale.cli.evaluation.observation import EvaluationError, placing, plain_hpa, written_hpa
 from podscale.cli.inputs import WrongInput, read
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
@@ -25,7 +25,7 @@ def plain_of_file(file: str) -> dict[str, Any]:
         with placing(text):
             found = plain_hpa(text)
             written_hpa(found, "1.37")
-    except OfflineError as error:
+    except EvaluationError as error:
         raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
     return found
 
@@ -38,7 +38,7 @@ def written(of: dict[str, Any]) -> wire.WireAutoscaler:
     """Return the object; raises ``ReplayError`` for one that an API server refuses."""
     try:
         return written_hpa(of, "1.37")
-    except OfflineError as error:
+    except EvaluationError as error:
         raise ReplayError(str(error).removeprefix("the HPA: ")) from None
 
 

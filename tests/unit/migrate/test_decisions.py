@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpa.offline.evaluation import decide_files
+from podscale.cli.evaluation.observation import decide_files
 from podscale.migrate.reader import migrate
 
 INPUTS = Path(__file__).parent / "inputs"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.offline.evaluation import OfflineError, decide_files
+from podscale.cli.evaluation.observation import EvaluationError, decide_files
 
 NOW = 1_750_000_000.0
 V1 = """
@@ -41,12 +41,12 @@ def test_an_old_version_is_decided_on() -> None:
 
 
 def test_what_the_server_would_refuse_is_refused() -> None:
-    with pytest.raises(OfflineError, match=r"spec\.maxReplicas: Required value"):
+    with pytest.raises(EvaluationError, match=r"spec\.maxReplicas: Required value"):
         decide_files(V1.replace("MAX", "0"), OBSERVED, release="1.37", now=NOW)
 
 
 def test_another_kind_of_object_is_refused() -> None:
-    with pytest.raises(OfflineError, match="apps/v1 is not a version"):
+    with pytest.raises(EvaluationError, match="apps/v1 is not a version"):
         decide_files("apiVersion: apps/v1", OBSERVED, release="1.37", now=NOW)
 
 
@@ -77,7 +77,7 @@ def test_another_kind_of_object_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_what_kubectl_would_refuse_is_refused_by_its_place(hpa, seen, words) -> None:
-    with pytest.raises(OfflineError) as refused:
+    with pytest.raises(EvaluationError) as refused:
         decide_files(hpa, seen, release="1.37", now=NOW)
     assert words in str(refused.value)
 
@@ -91,7 +91,7 @@ def test_what_kubectl_would_refuse_is_refused_by_its_place(hpa, seen, words) -> 
     ],
 )
 def test_a_problem_carries_its_place_where_that_is_known(hpa: str, place: tuple[int, int]) -> None:
-    with pytest.raises(OfflineError) as refused:
+    with pytest.raises(EvaluationError) as refused:
         decide_files(hpa, OBSERVED, release="1.37", now=NOW)
     assert (refused.value.line, refused.value.column) == place
 
@@ -111,7 +111,7 @@ def test_a_problem_carries_its_place_where_that_is_known(hpa: str, place: tuple[
 def test_every_field_of_the_observation_is_placed_in_its_line(was: str, wrong: str) -> None:
     seen = OBSERVED.replace(was, wrong, 1)
     assert seen != OBSERVED
-    with pytest.raises(OfflineError) as refused:
+    with pytest.raises(EvaluationError) as refused:
         decide_files(V2, seen, release="1.37", now=NOW)
     changed = [number for number, (one, other)
                in enumerate(zip(OBSERVED.split("\n"), seen.split("\n"), strict=True), 1)
@@ -121,7 +121,7 @@ def test_every_field_of_the_observation_is_placed_in_its_line(was: str, wrong: s
 
 
 def test_an_unknown_field_names_the_nearest_that_there_is() -> None:
-    with pytest.raises(OfflineError, match="did you mean minReplicas"):
+    with pytest.raises(EvaluationError, match="did you mean minReplicas"):
         decide_files(V2.replace("maxR", "minReplica: 2\n  maxR"), OBSERVED, release="1.37", now=NOW)
 
 

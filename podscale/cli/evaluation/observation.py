@@ -34,8 +34,8 @@ from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import RELEASES, Gates, Release
 from hpa.decisions import decisions
 from hpa.explain import first_reason
-from hpa.offline.manifest import WrittenError, place, unknown, unknown_in
-from hpa.offline.manifest import plain as plain_of
+from podscale.cli.evaluation.manifest import WrittenError, place, unknown, unknown_in
+from podscale.cli.evaluation.manifest import plain as plain_of
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,
@@ -60,15 +60,11 @@ _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 T = TypeVar("T")
 
 
-class OfflineError(WrittenError):
+class EvaluationError(WrittenError):
     """A file cannot be read; the text names the field."""
 
 
-class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    pass
-
-
-class WrittenScale(_Strict, frozen=True, rename="camel"):
+class WrittenScale(Struct, frozen=True, rename="camel"):
     """The scale subresource; ``error`` instead of numbers where it cannot be read."""
 
     replicas: int = 0
@@ -78,7 +74,7 @@ class WrittenScale(_Strict, frozen=True, rename="camel"):
     error_kind: UnreadableKind = "Other"
 
 
-class WrittenPod(_Strict, frozen=True, rename="camel"):
+class WrittenPod(Struct, frozen=True, rename="camel"):
     """One pod; by default running, ready and an hour old."""
 
     name: str
@@ -91,7 +87,7 @@ class WrittenPod(_Strict, frozen=True, rename="camel"):
     owner: str = ""  # Kind/name; "": the target
 
 
-class WrittenMetric(_Strict, frozen=True, rename="camel"):
+class WrittenMetric(Struct, frozen=True, rename="camel"):
     """The answer to one metric: exactly one of pods, value, values, error."""
 
     pods: dict[str, Amount] | None = None
@@ -103,17 +99,17 @@ class WrittenMetric(_Strict, frozen=True, rename="camel"):
     window: str = "1m"
 
 
-class WrittenRecommendation(_Strict, frozen=True):
+class WrittenRecommendation(Struct, frozen=True):
     replicas: int
     age: str
 
 
-class WrittenEvent(_Strict, frozen=True):
+class WrittenEvent(Struct, frozen=True):
     change: int
     age: str
 
 
-class WrittenHpa(_Strict, frozen=True, rename="camel"):
+class WrittenHpa(Struct, frozen=True, rename="camel"):
     scale: WrittenScale
     pods: list[WrittenPod] = []
     metrics: list[WrittenMetric] = []
@@ -127,7 +123,7 @@ class WrittenHpa(_Strict, frozen=True, rename="camel"):
 def decide_files(
     hpa_text: str, observation_text: str, *, release: str, now: float
 ) -> dict[str, Any]:
-    """Return the decision as the API would serve it; raises ``OfflineError``."""
+    """Return the decision as the API would serve it; raises ``EvaluationError``."""
     settings = settings_for(release)
     with placing(hpa_text):
         autoscaler = written_hpa(plain_hpa(hpa_text), settings.release)
@@ -137,10 +133,10 @@ def decide_files(
 
 @contextmanager
 def placing(text: str) -> Iterator[None]:
-    """Give an ``OfflineError`` the place in ``text`` of the field that it names."""
+    """Give an ``EvaluationError`` the place in ``text`` of the field that it names."""
     try:
         yield
-    except OfflineError as error:
+    except EvaluationError as error:
         if not error.line:
             error.line, error.column = place(text, str(error).partition(": ")[2])
         raise
@@ -150,7 +146,7 @@ def _decided(
     autoscaler: wire.WireAutoscaler, written: WrittenHpa, settings: Settings, now: float
 ) -> dict[str, Any]:
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
-        raise OfflineError(f"the observation: scale: {wrong} replicas")
+        raise EvaluationError(f"the observation: scale: {wrong} replicas")
     hpa = read(autoscaler)
     observation = Observation(
         hpa,
@@ -172,52 +168,56 @@ def _decided(
 def settings_for(release: str) -> Settings:
     """Return the settings of one release with its defaults."""
     if release not in RELEASES:
-        raise OfflineError(f"release {release} is none of {', '.join(RELEASES)}")
+        raise EvaluationError(f"release {release} is none of {', '.join(RELEASES)}")
     return Settings(release=RELEASES[release], gates=Gates.of(RELEASES[release]))
 
 
 def plain_hpa(text: str) -> dict[str, Any]:
-    """Return the one object of ``text`` as plain data; raises ``OfflineError``."""
+    """Return the one object of ``text`` as plain data; raises ``EvaluationError``."""
     return _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
 
 
 def written_hpa(plain: dict[str, Any], release: Release) -> wire.WireAutoscaler:
-    """Return the HPA that ``plain`` is; raises ``OfflineError`` with every finding.
+    """Return the HPA that ``plain`` is; raises ``EvaluationError`` with every finding.
 
     No API server has seen it: any served version may come.
     """
     kind, version = plain.get("kind"), plain.get("apiVersion")
     if kind is None and version is None:
-        raise OfflineError("the HPA: no HPA is in it (it has no kind); are the two files swapped?")
+        raise EvaluationError(
+            "the HPA: no HPA is in it (it has no kind); are the two files swapped?"
+        )
     if kind not in (None, "HorizontalPodAutoscaler", "PodAutoscaler"):
-        raise OfflineError(f"the HPA: this is a {kind}, and a HorizontalPodAutoscaler is wanted")
+        raise EvaluationError(f"the HPA: this is a {kind}, and a HorizontalPodAutoscaler is wanted")
     if version in _REMOVED:
-        raise OfflineError(
+        raise EvaluationError(
             f"the HPA: {version} was removed with Kubernetes {_REMOVED[version]}: "
             "write autoscaling/v2"
         )
     if version != "autoscaling/v1" and (keys := unknown(plain)):
-        raise OfflineError(_unknown_fields("the HPA", keys))
+        raise EvaluationError(_unknown_fields("the HPA", keys))
     try:
         written = to_v2(plain)
     except ConversionError as error:
-        raise OfflineError(f"the HPA: {error}") from error
+        raise EvaluationError(f"the HPA: {error}") from error
     findings = validate(written, release=release)
     if findings:
-        raise OfflineError("the HPA: " + "; ".join(str(each) for each in findings))
+        raise EvaluationError("the HPA: " + "; ".join(str(each) for each in findings))
     return written
 
 
 def _observation(text: str) -> WrittenHpa:
     plain = _plain(text, "the observation")
     if plain is None:
-        raise OfflineError("the observation: nothing is in it; scale, pods and metrics are wanted")
+        raise EvaluationError(
+            "the observation: nothing is in it; scale, pods and metrics are wanted"
+        )
     if isinstance(plain, dict) and "kind" in plain:
-        raise OfflineError(
+        raise EvaluationError(
             f"the observation: this is a {plain['kind']}, and scale, pods and metrics are wanted"
         )
     if keys := unknown_in(plain, WrittenHpa):
-        raise OfflineError(_unknown_fields("the observation", keys))
+        raise EvaluationError(_unknown_fields("the observation", keys))
     return _converted(plain, WrittenHpa, "the observation")
 
 
@@ -229,14 +229,14 @@ def _plain(text: str, what: str) -> Any:
     try:
         return plain_of(text)
     except WrittenError as error:
-        raise OfflineError(f"{what}: {error}", error.line, error.column) from error
+        raise EvaluationError(f"{what}: {error}", error.line, error.column) from error
 
 
 def _converted(plain: Any, type_: type[T], what: str) -> T:
     try:
         return msgspec.convert(plain, type_)
     except msgspec.ValidationError as error:
-        raise OfflineError(f"{what}: {error}") from error
+        raise EvaluationError(f"{what}: {error}") from error
 
 
 def _scale(written: WrittenScale) -> Scale | ScaleUnreadable:
@@ -253,7 +253,7 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
     pods = sorted(written, key=lambda pod: pod.name)
     for one, other in itertools.pairwise(pods):
         if one.name == other.name:
-            raise OfflineError(f"the observation: pods: {one.name} is there twice")
+            raise EvaluationError(f"the observation: pods: {one.name} is there twice")
     at = {pod.name: f"pods[{index}]" for index, pod in enumerate(written)}
     owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
     ready = {True: PodReadiness.TRUE, False: PodReadiness.FALSE, None: PodReadiness.ABSENT}
@@ -294,11 +294,11 @@ _WORD = {
 def _answers(
     specs: Sequence[MetricSpec], written: Sequence[WrittenMetric], now: float
 ) -> tuple[MetricAnswer, ...]:
-    """Return an answer for each metric; raises ``OfflineError`` for those of other metrics."""
+    """Return an answer for each metric; raises ``EvaluationError`` for those of other metrics."""
     if not written:  # of a paused HPA, say, where nobody looks at them
         return tuple(NoData("NoData", "the observation does not tell of it") for _ in specs)
     if len(written) != len(specs):
-        raise OfflineError(
+        raise EvaluationError(
             f"the observation: metrics: {len(written)} given, and spec.metrics has {len(specs)}: "
             "one for each is wanted, in that order"
         )
@@ -306,7 +306,7 @@ def _answers(
         wanted = _WORD.get(spec.type)
         given = [word for word in ("pods", "value", "values", "error") if getattr(each, word)]
         if wanted is not None and given and given[0] not in (wanted, "error"):
-            raise OfflineError(
+            raise EvaluationError(
                 f"the observation: metrics[{index}]: {spec.name} is of type {spec.type} and is "
                 f"answered by {wanted} (or error), not by {given[0]}"
             )
@@ -337,7 +337,7 @@ def _answer(written: WrittenMetric, field: str, now: float) -> MetricAnswer:
             for index, amount in enumerate(written.values)
         ]
         return ExternalSamples(series, now)
-    raise OfflineError(f"the observation: {field}: needs pods, value, values or error")
+    raise EvaluationError(f"the observation: {field}: needs pods, value, values or error")
 
 
 def _past(written: WrittenHpa, now: float) -> Past:
@@ -362,13 +362,13 @@ def _events(written: list[WrittenEvent], field: str, now: float) -> tuple[ScaleE
 
 
 def _age(text: str, field: str) -> float:
-    """Return seconds; raises ``OfflineError`` for what is no age, or lies ahead."""
+    """Return seconds; raises ``EvaluationError`` for what is no age, or lies ahead."""
     try:
         age_s = parse_go(text)
     except DurationError as error:
-        raise OfflineError(f"the observation: {field}: {error.advice}") from error
+        raise EvaluationError(f"the observation: {field}: {error.advice}") from error
     if age_s < 0:
-        raise OfflineError(f"the observation: {field}: {text} lies ahead")
+        raise EvaluationError(f"the observation: {field}: {text} lies ahead")
     return age_s
 
 
@@ -376,4 +376,4 @@ def _milli(amount: Amount, field: str) -> int:
     try:
         return quantity.from_wire(amount).milli_int64
     except quantity.QuantityError as error:
-        raise OfflineError(f"the observation: {field}: {error}") from None
+        raise EvaluationError(f"the observation: {field}: {error}") from None
