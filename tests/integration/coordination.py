@@ -140,11 +140,12 @@ class VerticalAxis:
 
     def _estimates(self) -> VerticalEstimates | None:
         found = self.reader.read()
-        if not len(found.keys) or not found.measured[0, 0]:
+        cpu = found.read["cpu"]
+        if not len(found.keys) or not cpu.measured[0]:
             return None
         lower, target, upper = (int(each) for each in found.amounts[0, 0])
         if self._is_coordinated:
-            upper = round(found.usage[0, 0, 2] * 1150.0)
+            upper = round(float(cpu.percentiles[2, 0]) * 1150.0)
         return VerticalEstimates(lower, target, upper, 25, 10**9, 86400.0)
 
     def _move(self, workload: ResizedPods, seen: VerticalEstimates, now: float) -> None:

@@ -4,6 +4,7 @@ The anchor is written first, into the VPA's metadata; the size that belongs to i
 every pass that finds the anchor, also after a crash in between.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -158,7 +159,7 @@ class Coordination:
         self._usage: dict[tuple[str, str], dict[str, float]] = {}  # of pods, by container
         self._has_listed = False  # when pairs were looked for, and not since
 
-    def follow(self, now: float, usage: ContainerColumns | None) -> list[VpaKey]:
+    async def follow(self, now: float, usage: ContainerColumns | None) -> list[VpaKey]:
         """Find the pairs, and take in what their pods use; return those to be published."""
         self._has_listed = self._hpas.is_listed
         if self._hpas.is_known:
@@ -169,7 +170,10 @@ class Coordination:
                 else _Pair(side, LoadOfDays(), LatestLoads())
                 for key, side in self._sides(now).items()
             }
-        self._usage = _by_pod(usage, {key.namespace for key in self._pairs}) if usage else {}
+        namespaces, self._usage = {key.namespace for key in self._pairs}, {}
+        if usage is not None and namespaces:
+            # A tenth of a second for 100,000 containers, which the event loop does not wait for.
+            self._usage = await asyncio.to_thread(_by_pod, usage, namespaces)
         self._metrics.coordinated.set(len(self._pairs))
         return list(self._pairs)
 

@@ -100,7 +100,7 @@ class Publisher:
             self._reader.due(estimates, now, options.status_band, options.interval_s)
         )
         if self._coordination is not None:
-            due |= dict.fromkeys(self._coordination.follow(now, usage))
+            due |= dict.fromkeys(await self._coordination.follow(now, usage))
         held = self._held(now)
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():
