@@ -12,7 +12,7 @@ from hpa.decide.api.spec import HPA
 from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
-from podscale.coordinate.anchor import ANNOTATION, clause_of, parse
+from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import ScaledObject, VpaSide, pair, vpa_side
 from podscale.core.value_index import ValueIndex
 from podscale.kube.client.api import Api
@@ -83,7 +83,7 @@ class VpaAnchors:
         if anchor is None:
             text = f"{found.text}, and has no anchor of this target yet"
             return HeldTarget("NoAnchor", text, container, may_shrink=False)
-        return HeldTarget("AnchorHeld", f"{found.text}; {clause_of(anchor)}", container, anchor)
+        return HeldTarget("AnchorHeld", f"{found.text}; {anchor_clause(anchor)}", container, anchor)
 
     def _are_known(self) -> bool:
         # A cluster without the CRD has no VPAs, and nobody will tell of any.

@@ -49,7 +49,7 @@ def format_anchor(anchor: Anchor) -> str:
     return msgspec.json.encode(anchor).decode()
 
 
-def clause_of(anchor: Anchor) -> str:
+def anchor_clause(anchor: Anchor) -> str:
     """Return the end of the condition with which the HPA says that it follows the anchor."""
     return f"100 % are the {anchor.milli}m of its anchor, to which pods of {anchor.size}m belong"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from podscale.coordinate.anchor import Anchor, clause_of
+from podscale.coordinate.anchor import Anchor, anchor_clause
 from podscale.coordinate.comfort import comfort_of
 from podscale.coordinate.pairing import CONDITION, ScaledObject
 from podscale.core.quantity import QuantityError, from_wire
@@ -99,7 +99,7 @@ class HorizontalSide(Struct, frozen=True):
 
     def follows(self, anchor: Anchor) -> bool:
         """Return whether its last decisions were by this anchor."""
-        return self.followed.endswith(clause_of(anchor))
+        return self.followed.endswith(anchor_clause(anchor))
 
     def knows(self, used: float, anchor: Anchor) -> bool:
         """Return whether it tells of what a pod uses now, as one that acts does."""

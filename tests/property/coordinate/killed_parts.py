@@ -30,7 +30,7 @@ from hpa.decide.api.spec import (
     Rules,
 )
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
-from podscale.coordinate.anchor import ANNOTATION, Anchor, clause_of, parse
+from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, parse
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.quantity import parse as quantity
@@ -209,7 +209,7 @@ class SimulatedCluster:
             and low <= self.replicas <= high
             and target(self.vpa) == anchor.size
             and [each.request for each in self.living] == [anchor.size] * self.replicas
-            and told.endswith(clause_of(anchor))
+            and told.endswith(anchor_clause(anchor))
         )
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.coordinate.anchor import ANNOTATION, Anchor, clause_of, format_anchor, parse
+from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, format_anchor, parse
 from podscale.coordinate.reasons import REASONS
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import Response
@@ -131,7 +131,7 @@ class World:
                     {
                         "type": "Coordinated",
                         "reason": reason,
-                        "message": f"; {clause_of(self.anchor)}" if self.anchor else "",
+                        "message": f"; {anchor_clause(self.anchor)}" if self.anchor else "",
                     }
                 ]
                 if reason
