@@ -27,7 +27,7 @@ from vpa.model.api.objects import (
     requests_and_limits,
 )
 from vpa.model.api.quantities import lower, resource_list, wire
-from vpa.updater.decide import modes, priority, rate_limits, requirements, resize
+from vpa.updater.decide import priority, rate_limits, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import Pdb
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, budget_for
@@ -332,10 +332,10 @@ def updater_mode_dispatch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, J
         if action == "resize":
             counts["in_place_attempts"] += 1
             if i["in_place_patch_fails"]:
-                after = modes.after_refused_resize(mode, may_evict=may_evict, node_capacity=False)
+                after = resize.after_refused_resize(mode, may_evict=may_evict, node_capacity=False)
                 action = after.action
         counts["evictions"] += action == "evict"
-    return {**counts, "selector_fetched": modes.updates(mode, in_place_gate=True)}
+    return {**counts, "selector_fetched": resize.updates(mode, in_place_gate=True)}
 
 
 def rate_limiter(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

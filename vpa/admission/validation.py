@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from podscale.core import quantity
 from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
 from vpa.model.api.objects import (
@@ -17,7 +18,6 @@ from vpa.model.api.objects import (
     UpdatePolicy,
     Vpa,
     VpaSpec,
-    amount,
     container_policies,
 )
 from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
@@ -220,7 +220,7 @@ def _gated_number(
         return [VpaFieldError(field, FORBIDDEN, text)]
     try:
         # Upstream compares thousandths, which are rounded up: 0.9999 is enough for 1.
-        small = amount(value).milli < least * 1000
+        small = quantity.from_wire(value).milli < least * 1000
     except QuantityError as error:
         return [VpaFieldError(field, INVALID, str(error))]
     return [VpaFieldError(field, INVALID, f"must be at least {least}")] if small else []
@@ -243,7 +243,7 @@ def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[Vpa
         if cpu.quantity is None:
             return [VpaFieldError(f"{path}.quantity", REQUIRED, "type Quantity needs it")]
         try:
-            return _amount(f"{path}.quantity", "cpu", amount(cpu.quantity))
+            return _amount(f"{path}.quantity", "cpu", quantity.from_wire(cpu.quantity))
         except QuantityError as error:
             return [VpaFieldError(f"{path}.quantity", INVALID, str(error))]
     kind = UNSUPPORTED if cpu.type else REQUIRED

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from podscale.core import quantity
 from podscale.core.quantity import MICRO, Quantity, QuantityError
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.limits import proportional_limit
@@ -18,7 +19,6 @@ from vpa.model.api.objects import (
     SizedPod,
     StartupBoost,
     Vpa,
-    amount,
     condition,
     container_policy,
     controlled_values,
@@ -133,7 +133,7 @@ def _boosted_cpu(base: Quantity, boost: StartupBoost) -> Quantity | ResourcesUna
     if cpu.quantity is None:
         return _invalid("startupBoost.cpu.quantity is required when type is Quantity")
     try:
-        more = amount(cpu.quantity)
+        more = quantity.from_wire(cpu.quantity)
     except QuantityError as error:
         return _invalid(f"startupBoost.cpu.quantity {error}")
     return Quantity((base.milli + more.milli) * MICRO)

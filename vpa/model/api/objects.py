@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from podscale.core import quantity
-from podscale.core.quantity import Quantity
 from vpa.model.api.quantities import AmountError, ResourceList, resource_list
 
 Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
@@ -312,11 +310,6 @@ def decode(value: object, kind: type[T]) -> T:
         return msgspec.convert(value, kind, dec_hook=decode_hook)
     except (msgspec.ValidationError, ValueError) as error:
         raise ObjectError.of(error, "") from error
-
-
-def amount(value: Amount) -> Quantity:
-    """Return the quantity of a policy field; raises ``QuantityError``."""
-    return quantity.from_wire(value)
 
 
 def requests_and_limits(

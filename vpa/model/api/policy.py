@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from podscale.core import quantity
 from podscale.core.quantity import Quantity, QuantityError
 from vpa.model.api.objects import (
     Amount,
     ContainerPolicy,
     ResourcePolicy,
-    amount,
     container_policies,
 )
 from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, is_set
@@ -139,7 +139,7 @@ def _positive(value: int | None) -> float | None:
 
 def _at_least(value: Amount | None, least: float, default: float) -> float:
     try:
-        found = default if value is None else amount(value).milli / 1000.0
+        found = default if value is None else quantity.from_wire(value).milli / 1000.0
     except (QuantityError, ValueError):
         return default
     return found if found >= least else default

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from vpa.model.estimation.amounts import MAX_AMOUNT, from_float
 from vpa.model.histograms import gomath
+from vpa.model.histograms.matrix import Floats
 
 Bound = Literal["lowerBound", "target", "upperBound"]
 Amounts = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 BOUNDS: tuple[Bound, ...] = ("lowerBound", "target", "upperBound")
 # base * (1 + multiplier / confidence) ** exponent; the target has none.

@@ -6,15 +6,13 @@ sample takes the old peak out and puts the new one in. An OOM is a memory sample
 container would have needed. Follows ``model/container.go`` of upstream's recommender.
 """
 
-from typing import Protocol
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.amounts import scale
-from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats
+from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats, HistogramMatrix
 
 Mask = NDArray[np.bool_]
 
@@ -22,16 +20,6 @@ Mask = NDArray[np.bool_]
 CPU_WEIGHT = 0.1
 MEMORY_WEIGHT = 1.0
 _REMEMBERED = 8  # windows of a container that an explanation can name
-
-
-class SampleSink(Protocol):
-    """Where samples go: the histograms of one resource."""
-
-    def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
-        """Add one sample per entry."""
-
-    def subtract(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
-        """Take back one sample per entry."""
 
 
 class OpenWindow(Struct, frozen=True, array_like=True):
@@ -160,7 +148,7 @@ class Containers(ColumnArrays):
         self.oom_peak[row] = window.oom_peak
         self.last_memory[row] = window.last_memory_s
 
-    def add_cpu(self, sink: SampleSink, rows: Columns, cores: Floats, times: Floats) -> Mask:
+    def add_cpu(self, matrix: HistogramMatrix, rows: Columns, cores: Floats, times: Floats) -> Mask:
         """Add one sample per row; return which were taken.
 
         Negative, infinite and NaN usage is refused, and so is a sample that is not newer
@@ -168,18 +156,20 @@ class Containers(ColumnArrays):
         """
         accepted = _usable(cores) & (times > self.last_cpu[rows]) & _first_of_row(rows)
         taken, at = rows[accepted], times[accepted]
-        sink.add(self.column[taken], cores[accepted], CPU_WEIGHT, at)
+        matrix.add(self.column[taken], cores[accepted], CPU_WEIGHT, at)
         self.last_cpu[taken] = at
         return accepted
 
-    def add_memory(self, sink: SampleSink, rows: Columns, used: Floats, times: Floats) -> Mask:
+    def add_memory(
+        self, matrix: HistogramMatrix, rows: Columns, used: Floats, times: Floats
+    ) -> Mask:
         """Add one sample per row; return which were taken, also where the peak stayed."""
         accepted = _usable(used) & (times >= self.last_memory[rows]) & _first_of_row(rows)
-        self._take(sink, rows[accepted], used[accepted], times[accepted], self.memory_peak)
+        self._take(matrix, rows[accepted], used[accepted], times[accepted], self.memory_peak)
         return accepted
 
     def add_oom(
-        self, sink: SampleSink, row: int, requested: int, time_s: float, windows: Windows
+        self, matrix: HistogramMatrix, row: int, requested: int, time_s: float, windows: Windows
     ) -> int | None:
         """Add what the container would have needed; return those bytes, None if too old.
 
@@ -194,7 +184,7 @@ class Containers(ColumnArrays):
         used = max(requested, int(self.memory_peak[row]))
         needed = max(used + int(windows.oom_min_bytes), scale(used, windows.oom_ratio))
         at = np.array([time_s])
-        self._take(sink, as_rows(row), np.array([float(needed)]), at, self.oom_peak)
+        self._take(matrix, as_rows(row), np.array([float(needed)]), at, self.oom_peak)
         if self.oom_peak[row] == needed:
             end = float(self.window_end[row])
             note = OomNote(time_s, requested, needed, int(self.memory_peak[row]))
@@ -205,7 +195,7 @@ class Containers(ColumnArrays):
         return needed
 
     def _take(
-        self, sink: SampleSink, rows: Columns, used: Floats, times: Floats, peaks: Floats
+        self, matrix: HistogramMatrix, rows: Columns, used: Floats, times: Floats, peaks: Floats
     ) -> None:
         self.last_memory[rows] = times
         fresh = self.window_end[rows] == ZERO_TIME
@@ -215,7 +205,7 @@ class Containers(ColumnArrays):
         higher = inside & (used > self.peak(rows))
         replaced = rows[higher]
         if replaced.size:
-            sink.subtract(
+            matrix.subtract(
                 self.column[replaced], self.peak(replaced), MEMORY_WEIGHT, self.window_end[replaced]
             )
         passed = rows[~inside]
@@ -227,7 +217,7 @@ class Containers(ColumnArrays):
         added = rows[new]
         if added.size:
             # Stamped with the window's end, up to an interval in the future.
-            sink.add(self.column[added], used[new], MEMORY_WEIGHT, self.window_end[added])
+            matrix.add(self.column[added], used[new], MEMORY_WEIGHT, self.window_end[added])
         peaks[added] = used[new]
         self._log(added, self.window_end[added], used[new])
 

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-Floats = NDArray[np.float64]
+from vpa.model.histograms.matrix import Floats
+
 Codes = NDArray[np.intp]
 
 PREFIX = "vpa_quality_"

@@ -18,8 +18,8 @@ from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, requests_and
 from vpa.updater.decide import preflight, priority, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
-from vpa.updater.decide.modes import Action, updates, wants_in_place
 from vpa.updater.decide.priority import Due, UpdaterSettings
+from vpa.updater.decide.resize import Action
 
 Fact = str | int | float | bool | None
 
@@ -103,7 +103,7 @@ def decide_update(
         return _no("AdmissionNotAlive", {"lease": loop.lease.name, "age_s": age})
     if mode in ("Off", "Initial"):
         return _no(f"UpdateMode{mode}", {"mode": mode})
-    if not updates(mode, in_place_gate=settings.in_place):
+    if not resize.updates(mode, in_place_gate=settings.in_place):
         # Mode InPlace without its gate is switched off as upstream has it, not Recreate.
         return _no("UpdateModeOff", {"mode": mode, "feature_gate": "InPlace"})
     older = _older(vpa, view.rivals)
@@ -144,7 +144,7 @@ def decide_update(
     if held is not None:
         return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
     gate = _Gate(view, budget, group, settings, due, why, wanted.containers, capped.recommendation)
-    if wants_in_place(mode, in_place_gate=settings.in_place):
+    if resize.wants_in_place(mode, in_place_gate=settings.in_place):
         return gate.in_place()
     return gate.evict()
 

@@ -8,6 +8,8 @@ first saw the resize, in whatever state, by pod UID.
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
 from vpa.admission.patches.resources import ResourcesUnavailable
@@ -39,8 +41,29 @@ InPlace = Literal[
     "InPlaceInfeasibleCached",
 ]
 
+Action = Literal["evict", "resize", "none"]
+
 DEFERRED_LIMIT_S = 300.0
 IN_PROGRESS_LIMIT_S = 3600.0
+
+
+class UpdateMethod(Struct, frozen=True):
+    """What to do with one pod now."""
+
+    action: Action
+    record_infeasible: bool = False  # remember the size as one that the node cannot give
+
+
+def updates(mode: str, *, in_place_gate: bool) -> bool:
+    """Return whether the mode changes running pods at all."""
+    if mode == "InPlace":
+        return in_place_gate
+    return mode in ("Recreate", "Auto", "InPlaceOrRecreate")
+
+
+def wants_in_place(mode: str, *, in_place_gate: bool) -> bool:
+    """Return whether the mode resizes before it evicts, if it evicts at all."""
+    return mode == "InPlaceOrRecreate" or (mode == "InPlace" and in_place_gate)
 
 
 def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
@@ -184,3 +207,13 @@ def awaits_unboost(pod: SizedPod, vpa: Vpa, over: Sequence[str], settings: Updat
     """
     boosted = settings.cpu_startup_boost and is_boosted(pod.metadata.annotations)
     return boosted and (bool(over) or has_startup_boost(vpa))
+
+
+def after_refused_resize(mode: str, *, may_evict: bool, node_capacity: bool) -> UpdateMethod:
+    """Return what follows a resize that the API server refused.
+
+    ``node_capacity``: a 403 whose cause says that no room on the node will ever do.
+    """
+    if mode == "InPlace":
+        return UpdateMethod("none", record_infeasible=node_capacity)
+    return UpdateMethod("evict" if may_evict else "none")

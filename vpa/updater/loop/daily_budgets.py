@@ -44,8 +44,8 @@ class DailyBudgets:
         """Forget everything: another leader may have spent since."""
         self._hours.clear()
 
-    async def today(self, key: VpaKey, now: float) -> int | None:
-        """Return how many pods were disturbed; None: nobody can say."""
+    async def today(self, key: VpaKey, per_day: int, now: float) -> int:
+        """Return how many pods were disturbed; all that may be, where nobody can say."""
         hours = self._hours.get(key)
         if hours is None:
             try:
@@ -55,7 +55,7 @@ class DailyBudgets:
             except (KubeError, msgspec.DecodeError) as error:
                 _log.warning("disruptions of today not read", namespace=key.namespace,
                              name=key.name, error=str(error))  # fmt: skip
-                return None
+                return per_day
             hours = self._hours[key] = read(stored.metadata.annotations)
         return sum(_recent(hours, now).values())
 
@@ -92,41 +92,6 @@ class DailyBudgets:
         hour = now // _HOUR_S * _HOUR_S
         hours = self._hours.get(key, {})
         hours[hour] = max(hours.get(hour, 0) - 1, 0)
-
-
-class DayBudget:
-    """What one VPA's turn may still spend; without a budget it spends nothing."""
-
-    def __init__(
-        self, spending: DailyBudgets, key: VpaKey, per_day: int | None, now: float
-    ) -> None:
-        """``per_day`` is the budget in pods; None: there is none. ``now`` is unix seconds."""
-        self._spending, self._key, self._now = spending, key, now
-        self._per_day = per_day
-        self.spent = 0
-
-    @property
-    def is_limited(self) -> bool:
-        return self._per_day is not None
-
-    async def begin(self) -> None:
-        """Look up what was spent; all of it where nobody can say."""
-        if self._per_day is not None:
-            spent = await self._spending.today(self._key, self._now)
-            self.spent = spent if spent is not None else self._per_day
-
-    async def spend(self) -> bool:
-        """Count a disruption that is about to begin; False: it must not."""
-        if not await self._spending.spend(self._key, self._now):
-            return False
-        self.spent += 1
-        return True
-
-    def refund(self) -> None:
-        """Take back a disruption that was refused."""
-        if self._per_day is not None:
-            self._spending.refund(self._key, self._now)
-            self.spent -= 1
 
 
 def read(annotations: Mapping[str, str] | None) -> Hours:

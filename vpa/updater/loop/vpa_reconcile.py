@@ -29,10 +29,9 @@ from vpa.updater.decide.decision import (
     decide_update,
 )
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, PodGroup
-from vpa.updater.decide.modes import after_refused_resize
 from vpa.updater.decide.rate_limits import TokenBucket, is_unchanged
 from vpa.updater.flags import Options
-from vpa.updater.loop.daily_budgets import DailyBudgets, DayBudget
+from vpa.updater.loop.daily_budgets import DailyBudgets
 from vpa.updater.loop.group_states import GroupStates
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.report import ReconcileReport
@@ -97,7 +96,7 @@ class VpaReconcile:
         self._budget, self._pace, self._loop = budget, pace, loop
         self._deadline, self._wall = deadline, wall
         self._updates = updates
-        self._day = DayBudget(tools.spending, key, pace.per_day, loop.now)
+        self._spent = 0  # disruptions of the day, where a budget limits them
         self._report = ReconcileReport(tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
         self._standing = GroupStates(tools.observer, budget)
@@ -130,7 +129,9 @@ class VpaReconcile:
                 await turns.step()
         if not self._updates:
             return
-        await self._day.begin()
+        per_day, spending = self._pace.per_day, self._tools.spending
+        if per_day is not None:
+            self._spent = await spending.today(self._key, per_day, self._loop.now)
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
@@ -189,7 +190,7 @@ class VpaReconcile:
             seen,
             self._vpa,
             self._rivals,
-            disrupted_today=self._day.spent,
+            disrupted_today=self._spent,
             asks_budgets=asks_budgets,
         )
         group = self._budget.group(seen.pod)
@@ -217,7 +218,7 @@ class VpaReconcile:
             await self._remember(pod, recommendation)
         self._counts(pod, acted, in_place=True)
         if acted.outcome not in ("done", "unknown"):
-            self._day.refund()
+            self._refund()
         if acted.outcome == "done":
             self._report.count(tools.metrics.updated)
             tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
@@ -226,7 +227,7 @@ class VpaReconcile:
         self._report.failed(acted, tools.metrics.failed_updates, "InPlaceUpdateError")
         if acted.outcome not in ("refused", "node-capacity"):
             return  # an error is no answer to the question whether the pod can be resized
-        next_ = after_refused_resize(
+        next_ = resize.after_refused_resize(
             update_mode(vpa),
             may_evict=self._can_evict(seen),
             node_capacity=acted.outcome == "node-capacity",
@@ -259,7 +260,7 @@ class VpaReconcile:
         acted = await tools.actor.evict(pod, self._vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
-            self._day.refund()
+            self._refund()
         elif isinstance(group, PodGroup):
             known = {other.metadata.uid for other in self._known[group.owner]}
             tools.returns.evicted(self._key, group.owner, known)
@@ -309,20 +310,26 @@ class VpaReconcile:
             self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
 
     async def _spend(self, seen: PodObservation) -> bool:
-        if not self._day.is_limited:
+        if self._pace.per_day is None:
             return True
-        if not await self._day.spend():
+        if not await self._tools.spending.spend(self._key, self._loop.now):
             return False
+        self._spent += 1
         try:
             self._check_vpa()  # the answer shows the VPA as it is by now
         except _Changed:
-            self._day.refund()
+            self._refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
         if await self._standing.recount(seen.pod) or self._tools.observer.is_lost(seen):
-            self._day.refund()
+            self._refund()
             return False
         return True
+
+    def _refund(self) -> None:
+        if self._pace.per_day is not None:
+            self._tools.spending.refund(self._key, self._loop.now)
+            self._spent -= 1
 
     async def _remember(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
         self._tools.observer.refused(pod, recommendation)
