@@ -22,7 +22,7 @@ from podscale.kube.objects.pod import ContainerState, PodCondition, TemplateCont
 from vpa.capping.limitranges import LimitRangeSpec
 from vpa.model.api import objects
 from vpa.model.api.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
-from vpa.model.api.ooms import EventMetadata, InvolvedObject, OomEvent
+from vpa.model.api.ooms import InvolvedObject, Oom, from_eviction
 from vpa.model.api.quantities import ResourceList
 
 T = TypeVar("T")
@@ -109,11 +109,11 @@ def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
     return _read(_LIMITS, stored.spec, "spec")
 
 
-def event_of(stored: StoredEvent) -> OomEvent:
-    """Return the event as ``vpa.model.api.ooms`` reads it."""
+def ooms_of(stored: StoredEvent) -> list[Oom]:
+    """Return the kills that an event of an eviction tells of."""
     meta = stored.metadata
     created = _time(meta.creation_timestamp)
-    return OomEvent(stored.reason, stored.involved_object, EventMetadata(meta.annotations, created))
+    return from_eviction(stored.reason, stored.involved_object, meta.annotations or {}, created)
 
 
 def decode_pod(body: bytes | Raw) -> SizedPod:

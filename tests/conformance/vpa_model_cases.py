@@ -1,9 +1,11 @@
 """The model's cases: estimators, recommendations, OOMs, conditions."""
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
 from podscale.core.times import duration
+from podscale.kube.client.wire import decode as wire_decode
 from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
@@ -32,6 +34,7 @@ from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
 from vpa.recommender import flags as recommender_flags
 from vpa.recommender.history import flags as history_flags
+from vpa.stored import StoredEvent, ooms_of
 
 
 def _confidence(i: dict[str, Json]) -> Floats:
@@ -317,5 +320,5 @@ def oom_from_pod_update(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 
 def oom_from_eviction_event(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = ooms.from_eviction(decode(i["event"], ooms.OomEvent))
+    found = ooms_of(wire_decode(msgspec.json.encode(i["event"]), StoredEvent))
     return {"ooms": [_shown_oom(oom) for oom in found]}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.conformance.vpa_shared import Json, seconds, stamp
-from tests.kit.histogram import Histogram
+from tests.kit.histogram import Histogram, linear
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
@@ -21,7 +21,7 @@ REASONS = frozenset(
 
 def layout(options: dict[str, Json]) -> buckets.BucketLayout:
     if options["type"] == "linear":
-        return buckets.linear(
+        return linear(
             width=options["bucket_size"], maximum=options["max"], epsilon=options["epsilon"]
         )
     return buckets.exponential(

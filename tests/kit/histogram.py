@@ -1,10 +1,29 @@
 """One histogram: a column of the matrix, for tests that think of a single one."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.buckets import BucketLayout, LayoutError
 from vpa.model.histograms.checkpoint import HistogramCheckpoint, load_histogram, save_histograms
-from vpa.model.histograms.matrix import ZERO_TIME, HistogramMatrix
+from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats, HistogramMatrix
+
+
+@dataclass(frozen=True)
+class LinearLayout(BucketLayout):
+    """Buckets of one width: upstream's library has them, its recommender does not use them."""
+
+    def find(self, values: Floats) -> Columns:
+        return np.clip(np.floor(values / self.first), 0, self.count - 1).astype(np.intp)
+
+
+def linear(*, width: float, maximum: float, epsilon: float) -> LinearLayout:
+    if width <= 0.0 or maximum <= 0.0 or epsilon <= 0.0:
+        raise LayoutError("a linear layout needs width, maximum and epsilon > 0")
+    count = int(np.ceil(maximum / width)) + 1
+    starts = np.arange(count) * width
+    ends = np.append(starts[1:], starts[-1])
+    return LinearLayout(width, 1.0, count, epsilon, starts, ends)
 
 
 class Histogram:

@@ -10,9 +10,9 @@ from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
-from vpa.model.api.ooms import Oom, from_eviction, from_last_state, from_pod_update
+from vpa.model.api.ooms import Oom, from_last_state, from_pod_update
 from vpa.model.cluster import ClusterModel
-from vpa.stored import StoredEvent, event_of, pod_of
+from vpa.stored import StoredEvent, ooms_of, pod_of
 
 _KILLED = "OOMKilled"
 _MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
@@ -31,9 +31,7 @@ class PodFeed:
     def start(self) -> None:
         """Begin with everything that the stores hold."""
         self._changed = {(v.namespace, v.name): v for v in self._pods.select_all().views()}
-        self._ooms = [
-            oom for stored in self._evictions.values() for oom in from_eviction(event_of(stored))
-        ]
+        self._ooms = [oom for stored in self._evictions.values() for oom in ooms_of(stored)]
         self._leave = [
             self._pods.subscribe(self._pod_changed),
             self._evictions.subscribe(self._event_changed),
@@ -92,7 +90,7 @@ class PodFeed:
 
     def _event_changed(self, change: Change[StoredEvent]) -> None:
         if change.new is not None and change.old is None and len(self._ooms) < _MOST_OOMS:
-            self._ooms += from_eviction(event_of(change.new))
+            self._ooms += ooms_of(change.new)
 
 
 def put(cluster: ClusterModel, view: PodView, now: float) -> None:

@@ -42,19 +42,6 @@ class InvolvedObject(Struct, frozen=True):
     namespace: str = ""
 
 
-class EventMetadata(Struct, frozen=True, rename="camel"):
-    annotations: dict[str, str] | None = None
-    creation_timestamp: datetime | None = None
-
-
-class OomEvent(Struct, frozen=True, rename="camel"):
-    """A core/v1 Event, as far as evictions are told by it."""
-
-    reason: str = ""
-    involved_object: InvolvedObject = InvolvedObject()
-    metadata: EventMetadata = EventMetadata()
-
-
 def from_pod_update(before: SizedPod, after: SizedPod) -> list[Oom]:
     """Return the kills that happened between two versions of a pod, by container.
 
@@ -90,15 +77,17 @@ def from_last_state(pod: SizedPod) -> list[Oom]:
     return ooms
 
 
-def from_eviction(event: OomEvent) -> list[Oom]:
-    """Return the kills of an eviction for memory; none if its lists do not fit together."""
-    if event.reason != "Evicted" or event.involved_object.kind != "Pod":
+def from_eviction(
+    reason: str, pod: InvolvedObject, annotations: Mapping[str, str], created: datetime | None
+) -> list[Oom]:
+    """Return the kills that an Event tells of, an eviction for memory; none if its lists do not
+    fit together.
+    """
+    if reason != "Evicted" or pod.kind != "Pod":
         return []
-    annotations = event.metadata.annotations or {}
     containers = _listed(annotations, "offending_containers")
     usages = _listed(annotations, "offending_containers_usage")
     starved = _listed(annotations, "starved_resource")
-    created = event.metadata.creation_timestamp
     if not len(containers) == len(usages) == len(starved) or created is None:
         return []
     ooms = []
@@ -109,7 +98,6 @@ def from_eviction(event: OomEvent) -> list[Oom]:
             used = quantity.parse(usage).value
         except QuantityError:
             continue
-        pod = event.involved_object
         ooms.append(Oom(pod.namespace, pod.name, container, used, created))
     return ooms
 

@@ -7,7 +7,6 @@ needs another kind of checkpoint. Values are cores or bytes.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,9 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, eq=True)
 class BucketLayout:
-    """Buckets ``0 .. count-1``; the last one has no end. Made by ``exponential`` or ``linear``."""
+    """Buckets ``0 .. count-1``; the last one has no end. Made by ``exponential``."""
 
-    kind: Literal["exponential", "linear"]
-    first: float  # width of the first bucket; of every bucket when linear
+    first: float  # width of the first bucket
     ratio: float  # width of a bucket over that of the one before
     count: int
     epsilon: float  # a bucket lighter than this counts as empty
@@ -37,18 +35,15 @@ class BucketLayout:
 
     def find(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the bucket of each value; below the first start is 0, NaN is not allowed."""
-        if self.kind == "linear":
-            index = np.floor(values / self.first)
-        else:
-            # The log form decides at boundaries, not the stored starts: 0.0205 is the
-            # nominal start of CPU bucket 2 and belongs to bucket 1.
-            index = np.log(values * ((self.ratio - 1.0) / self.first) + 1.0)
-            index /= math.log(self.ratio)
-            doubtful = np.flatnonzero(np.abs(index - np.rint(index)) < _DOUBT)
-            for i in doubtful[values[doubtful] >= self.first]:
-                index[i] = self._exact(float(values[i]))
-            np.floor(index, out=index)
-            index[values < self.first] = 0
+        # The log form decides at boundaries, not the stored starts: 0.0205 is the
+        # nominal start of CPU bucket 2 and belongs to bucket 1.
+        index = np.log(values * ((self.ratio - 1.0) / self.first) + 1.0)
+        index /= math.log(self.ratio)
+        doubtful = np.flatnonzero(np.abs(index - np.rint(index)) < _DOUBT)
+        for i in doubtful[values[doubtful] >= self.first]:
+            index[i] = self._exact(float(values[i]))
+        np.floor(index, out=index)
+        index[values < self.first] = 0
         np.clip(index, 0, self.count - 1, out=index)
         return index.astype(np.intp)
 
@@ -65,28 +60,7 @@ def exponential(*, first: float, ratio: float, maximum: float, epsilon: float) -
     starts = np.array(
         [0.0] + [first * (gomath.power(ratio, n) - 1.0) / (ratio - 1.0) for n in range(1, count)]
     )
-    return _layout("exponential", first, ratio, count, epsilon, starts)
-
-
-def linear(*, width: float, maximum: float, epsilon: float) -> BucketLayout:
-    """Return buckets of one ``width`` up to ``maximum``; raises LayoutError."""
-    if width <= 0.0 or maximum <= 0.0 or epsilon <= 0.0:
-        raise LayoutError("a linear layout needs width, maximum and epsilon > 0")
-    count = math.ceil(maximum / width) + 1
-    return _layout("linear", width, 1.0, count, epsilon, np.arange(count) * width)
-
-
-def _layout(
-    kind: Literal["exponential", "linear"],
-    first: float,
-    ratio: float,
-    count: int,
-    epsilon: float,
-    computed: NDArray[np.floating[Any]],
-) -> BucketLayout:
-    starts: NDArray[np.float64] = computed.astype(np.float64)
-    ends = np.append(starts[1:], starts[-1])
-    return BucketLayout(kind, first, ratio, count, epsilon, starts, ends)
+    return BucketLayout(first, ratio, count, epsilon, starts, np.append(starts[1:], starts[-1]))
 
 
 CPU = exponential(first=0.01, ratio=1.05, maximum=1000.0, epsilon=1e-4)  # cores
