@@ -293,9 +293,9 @@ def _admission(i: dict[str, Json]) -> SizingExplanation:
     )
     candidates = owners.candidates(pod, vpas)
     acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
-    chosen = match(pod.metadata.labels, acting).chosen
+    chosen = match(pod.metadata.labels, acting)
     if chosen is None:
-        is_off = match(pod.metadata.labels, candidates).chosen is not None
+        is_off = match(pod.metadata.labels, candidates) is not None
         return explanation(["UpdateModeOff" if is_off else "NoVpaMatches"], [], {"value": None})
     told = AdmittedPod(pod, chosen.vpa, _ranges(i), boost).explain(question)
     name = chosen.vpa.metadata.name

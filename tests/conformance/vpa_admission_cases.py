@@ -182,7 +182,7 @@ def match_vpa_for_pod(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
         namespace = pod.metadata.namespace
         controller = matching.OwningController(namespace, owners[0].kind, owners[0].name)
     found = matching.match_at_admission(pod, controller, index)
-    return {"vpa": found.chosen.vpa.metadata.name if found.chosen is not None else None}
+    return {"vpa": found.vpa.metadata.name if found is not None else None}
 
 
 def validate_vpa(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

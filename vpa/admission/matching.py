@@ -28,13 +28,6 @@ class Candidate(Struct, frozen=True):
     selector: Selector | None
 
 
-class Match(Struct, frozen=True):
-    """The VPA that decides, and others that match the same pod and do not."""
-
-    chosen: Candidate | None
-    others: tuple[Candidate, ...] = ()
-
-
 class TargetIndex:
     """VPAs by the target they name; replaced entry by entry as objects change."""
 
@@ -82,7 +75,9 @@ def target_of(vpa: Vpa) -> OwningController | None:
     return OwningController(vpa.metadata.namespace, target.kind, target.name)
 
 
-def match(pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate]) -> Match:
+def match(
+    pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate]
+) -> Candidate | None:
     """Return which of the VPAs of a pod's controller decides: the oldest, then by name.
 
     ``candidates`` are those that may act at all; see ``acts_at_admission``.
@@ -93,16 +88,15 @@ def match(pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate])
         for candidate in candidates
         if candidate.selector is not None and candidate.selector.matches(labels)
     ]
-    matching.sort(key=lambda candidate: seniority(candidate.vpa))
-    return Match(matching[0] if matching else None, tuple(matching[1:]))
+    return min(matching, key=lambda candidate: seniority(candidate.vpa), default=None)
 
 
 def match_at_admission(
     pod: SizedPod, controller: OwningController | None, index: TargetIndex
-) -> Match:
+) -> Candidate | None:
     """Return the VPA that patches a new pod; a pod without a controller has none."""
     if controller is None:
-        return Match(None)
+        return None
     candidates = [c for c in index.of(controller) if acts_at_admission(c.vpa)]
     return match(pod.metadata.labels, candidates)
 

@@ -19,7 +19,7 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
-from vpa.admission.matching import Candidate, Match, TargetIndex, match_at_admission
+from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
 from vpa.admission.patches.acceptance import refused_annotations
 from vpa.admission.patches.patch import BoostSettings, admission_patch, annotation, annotations_of
 from vpa.admission.patches.resources import MOST_CONTAINERS, ResourcesUnavailable, pod_resources
@@ -113,7 +113,7 @@ class Webhook:
         self._observer.admitted(name, answer.outcome, self._clock() - begun)
         return ApiResponse(value=reviewed(asked, answer))
 
-    async def match(self, pod: SizedPod, meta: ObjectMeta) -> Match:
+    async def match(self, pod: SizedPod, meta: ObjectMeta) -> Candidate | None:
         """Return the VPA that decides about a pod."""
         controller = await self._stores.workloads.topmost(
             meta.namespace, meta.controller, asks=True
@@ -167,9 +167,9 @@ class Webhook:
             _log.warning("let through unchanged", reason="OwnerUnknown",
                          namespace=asked.namespace, error=str(error))  # fmt: skip
             return ReviewAnswer(outcome="error")
-        if found.chosen is None:
+        if found is None:
             return UNCHANGED
-        vpa, ranges = found.chosen.vpa, self._stores.ranges(asked.namespace)
+        vpa, ranges = found.vpa, self._stores.ranges(asked.namespace)
         resources = pod_resources(pod, vpa, ranges)
         await _turn(pod)
         entries = admission_patch(pod, vpa, ranges, self._boost, resources)

@@ -139,7 +139,7 @@ class PodObserver:
             if (
                 _is_there(view)
                 and await self._top(view) == target_of(vpa)
-                and match(view.labels, rivals).chosen is candidate
+                and match(view.labels, rivals) is candidate
             ):
                 (live if view.node else unscheduled).append(PodObservation(view, pod_of(view)))
         return live, unscheduled

@@ -22,7 +22,7 @@ def candidate(
 
 
 def chosen(*candidates: Candidate) -> str | None:
-    found = match_at_admission(POD, WEB, TargetIndex(candidates)).chosen
+    found = match_at_admission(POD, WEB, TargetIndex(candidates))
     return found.vpa.metadata.name if found is not None else None
 
 
