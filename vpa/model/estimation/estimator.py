@@ -52,7 +52,6 @@ class EstimatorSettings(Struct, frozen=True):
 class Derivation(Struct, frozen=True, gc=False):
     """How one amount came about, in the order of the steps; milli-cores or bytes."""
 
-    bound: Bound
     fraction: float
     usage: int  # end of the percentile's bucket
     with_margin: int
@@ -140,7 +139,6 @@ def derive(
             multiplied = math.inf if exponent > 0 else 0.0
         sized = from_float(margin * multiplied) if margin else 0
     return Derivation(
-        bound=bound,
         fraction=settings.percentiles.of(bound),
         usage=base,
         with_margin=margin,

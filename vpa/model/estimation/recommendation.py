@@ -8,7 +8,7 @@ a measurement.
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.quantity import NANO, Quantity
 from vpa.model.api.objects import (
@@ -64,7 +64,6 @@ class Step(Struct, frozen=True, gc=False):
     """One change on the way from the estimate to the published amount."""
 
     reason: str  # token of an explanation
-    before: Quantity
     after: Quantity
     limit: Quantity | None = None  # the bound that did it
     node: NodeCap | None = None
@@ -74,16 +73,10 @@ class AmountTrace(Struct, frozen=True, gc=False):
     """How one published amount came about."""
 
     derivation: Derivation
-    estimated: Quantity  # after rounding, before any cap
+    uncapped: Quantity  # before policy and nodes: after rounding, whole cores included
     steps: tuple[Step, ...]
     published: Quantity
     policy: str = ""  # containerName of the policy entry that applied
-
-    @property
-    def uncapped(self) -> Quantity:
-        """Return the amount before policy and nodes: after rounding, whole cores included."""
-        rounded = [step.after for step in self.steps if step.reason == "CpuRoundedToCore"]
-        return rounded[0] if rounded else self.estimated
 
 
 class RecommendationTrace(Struct, frozen=True):
@@ -208,17 +201,14 @@ class _Amount:
         if self.humanize and self.resource == "memory":
             estimated = whole(estimated)
         steps: list[Step] = []
-        value = estimated
+        uncapped = estimated
         if self.whole_core:
-            value = whole_cores(ResourceList(cpu=value))["cpu"]
-            if value != estimated:
-                steps.append(Step("CpuRoundedToCore", estimated, value))
-        before = value
-        value, caps = capped(self.resource, value, self.bounds)
-        for cap in caps:
-            steps.append(Step(cap.reason, before, cap.bound, limit=cap.bound))
-            before = cap.bound
-        return AmountTrace(derivation, estimated, tuple(steps), value, self.policy)
+            uncapped = whole_cores(ResourceList(cpu=estimated))["cpu"]
+            if uncapped != estimated:
+                steps.append(Step("CpuRoundedToCore", uncapped))
+        value, caps = capped(self.resource, uncapped, self.bounds)
+        steps += [Step(cap.reason, cap.bound, limit=cap.bound) for cap in caps]
+        return AmountTrace(derivation, uncapped, tuple(steps), value, self.policy)
 
 
 def _fit_nodes(
@@ -235,10 +225,8 @@ def _fit_nodes(
         key = (cap.container, cap.resource, bound)
         trace = traces[key]
         after = as_quantity(cap.resource, cap.amount)
-        step = Step("NodeSize", trace.published, after, node=cap)
-        traces[key] = AmountTrace(
-            trace.derivation, trace.estimated, (*trace.steps, step), after, trace.policy
-        )
+        step = Step("NodeSize", after, node=cap)
+        traces[key] = structs.replace(trace, steps=(*trace.steps, step), published=after)
 
 
 def _entry(
