@@ -218,7 +218,6 @@ def _status(state: ContainerState) -> objects.SizedContainerStatus:
         resources = Resources(_listed(state.requests_milli), _listed(state.limits_milli))
     now = objects.ContainerRun(
         running={} if state.phase == "running" else None,
-        waiting={} if state.phase == "waiting" else None,
         terminated=_terminated(state.terminated),
     )
     last = objects.ContainerRun(terminated=_terminated(state.last_terminated))

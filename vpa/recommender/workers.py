@@ -18,11 +18,11 @@ async def each(
     work: Callable[[T], Awaitable[None]],
     *,
     workers: int,
-    failed: Callable[[T, Exception], None],
+    failed: Callable[[], None],
 ) -> None:
     """Work on all items, ``workers`` at a time; raises ``NotLeading``, which ends them all.
 
-    Whatever else one item raises is told to ``failed``, and the others go on.
+    Whatever else one item raises is logged and ``failed`` called, and the others go on.
     """
     waiting = iter(list(items))
 
@@ -32,9 +32,9 @@ async def each(
                 await work(item)
             except NotLeading:
                 raise
-            except Exception as error:  # noqa: BLE001 - a bad VPA affects itself only
+            except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 _log.exception("one failed, the others go on", item=str(item))
-                failed(item, error)
+                failed()
 
     try:
         async with asyncio.TaskGroup() as group:

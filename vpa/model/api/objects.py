@@ -51,10 +51,9 @@ class ContainerTermination(Struct, frozen=True, rename="camel"):
 
 
 class ContainerRun(Struct, frozen=True):
-    """``state`` or ``lastState``: at most one of the three is set."""
+    """``state`` or ``lastState``: one of the two is set, or neither while it waits."""
 
     running: dict[str, Any] | None = None
-    waiting: dict[str, Any] | None = None
     terminated: ContainerTermination | None = None
 
 
@@ -91,7 +90,6 @@ class VpaMetadata(Struct, frozen=True, rename="camel"):
     """``metadata``; ``annotations`` None is absent, which a JSON patch has to know."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     generation: int = 0  # counts changes of the spec

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import structlog
@@ -62,9 +63,10 @@ class CheckpointWrites:
                     self._metrics.wrote("checkpoint", "ok")
                     written.append(named)
 
+        failed = partial(self._metrics.failed, "MaintainCheckpoints")
         try:
             async with asyncio.timeout(self._options.checkpoints_timeout_s):
-                await each(wanted, write, workers=self._options.workers, failed=self._failed)
+                await each(wanted, write, workers=self._options.workers, failed=failed)
         except TimeoutError:
             _log.warning("checkpoints took too long", written=len(written), due=len(wanted))
         finally:
@@ -86,9 +88,6 @@ class CheckpointWrites:
             return
         if deleted:
             _log.info("orphaned checkpoints deleted", count=deleted)
-
-    def _failed(self, named: Named, error: Exception) -> None:
-        self._metrics.failed("MaintainCheckpoints")
 
     def _is_loading(self, key: VpaKey) -> bool:
         # Whoever set the condition will write a better checkpoint than ours.

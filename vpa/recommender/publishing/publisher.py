@@ -6,6 +6,7 @@ which something else is to be told. What is not written now is due again in the 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -76,6 +77,7 @@ class Publisher:
         self._stores = stores
         self._options = options
         self._metrics = metrics
+        self._failed = partial(metrics.failed, "UpdateVPAs")
         self._shapes_of = shapes_of
         self._facts: dict[VpaKey, _Facts] = {}
         self._asked_at: dict[VpaKey, float] = {}
@@ -234,6 +236,3 @@ class Publisher:
         if "recommendation" in wanted and vpa.status.recommendation is None and created:
             self._metrics.latency.observe(max(now - created.timestamp(), 0.0))
         return True
-
-    def _failed(self, key: VpaKey, error: Exception) -> None:
-        self._metrics.failed("UpdateVPAs")
