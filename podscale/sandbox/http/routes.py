@@ -88,8 +88,9 @@ class Routes:
             if not served:  # nothing is installed there: the bare mux answers
                 return web.Response(status=404, text="404 page not found\n")
             raise unknown_path()
-        # A Namespace has its own name for a namespace.
-        if not resource.namespaced and target.namespace not in ("", target.name):
+        # A Namespace has its own name for a namespace, and lies in none.
+        is_itself = target.path.strip("/").split("/")[2:] == list(target.parts)
+        if not resource.namespaced and target.namespace and not is_itself:
             raise unknown_path()
         if resource.is_review and asked.verb == "create":
             body = await read_object(request)
