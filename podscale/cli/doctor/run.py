@@ -172,7 +172,11 @@ async def _served_or_followed(
     file's rules are not known.
     """
     found = await _served(plan, asked, cluster)
-    meant = [each for each in plan.object_rules if each.may_expose(asked.metric)]
+    meant = [
+        each
+        for each in plan.object_rules
+        if msgspec.structs.replace(each, filters=()).may_expose(asked.metric)
+    ]
     prometheus = plan.prometheus
     if found.stage == Stage.HEALTHY or not meant or prometheus is None:
         return found
