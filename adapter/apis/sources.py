@@ -11,7 +11,7 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
-from typing import get_args
+from typing import TypeVar, get_args
 
 import structlog
 
@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 GROUP = "podscale.metrics_providers"
 _AT_ONCE = 500  # samples that may be read in one turn of the loop
+
+T = TypeVar("T", ObjectSample, ExternalSamples, PodSamples)
 
 
 class MetricSources:
@@ -167,13 +169,7 @@ class MetricSources:
         if not self._is_unknown(answer, key, metric, namespace):
             return answer
         question = ObjectMetric(namespace, key, name, metric, metric_selector)
-        for provider in self.others:
-            answers = await self._asked(provider, [question])
-            if isinstance(answers[0], ObjectSample | Failure) and not isinstance(
-                answers[0], NotFound
-            ):
-                return answers[0]
-        return answer
+        return await self._elsewhere(question, ObjectSample) or answer
 
     async def external(
         self, namespace: str, metric: str, metric_selector: str, *, by_rules_only: bool = False
@@ -187,14 +183,9 @@ class MetricSources:
         (answer,) = await ask(self.provider.feed, [inquiry])
         if by_rules_only or not self._is_unknown(answer, "", metric, namespace):
             return answer
-        for provider in self.others:
-            answers = await self._asked(provider, [question])
-            if isinstance(answers[0], ExternalSamples | Failure) and not isinstance(
-                answers[0], NotFound
-            ):
-                return answers[0]
-        if backends is None:
-            return answer
+        found = await self._elsewhere(question, ExternalSamples)
+        if found is not None or backends is None:
+            return found or answer
         passed = await backends.passed(question)
         return answer if isinstance(passed, NotFound) else passed
 
@@ -221,6 +212,16 @@ class MetricSources:
             return not self.provider.is_listed(resource, metric, namespace)
         return isinstance(answer, NotFound)
 
+    async def _elsewhere(self, question: Question, kind: type[T]) -> T | Failure | None:
+        """Return the first answer of another provider that is not "not found"."""
+        for provider in self.others:
+            (answer,) = await self._asked(provider, [question])
+            if isinstance(answer, kind) or (
+                isinstance(answer, Failure) and not isinstance(answer, NotFound)
+            ):
+                return answer
+        return None
+
     async def _elsewhere_objects(
         self,
         resource: str,
@@ -235,13 +236,7 @@ class MetricSources:
             return unknown
         if resource == PODS.group_resource and namespace:
             pods = PodMetric(namespace, metric, selector, metric_selector)
-            for provider in self.others:
-                answers = await self._asked(provider, [pods])
-                if isinstance(answers[0], PodSamples | Failure) and not isinstance(
-                    answers[0], NotFound
-                ):
-                    return answers[0]
-            return unknown
+            return await self._elsewhere(pods, PodSamples) or unknown
         questions = [
             ObjectMetric(namespace, resource, name, metric, metric_selector) for name in names
         ]
