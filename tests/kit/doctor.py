@@ -1,9 +1,9 @@
 """The doctor's questions, answered as a test has written it."""
 
+import re
 from collections.abc import Sequence
 
 from adapter.doctor.evidence import Given, Need, NotRecorded, SeriesOf
-from adapter.doctor.query_checks import pattern
 
 
 class WrittenAnswers:
@@ -18,7 +18,7 @@ class WrittenAnswers:
         """Take answers by ``match[]`` and by a regular expression searched in the PromQL."""
         self._series = dict(series)
         self._all_time = dict(series_all_time)
-        self._results = [(pattern(text), given) for text, given in results]
+        self._results = [(re.compile(text), given) for text, given in results]
 
     def __call__(self, need: Need) -> Given:
         """Return what was recorded."""
