@@ -1,24 +1,38 @@
-"""The page over the parts of this process: what ``demo``, ``control`` and ``run`` open."""
+"""The parts of the product in one process, with the page over them.
 
+The demo runs them at a clock of its own.
+"""
+
+import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
+import structlog
 from msgspec import Struct, structs
 
+from adapter import part as adapter_part
 from adapter.part import AdapterPart
 from hpa.part import HpaPart
+from podscale.cli.parts import KINDS
 from podscale.nodes.part import NodesPart
 from podscale.page.http.loopback import HOST, listening
 from podscale.page.part import PERIOD_S, PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources
 from podscale.page.state.vpas import RecommendedVpas
-from podscale.process.part import Shared
+from podscale.process.compose import Composed, composed
+from podscale.process.part import Flagged, Shared
+from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flag
+from podscale.serving.monitoring.logs import Verbosity
 from vpa.decisions.api import SizingApi
 from vpa.recommender.part import RecommenderPart
 from vpa.updater.part import UpdaterPart
+
+log = structlog.get_logger(__name__)
 
 PORT = 8087
 
@@ -35,6 +49,43 @@ class PageChoice(Struct, frozen=True):
     port: int = PORT  # on the loopback; 0: any free one
     or_any: bool = False  # where the port is taken, another will do
     period_s: float = PERIOD_S  # real seconds between two looks at usage
+
+
+def composed_with_page(
+    flags: Flagged,
+    verbosity: Verbosity,
+    *,
+    port: int | None = None,
+    shows: PageChoice | None = None,
+    is_launcher: bool = False,
+    wall: Callable[[], float] = time.time,
+    opened: Callable[[str], None] = lambda _url: None,
+) -> AbstractAsyncContextManager[Composed]:
+    """Run the parts that have flags while the block runs; see ``composed``.
+
+    ``shows`` None: there is no page; else ``opened`` is called with its URL.
+    """
+    return composed(
+        flags,
+        KINDS,
+        verbosity,
+        open_reader=adapter_part.reader(),
+        beside=None if shows is None else partial(_page, shows, opened),
+        is_launcher=is_launcher,
+        port=port,
+        wall=wall,
+    )
+
+
+@asynccontextmanager
+async def _page(
+    shows: PageChoice, opened: Callable[[str], None], shared: Shared
+) -> AsyncIterator[Sequence[Route]]:
+    made = await asyncio.to_thread(page_over, shared, shows)
+    async with on_loopback(made, shows) as url:
+        log.info("page", url=url)
+        opened(url)
+        yield made.desk.routes()
 
 
 def page_over(shared: Shared, choice: PageChoice) -> PagePart:

@@ -13,8 +13,8 @@ import yaml
 
 from hpa.loop.controller import Controller
 from hpa.part import HpaPart
+from podscale.cli.page import composed_with_page
 from podscale.cli.parts import KINDS
-from podscale.cli.process import composed_with_page
 from podscale.core.metrics import ExternalSample, ExternalSamples, NotFound, Sample
 from podscale.process import garbage
 from podscale.process.compose import Composed

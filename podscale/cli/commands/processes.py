@@ -57,9 +57,8 @@ async def _run(
     is_launcher: bool,
 ) -> int:
     from adapter import precheck
-    from podscale.cli.page import PageChoice
+    from podscale.cli.page import PageChoice, composed_with_page
     from podscale.cli.parts import problems, reader_of
-    from podscale.cli.process import composed_with_page
     from podscale.kube.leadership.own_pod import own_namespace
     from podscale.process import garbage
     from podscale.process import program as running

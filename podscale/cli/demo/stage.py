@@ -23,7 +23,7 @@ from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags
 from podscale.cli.demo.measurements import Measurements, measuring
 from podscale.cli.demo.rules import rules
-from podscale.cli.process import composed_with_page
+from podscale.cli.page import composed_with_page
 from podscale.core.unfailing import unfailing_file
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming

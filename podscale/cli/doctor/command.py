@@ -20,6 +20,7 @@ from podscale.cli.prometheus import prometheus_options
 
 if TYPE_CHECKING:
     from adapter.apis.rules_api import RulesTold
+    from podscale.cli.doctor.cluster import DoctorCluster
     from podscale.cli.doctor.run import DoctorReport
     from podscale.migrate.rules_source import RulesText
 
@@ -128,15 +129,16 @@ async def _examined(cluster: ClusterChoice, given: DoctorOptions) -> "DoctorRepo
         return await _run(given, cluster, None)
 
 
-async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> "DoctorReport":
+async def _run(
+    given: DoctorOptions, choice: ClusterChoice, facts: "DoctorCluster | None"
+) -> "DoctorReport":
     from adapter.doctor.evidence import AskedEvidence
     from podscale.cli.doctor import metric_rules
-    from podscale.cli.doctor.cluster import READER, ClusterFailed, DoctorCluster
+    from podscale.cli.doctor.cluster import READER, ClusterFailed
     from podscale.cli.doctor.hpa_metrics import of_hpa
     from podscale.cli.doctor.run import DoctorPlan, examine
     from podscale.kube.client.errors import Forbidden
 
-    facts = cluster if isinstance(cluster, DoctorCluster) else None
     if facts is not None and choice.names_namespace:
         await facts.find_namespace(choice.namespace)
     asked: list[AskedEvidence] = []
@@ -204,13 +206,12 @@ async def _run(given: DoctorOptions, choice: ClusterChoice, cluster: object) -> 
     return report
 
 
-def _resource(written: str, facts: object) -> str:
+def _resource(written: str, facts: "DoctorCluster | None") -> str:
     """Return ``pods`` for ``pod``: the form that rules and paths use."""
     from adapter.discovery.mapping import resolve, split
     from adapter.rules.presumed import PresumingMapper
-    from podscale.cli.doctor.cluster import DoctorCluster
 
-    mapper = facts.mapper if isinstance(facts, DoctorCluster) else PresumingMapper()
+    mapper = facts.mapper if facts is not None else PresumingMapper()
     group, resource = split(written)
     found = resolve(mapper, group, resource)
     if found is None:
@@ -219,10 +220,9 @@ def _resource(written: str, facts: object) -> str:
 
 
 async def rules_of(
-    config: str, config_map: str, cluster: object
+    config: str, config_map: str, cluster: "DoctorCluster | None"
 ) -> "tuple[RulesText, RulesTold | None]":
     """Return the rules, and what a running adapter told beside them if they are its."""
-    from podscale.cli.doctor.cluster import DoctorCluster
     from podscale.migrate.rules_source import RulesText, find, of_config_map
 
     if config:
@@ -236,7 +236,7 @@ async def rules_of(
                 f"--config-map NAMESPACE/{found.elsewhere}"
             )
         return found, None
-    if not isinstance(cluster, DoctorCluster):
+    if cluster is None:
         raise WrongInput("without --config the rules come from a cluster, and none is configured")
     if not config_map:
         from podscale.cli.doctor.served import running_rules
