@@ -122,7 +122,7 @@ class _Situation:
             yield NodeRefusal("NodeAffinity", (text,))
         others = self._on.get(node.metadata.name, [])
         mine = host_ports(self._pod)
-        taken = [port for other in others for port in host_ports(other)]
+        taken = [port for each in others for port in host_ports(each)] if mine else []
         if any(conflicts(one, other) for one in mine for other in taken):
             text = "node(s) didn't have free ports for the requested pod ports"
             yield NodeRefusal("NodePorts", (text,))
@@ -201,7 +201,7 @@ class _Situation:
     ) -> Counter[tuple[str, str]]:
         # Of the pods that the terms are about: how many in each place.
         found: Counter[tuple[str, str]] = Counter()
-        for node, others in self._on.items():
+        for node, others in self._on.items() if terms else ():
             labels = self._labels.get(node, {})
             for other in others:
                 hits = [each for each in terms
