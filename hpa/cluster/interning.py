@@ -101,12 +101,14 @@ class InternedValues:
         )
 
     def _current(self, metric: wire.CurrentMetric) -> wire.CurrentMetric:
-        sources = {field: self._source(getattr(metric, field)) for field in _SOURCES}
+        sources = {
+            field: self._source(each)
+            for field in _SOURCES
+            if (each := getattr(metric, field)) is not None
+        }
         return wire.CurrentMetric(self._text(metric.type), **sources)
 
-    def _source(self, source: wire.SourceStatus | None) -> wire.SourceStatus | None:
-        if source is None:
-            return None
+    def _source(self, source: wire.SourceStatus) -> wire.SourceStatus:
         name, container = self._text(source.name), self._text(source.container)
         return replace(source, name=name, container=container, metric=self._part(source.metric))
 

@@ -7,8 +7,6 @@ record until something they depend on changes.
 from contextlib import suppress
 from itertools import count
 
-from msgspec.structs import replace
-
 from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.in_tree_hpas import InTreeHpas
@@ -18,7 +16,6 @@ from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Scale
-from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.machine.record import (
     AskedMetric,
@@ -80,11 +77,9 @@ class AutoscalerObserver:
             return kept
         known.look = known.look_state = None
         found = self._look(record, hpa, seen, mapper)
-        if kept is not None and _are_alike(kept, found):
-            found = kept
         # Looking registers our selector: now it is the state that was looked at.
-        known.look, known.look_state = found, self._state(record.key[0])
-        return found
+        known.look, known.look_state = kept if kept == found else found, self._state(record.key[0])
+        return known.look
 
     def _state(self, namespace: str) -> NamespaceState:
         """Return what changes with anything that a look depends on beside its own objects."""
@@ -108,24 +103,26 @@ class AutoscalerObserver:
             record.written.metadata.resource_version,
             record.observed,
         )
-        found = Look(record, hpa, seen, Pods(), (), (), version=version)
         if hpa.options.is_paused or not isinstance(scale, Scale):
-            return found
+            return Look(record, hpa, seen, version)
         selector = _selector(record, scale.selector)
         same = (*self._catalog.same_target(record), *self._claims.of(record.target))
         if selector is None:
-            return replace(found, same_target=same)
+            return Look(record, hpa, seen, version, same_target=same)
         self._rivals.change(*record.key, selector)
         self._refresh(record, selector, by_owner=hpa.options.pods_by_owner)
         is_asked = not known.rivals and not same and _reads_metrics(hpa, scale, self._settings)
-        return replace(
-            found,
-            pods=known.pods,
-            rivals=known.rivals,
-            same_target=same,
-            asked=self._questions(record, hpa, mapper) if is_asked else (),
-            knows_owners=not hpa.options.pods_by_owner or self._knows_owners(record),
-            held=self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None,
+        return Look(
+            record,
+            hpa,
+            seen,
+            version,
+            known.pods,
+            known.rivals,
+            same,
+            self._questions(record, hpa, mapper) if is_asked else (),
+            not hpa.options.pods_by_owner or self._knows_owners(record),
+            self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None,
         )
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
@@ -189,20 +186,6 @@ class AutoscalerObserver:
         else:
             self._sets.pop(namespace, None)
             self._adoptions.pop(namespace, None)
-
-
-def _are_alike(one: Look, other: Look) -> bool:
-    """Whether they are of the same objects; what they are made of is kept where it lasts."""
-    return (
-        one.hpa is other.hpa
-        and one.seen is other.seen
-        and one.pods is other.pods
-        and one.asked == other.asked
-        and one.rivals == other.rivals
-        and one.same_target == other.same_target
-        and one.knows_owners == other.knows_owners
-        and one.held == other.held
-    )
 
 
 def _selector(record: AutoscalerRecord, text: str) -> Selector | None:

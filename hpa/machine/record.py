@@ -58,7 +58,7 @@ class WatchedScale(Struct, frozen=True, eq=False, gc=False):
     seen: TargetScale
 
 
-class Look(Struct, frozen=True, eq=False, gc=False):
+class Look(Struct, frozen=True, gc=False):
     """One autoscaler as it was found, before its metrics are known. It is kept in its record
     until that goes or is looked at differently; that it is let go then is the catalog's to see to,
     since the collector does not look at it."""
@@ -66,11 +66,11 @@ class Look(Struct, frozen=True, eq=False, gc=False):
     record: "AutoscalerRecord"
     hpa: HPA
     seen: TargetScale
-    pods: Pods
-    rivals: tuple[str, ...]
-    same_target: tuple[str, ...]
+    version: str  # resourceVersion of the autoscaler: what its status is written against
+    pods: Pods = Pods()
+    rivals: tuple[str, ...] = ()
+    same_target: tuple[str, ...] = ()
     asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
-    version: str = ""  # resourceVersion of the autoscaler: what its status is written against
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
     held: HeldTarget | None = None
 
