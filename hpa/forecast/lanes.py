@@ -34,14 +34,15 @@ class LoopRules(Struct, frozen=True):
 
     @classmethod
     def of(cls, hpa: HPA, settings: Settings, delay_s: float) -> "LoopRules":
-        """Return what holds for ``hpa`` whose pods serve after ``delay_s``."""
+        """Return what holds for ``hpa`` whose pods serve ``delay_s`` after what was measured; the
+        seconds that metrics are old lanes have already, a pass sees the minute before."""
         behavior, tolerance = hpa.behavior, tolerance_of(hpa, settings)
         up = 0 if behavior is None else behavior.up.window_s or 0
         down = None if behavior is None else behavior.down.window_s
         down_s = settings.downscale_stabilization_s if down is None else down
         period_s = hpa.options.sync_period_s or settings.sync_period_s
         return cls(
-            math.ceil(delay_s / SLOT_S), None if behavior is None else behavior.up,
+            round(delay_s / SLOT_S), None if behavior is None else behavior.up,
             None if behavior is None else behavior.down,
             math.ceil(up / SLOT_S), math.ceil(down_s / SLOT_S), 1.0 - tolerance.down,
             1.0 + tolerance.up, max(1, round(SLOT_S / period_s)),

@@ -8,6 +8,7 @@ from hpa.forecast.demand import DAY
 from hpa.forecast.gate import DaySums, KnownPast, verdict
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import NONE
+from hpa.forecast.trial import delay_of
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, judged, jumps, walk
@@ -73,6 +74,12 @@ def test_no_forecast_knows_what_comes() -> None:
     assert one.names == other.names
     np.testing.assert_array_equal(one.pods[: 3 * DAY + 700], other.pods[: 3 * DAY + 700])
     assert not np.array_equal(one.pods[3 * DAY + 701 :], other.pods[3 * DAY + 701 :])
+
+
+def test_pods_of_lanes_serve_as_soon_as_those_of_the_loop() -> None:
+    plants = (Plant(ready_after_s=(each,), metric_age_s=15.0) for each in (60.0, 180.0, 600.0))
+    delays = [LoopRules.of(web(), Settings(), delay_of(each)).delay for each in plants]
+    assert delays == [1, 3, 10]
 
 
 @pytest.mark.parametrize("spec", [
