@@ -42,11 +42,6 @@ class DemandHistory(Struct, frozen=True, eq=False):
     pods: Floats
     needed: Floats  # the fewest that serve it
 
-    @property
-    def days(self) -> int:
-        """Whole days that there are."""
-        return len(self.pods) // DAY
-
 
 def demand_of(
     hpa: HPA, load: LoadHistory, plant: Plant, capacities: Mapping[str, float]
