@@ -18,6 +18,7 @@ from hpa.forecast.demand import SLOT_S
 from hpa.simulate.load import Floats
 
 Counts = NDArray[np.float64]
+_ROUNDING = 1e-9
 
 
 class LoopRules(Struct, frozen=True):
@@ -65,19 +66,17 @@ def run(
     total = np.clip(np.ceil(np.nan_to_num(demand[0], nan=1.0)), least, most)
     coming = np.zeros((rules.delay, count))  # pods by the minutes since they were made
     sizes, ready, asked = (np.empty((steps, count)) for _ in range(3))
-    wanted = np.ceil(np.nan_to_num(demand, nan=-1.0) - 1e-9)
-    ahead = np.ceil(np.nan_to_num(forecast, nan=0.0) - 1e-9)
-    unknown = np.isnan(demand)
     for step in range(steps):
         serving = total - coming.sum(axis=0)
         now = demand[step]
         with np.errstate(invalid="ignore", divide="ignore"):
             # Pods that come up count as idle where more are asked for.
             each = now / np.where(now > serving, total, np.maximum(serving, 1.0))
-            keeps = (each >= rules.low) & (each <= rules.high) | unknown[step]
+            keeps = (each >= rules.low) & (each <= rules.high) | np.isnan(now)
             keeps |= (now > serving) & (now < total)
-        asked[step] = np.where(keeps, total, wanted[step])
-        want = np.maximum(asked[step], _ahead(rules, ahead[step], total))
+        asked[step] = np.where(keeps, total, np.ceil(now - _ROUNDING))
+        # A forecast that is not there counts for nothing.
+        want = np.fmax(asked[step], _ahead(rules, np.ceil(forecast[step] - _ROUNDING), total))
         lowest = highest = want
         if rules.up_window:
             lowest = np.minimum(want, asked[max(0, step - rules.up_window) : step + 1].min(axis=0))
@@ -132,4 +131,4 @@ def _moved(policy: Policy, sizes: Counts, step: int, total: Counts, sign: float)
     if policy.type == "Pods":
         return start + sign * policy.value * times
     moved: Counts = start * max(0.0, 1.0 + sign * policy.value / 100.0) ** times
-    return np.ceil(moved - 1e-9) if sign > 0 else np.floor(moved)
+    return np.ceil(moved - _ROUNDING) if sign > 0 else np.floor(moved)
