@@ -13,13 +13,11 @@ from podscale.feed.plan import KeyLabels
 from podscale.feed.prover.tree import (
     Aggregation,
     Binary,
-    FunctionCall,
     Matcher,
-    Negation,
     Node,
-    Subquery,
     Text,
     VectorSelector,
+    with_children,
 )
 from podscale.feed.prover.verdict import NotProvable
 
@@ -47,29 +45,13 @@ def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
     match node:
         case VectorSelector():
             return _selector(node, labels, values)
-        case Negation(operand):
-            return Negation(bind(operand, labels, values))
-        case Subquery():
-            return replace(node, operand=bind(node.operand, labels, values))
-        case FunctionCall():
-            return replace(node, arguments=tuple(bind(a, labels, values) for a in node.arguments))
         case Aggregation():
             _refuse(node.labels, values)
-            return replace(
-                node,
-                operand=bind(node.operand, labels, values),
-                parameter=node.parameter and bind(node.parameter, labels, values),
-            )
         case Binary():
             _refuse((*node.labels, *node.included), values)
-            return replace(
-                node,
-                left=bind(node.left, labels, values),
-                right=bind(node.right, labels, values),
-            )
         case Text(value):
             _refuse((value,), values)
-    return node
+    return with_children(node, lambda child: bind(child, labels, values))
 
 
 def _selector(node: VectorSelector, labels: KeyLabels, values: Sentinels) -> VectorSelector:

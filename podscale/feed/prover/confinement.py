@@ -12,16 +12,14 @@ from msgspec.structs import replace
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (
     Aggregation,
-    Binary,
     FunctionCall,
     Matcher,
-    Negation,
     Node,
     NotPromql,
-    Subquery,
     Text,
     VectorSelector,
     parse,
+    with_children,
 )
 from podscale.feed.prover.widening import OVER_INSTANT, OVER_RANGE
 
@@ -85,24 +83,11 @@ def confine(node: Node, to: Confinement) -> Node:
     match node:
         case VectorSelector():
             return replace(node, matchers=(*node.matchers, to.matcher))
-        case Negation(operand):
-            return Negation(confine(operand, to))
-        case Subquery():
-            return replace(node, operand=confine(node.operand, to))
         case FunctionCall():
             _refuse_function(node, to)
-            return replace(node, arguments=tuple(confine(each, to) for each in node.arguments))
-        case Aggregation():
-            if node.op == "count_values":
-                _refuse_target("count_values", node.parameter, to)
-            return replace(
-                node,
-                operand=confine(node.operand, to),
-                parameter=None if node.parameter is None else confine(node.parameter, to),
-            )
-        case Binary():
-            return replace(node, left=confine(node.left, to), right=confine(node.right, to))
-    return node
+        case Aggregation(op="count_values"):
+            _refuse_target("count_values", node.parameter, to)
+    return with_children(node, lambda child: confine(child, to))
 
 
 def _refuse_function(node: FunctionCall, to: Confinement) -> None:

@@ -6,7 +6,7 @@ converted once. Parentheses are dropped (our printer writes all of them) and an 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Literal
 
@@ -175,6 +175,23 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def with_children(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the node over what ``change`` makes of those directly below."""
+    match node:
+        case Negation(operand):
+            return Negation(change(operand))
+        case Subquery():
+            return replace(node, operand=change(node.operand))
+        case FunctionCall():
+            return replace(node, arguments=tuple(map(change, node.arguments)))
+        case Aggregation():
+            parameter = None if node.parameter is None else change(node.parameter)
+            return replace(node, operand=change(node.operand), parameter=parameter)
+        case Binary():
+            return replace(node, left=change(node.left), right=change(node.right))
+    return node
+
+
 def bound_selectors(node: Node) -> Iterator[VectorSelector]:
     """Yield the selectors from which a request's matcher was taken."""
     if isinstance(node, VectorSelector) and node.bound:
@@ -188,25 +205,14 @@ def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:
 
     A label with one value is matched by ``=``; the values are known to need no escaping.
     """
-    match node:
-        case VectorSelector():
-            added = tuple(
-                Matcher(label, "=", of[0]) if len(of) == 1 else Matcher(label, "=~", "|".join(of))
-                for label in node.bound
-                if (of := values.get(label))
-            )
-            return replace(node, matchers=node.matchers + added, bound=())
-        case Negation(operand):
-            return Negation(filled(operand, values))
-        case Subquery():
-            return replace(node, operand=filled(node.operand, values))
-        case FunctionCall():
-            return replace(node, arguments=tuple(filled(a, values) for a in node.arguments))
-        case Aggregation():
-            return replace(node, operand=filled(node.operand, values))
-        case Binary():
-            return replace(node, left=filled(node.left, values), right=filled(node.right, values))
-    return node
+    if not isinstance(node, VectorSelector):
+        return with_children(node, lambda child: filled(child, values))
+    added = tuple(
+        Matcher(label, "=", of[0]) if len(of) == 1 else Matcher(label, "=~", "|".join(of))
+        for label in node.bound
+        if (of := values.get(label))
+    )
+    return replace(node, matchers=node.matchers + added, bound=())
 
 
 def _node(expr: promql_parser.Expr) -> Node:
