@@ -19,7 +19,7 @@ class OpenGate:
         """Return what is answered before anybody asks who sends the request; None: go on."""
         return None
 
-    async def admit(self, asked: Request, request: web.BaseRequest) -> None:
+    async def admit(self, asked: Request) -> None:
         """Let a request pass; raises ``StatusError`` for one that must not."""
 
     def is_allowed(self, user: User, attributes: Mapping[str, Any]) -> tuple[bool, str]:
@@ -30,6 +30,6 @@ class OpenGate:
         """
         return True, "the sandbox does not enforce RBAC"
 
-    def is_mute(self, asked: Request, request: web.BaseRequest) -> bool:
+    def is_mute(self, asked: Request) -> bool:
         """Return whether a watch must say nothing now."""
         return False

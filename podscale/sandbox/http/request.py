@@ -16,6 +16,7 @@ class Request(Struct, frozen=True):
     target: RequestInfo
     query: Mapping[str, str]
     user: User
+    http: web.BaseRequest
 
     @property
     def verb(self) -> str:
@@ -31,4 +32,4 @@ class Request(Struct, frozen=True):
 def read_request(request: web.BaseRequest, user: User) -> Request:
     query = {key: request.query.getall(key) for key in request.query}
     path = unquote(request.raw_path.partition("?")[0])
-    return Request(request_info(request.method, path, query), request.query, user)
+    return Request(request_info(request.method, path, query), request.query, user, request)

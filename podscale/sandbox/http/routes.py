@@ -73,15 +73,15 @@ class Routes:
         user = authenticate(request.headers, self._tokens, peer_certificate(tls))
         asked = read_request(request, user)
         self.counts[asked.verb, _counted(asked)] += 1
-        await self._gate.admit(asked, request)
+        await self._gate.admit(asked)
         if not asked.target.is_resource:
-            return await self._plain(asked, request)
-        return await self._resource(asked, request)
+            return await self._plain(asked)
+        return await self._resource(asked)
 
-    async def _resource(self, asked: Request, request: web.BaseRequest) -> web.StreamResponse:
+    async def _resource(self, asked: Request) -> web.StreamResponse:
         target = asked.target
         if (service := self._aggregator.find(target.group, target.version)) is not None:
-            return await self._aggregator.forward(service, request, asked.user)
+            return await self._aggregator.forward(service, asked.http, asked.user)
         resource = self._objects.registry.find(target.group, target.version, target.resource)
         if resource is None:
             served = self._objects.registry.serves(target.group, target.version)
@@ -93,12 +93,12 @@ class Routes:
         if not resource.namespaced and target.namespace and not is_itself:
             raise unknown_path()
         if resource.is_review and asked.verb == "create":
-            body = await read_object(request)
+            body = await read_object(asked.http)
             review = reviews.answer(self._gate, self._tokens, asked.user, resource, body)
             return _json(review, 201)
-        return await self._rest.answer(resource, asked, request)
+        return await self._rest.answer(resource, asked)
 
-    async def _plain(self, asked: Request, request: web.BaseRequest) -> web.StreamResponse:
+    async def _plain(self, asked: Request) -> web.StreamResponse:
         path = asked.target.path.rstrip("/") or "/"
         segments = path.strip("/").split("/")
         if path.startswith("/openapi/v3"):
@@ -108,7 +108,7 @@ class Routes:
                 openapi.document(registry, prefix) if prefix else openapi.index(registry)
             )
         if path == "/openapi/v2":
-            if "protobuf" not in request.headers.get("Accept", ""):
+            if "protobuf" not in asked.http.headers.get("Accept", ""):
                 return _json(openapi.V2_JSON)
             return web.Response(body=openapi.V2_PROTOBUF, content_type="application/octet-stream")
         if path in _HEALTH:
@@ -117,11 +117,11 @@ class Routes:
             major, minor = self._version.lstrip("v").split(".")[:2]
             return _json({"major": major, "minor": minor, "gitVersion": self._version})
         if path in ("/api", "/apis"):
-            return await self._roots(path, request)
+            return await self._roots(path, asked.http)
         if len(segments) == 3 and segments[0] == "apis":
             service = self._aggregator.find(*segments[1:])
             if service is not None:
-                return await self._aggregator.forward(service, request, asked.user)
+                return await self._aggregator.forward(service, asked.http, asked.user)
         raise unknown_path()
 
     async def _roots(self, path: str, request: web.BaseRequest) -> web.Response:

@@ -54,39 +54,35 @@ class ResourceVerbs:
         self._watches = watches
         self._applied: dict[tuple[str, str], Object] = {}  # (uid, manager) → what it applied
 
-    async def answer(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    async def answer(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         """Return the answer to a request for ``resource``; raises ``StatusError``."""
         target = asked.target
         if target.subresource:
-            return await self._subresource(resource, asked, request)
+            return await self._subresource(resource, asked)
         if asked.verb not in resource.verbs:
             raise method_not_allowed()
         match asked.verb:
             case "list":
-                return self._list(resource, asked, request)
+                return self._list(resource, asked)
             case "watch":
-                return await self._watches.answer(resource, asked, request)
+                return await self._watches.answer(resource, asked)
             case "get":
                 stored = self._objects.stored(resource, *_key(resource, asked))
-                return self._one(resource, asked, request, stored)
+                return self._one(resource, asked, stored)
             case "create" if not target.name:
-                return await self._create(resource, asked, request)
+                return await self._create(resource, asked)
             case "update" if target.name:
-                return await self._update(resource, asked, request, "")
+                return await self._update(resource, asked, "")
             case "patch" if target.name:
-                return await self._patch(resource, asked, request, "")
+                return await self._patch(resource, asked, "")
             case "delete":
-                options = await read_object(request) if request.can_read_body else {}
+                options = await read_object(asked.http) if asked.http.can_read_body else {}
                 return self._delete(resource, asked, options)
             case "deletecollection":
-                return self._delete_all(resource, asked, request)
+                return self._delete_all(resource, asked)
         raise method_not_allowed()
 
-    def _list(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.Response:
+    def _list(self, resource: SandboxResource, asked: Request) -> web.Response:
         query = asked.query
         chosen, fields = selectors(resource, asked)
         limit = whole_number(query.get("limit", "")) or 0
@@ -109,7 +105,7 @@ class ResourceVerbs:
                     metadata["remainingItemCount"] = held.count(namespace, last)
                 break
             found.append(stored)
-        accept = request.headers.get("Accept", "")
+        accept = asked.http.headers.get("Accept", "")
         if table.is_wanted(accept):
             rows = table.of_list(
                 resource, asked.target.version, found, metadata, query, self._objects.storage.wall()
@@ -119,10 +115,8 @@ class ResourceVerbs:
             return as_bytes(partial_metadata.of_list(found, metadata))
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
 
-    async def _create(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.Response:
-        body = _checked(resource, await read_object(request))
+    async def _create(self, resource: SandboxResource, asked: Request) -> web.Response:
+        body = _checked(resource, await read_object(asked.http))
         namespace = asked.target.namespace
         write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
         body = await self._admission.admit(write, {"metadata": {}, **body})
@@ -132,9 +126,9 @@ class ResourceVerbs:
         return as_bytes(self._encoded(resource, asked, stored), 201)
 
     async def _update(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
+        self, resource: SandboxResource, asked: Request, subresource: str
     ) -> web.Response:
-        body = _checked(resource, await read_object(request))
+        body = _checked(resource, await read_object(asked.http))
         namespace, name = _key(resource, asked)
         _check_name(body, name)
         if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
@@ -143,11 +137,11 @@ class ResourceVerbs:
         return await self._write(resource, asked, namespace, name, body, subresource)
 
     async def _patch(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
+        self, resource: SandboxResource, asked: Request, subresource: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
-        kind = request.content_type
-        given = await read_patch(request, kind)
+        kind = asked.http.content_type
+        given = await read_patch(asked.http, kind)
         found = self._objects.find(resource, namespace, name)
         if found is None and kind == patch.APPLY and not subresource:
             body = {**given, "metadata": {**(given.get("metadata") or {}), "name": name}}
@@ -220,9 +214,7 @@ class ResourceVerbs:
             return as_json(_success(resource, stored.object))
         return as_bytes(self._encoded(resource, asked, stored))
 
-    def _delete_all(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.Response:
+    def _delete_all(self, resource: SandboxResource, asked: Request) -> web.Response:
         chosen, fields = selectors(resource, asked)
         namespace = asked.target.namespace if resource.namespaced else ""
         found = list(self._objects.select(resource, namespace, chosen, fields))
@@ -231,52 +223,44 @@ class ResourceVerbs:
         revision = {"resourceVersion": str(self._objects.storage.revision)}
         return as_bytes(encode_list(resource, asked.target.version, found, revision))
 
-    async def _subresource(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    async def _subresource(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         namespace, name = _key(resource, asked)
         match asked.target.subresource, asked.verb:
             case "status", "get" if resource.has_status:
-                return self._one(
-                    resource, asked, request, self._objects.stored(resource, namespace, name)
-                )
+                return self._one(resource, asked, self._objects.stored(resource, namespace, name))
             case "status", "update" if resource.has_status:
-                return await self._update(resource, asked, request, "status")
+                return await self._update(resource, asked, "status")
             case "status", "patch" if resource.has_status:
-                return await self._patch(resource, asked, request, "status")
+                return await self._patch(resource, asked, "status")
             case "scale", verb if resource.scale is not None:
-                return await self._scale(resource, asked, request, verb)
+                return await self._scale(resource, asked, verb)
             case "eviction", "create" if resource.name == "pods":
                 answer = subresources.evict(
-                    self._objects, namespace, name, await read_object(request)
+                    self._objects, namespace, name, await read_object(asked.http)
                 )
                 return as_json(answer, status=201)
             case "resize", ("update" | "patch") as verb if resource.name == "pods":
-                return await self._resize(resource, asked, request, verb)
+                return await self._resize(resource, asked, verb)
             case "resize", "get" if resource.name == "pods":
-                return self._one(
-                    resource, asked, request, self._objects.stored(resource, namespace, name)
-                )
+                return self._one(resource, asked, self._objects.stored(resource, namespace, name))
             case "binding", "create" if resource.name == "pods":
-                return self._bind(namespace, name, await read_object(request))
+                return self._bind(namespace, name, await read_object(asked.http))
             case "token", "create" if resource.name == "serviceaccounts":
-                body = await read_object(request)
+                body = await read_object(asked.http)
                 answer = subresources.request_token(self._tokens, namespace, name, body)
                 return as_json(answer, status=201)
         raise unknown_path()
 
-    async def _scale(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
-    ) -> web.Response:
+    async def _scale(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
         scale = subresources.read_scale(resource, self._objects.get(resource, namespace, name))
         if verb == "get":
             return as_json(scale)
         if verb == "update":
-            given = await read_object(request)
+            given = await read_object(asked.http)
         elif verb == "patch":
-            kind = request.content_type
-            sent = await read_patch(request, kind)
+            kind = asked.http.content_type
+            sent = await read_patch(asked.http, kind)
             given = (
                 patch.json_patch(scale, sent) if kind == patch.JSON else patch.merge(scale, sent)
             )
@@ -287,19 +271,17 @@ class ResourceVerbs:
         stored = subresources.write_scale(self._objects, resource, namespace, name, given)
         return as_json(subresources.read_scale(resource, stored.object))
 
-    async def _resize(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
-    ) -> web.Response:
+    async def _resize(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
         pod = self._objects.get(resource, namespace, name)
         if verb == "patch":
-            kind = request.content_type
-            given = await read_patch(request, kind)
+            kind = asked.http.content_type
+            given = await read_patch(asked.http, kind)
             body = self._patched(resource, asked, pod, given, kind)
             revision = _revision(given)
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": revision}}
         else:
-            body = await read_object(request)
+            body = await read_object(asked.http)
         return await self._write(
             resource, asked, namespace, name, subresources.resized(pod, body), "resize"
         )
@@ -310,10 +292,8 @@ class ResourceVerbs:
         self._objects.update("pods", namespace, name, {**pod, "spec": spec})
         return as_json({"kind": "Status", "apiVersion": "v1", "status": "Success"}, status=201)
 
-    def _one(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, stored: Stored
-    ) -> web.Response:
-        if table.is_wanted(request.headers.get("Accept", "")):
+    def _one(self, resource: SandboxResource, asked: Request, stored: Stored) -> web.Response:
+        if table.is_wanted(asked.http.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
             rows = table.of_list(
                 resource,
@@ -324,7 +304,7 @@ class ResourceVerbs:
                 self._objects.storage.wall(),
             )
             return as_json(rows, table.CONTENT_TYPE)
-        if partial_metadata.is_wanted(request.headers.get("Accept", "")):
+        if partial_metadata.is_wanted(asked.http.headers.get("Accept", "")):
             return as_bytes(partial_metadata.encoded(stored))
         return as_bytes(self._encoded(resource, asked, stored))
 

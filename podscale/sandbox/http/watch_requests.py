@@ -33,12 +33,10 @@ class OpenWatches:
         self._stop.set()
         self._stop = asyncio.Event()
 
-    async def answer(
-        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    async def answer(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         """Stream events until the time-out, a cut, or the client's end."""
         watch = _read(resource, asked)
-        accept = request.headers.get("Accept", "")
+        accept = asked.http.headers.get("Accept", "")
         render: Render | None = (
             partial_metadata.line if partial_metadata.is_wanted(accept) else None
         )
@@ -47,7 +45,7 @@ class OpenWatches:
         response = web.StreamResponse()
         response.content_type = "application/json"
         try:
-            await response.prepare(request)
+            await response.prepare(asked.http)
         except ConnectionError:  # the client has gone while it asked
             return response
         stream = lines(
@@ -55,7 +53,7 @@ class OpenWatches:
             self._storage,
             self._stop,
             bookmark_interval_s=self._bookmark_interval_s,
-            is_mute=lambda: self._gate.is_mute(asked, request),
+            is_mute=lambda: self._gate.is_mute(asked),
             render=render,
         )
         with contextlib.suppress(ConnectionError):  # the client has gone

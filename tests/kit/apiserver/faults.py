@@ -74,13 +74,13 @@ class Faults:
         """Return what is set."""
         return list(self._faults)
 
-    def is_mute(self, asked: Request, agent: str) -> bool:
+    def is_mute(self, asked: Request) -> bool:
         """Return whether this watch must say nothing now."""
-        return any(fault.kind == "mute" and _applies(fault, asked, agent) for fault in self._faults)
+        return any(fault.kind == "mute" and _applies(fault, asked) for fault in self._faults)
 
-    async def suffer(self, asked: Request, request: web.BaseRequest) -> None:
+    async def suffer(self, asked: Request) -> None:
         """Do to a request what the first fault that applies says."""
-        fault = self._hit(asked, request.headers.get("User-Agent", ""))
+        fault = self._hit(asked)
         if fault is None:
             return
         match fault.kind:
@@ -102,8 +102,8 @@ class Faults:
             case "gone":
                 raise expired("too old resource version")
             case "cut":
-                if request.transport is not None:
-                    request.transport.abort()
+                if asked.http.transport is not None:
+                    asked.http.transport.abort()
                 raise StatusError(status.unavailable("cut"))
             case "hang":
                 await asyncio.Event().wait()
@@ -126,16 +126,16 @@ class Faults:
             self.clear()
         return as_json({"faults": msgspec.to_builtins(self.all())})
 
-    def _hit(self, asked: Request, agent: str) -> Fault | None:
+    def _hit(self, asked: Request) -> Fault | None:
         for fault in self._faults:
-            if fault.kind != "mute" and fault.count != 0 and _applies(fault, asked, agent):
+            if fault.kind != "mute" and fault.count != 0 and _applies(fault, asked):
                 fault.hits += 1
                 fault.count -= fault.count > 0
                 return fault
         return None
 
 
-def _applies(fault: Fault, asked: Request, agent: str) -> bool:
+def _applies(fault: Fault, asked: Request) -> bool:
     target = asked.target
     verbs = fault.verbs
     if fault.kind == "conflict" and not verbs:
@@ -152,4 +152,4 @@ def _applies(fault: Fault, asked: Request, agent: str) -> bool:
     )
     if any(wanted and wanted != held for wanted, held in pairs):
         return False
-    return fault.user_agent in agent
+    return fault.user_agent in asked.http.headers.get("User-Agent", "")

@@ -37,8 +37,8 @@ class _Gate(OpenGate):
     async def answer(self, request: web.BaseRequest) -> web.Response | None:
         return await self._server.faults.change(request) if request.path == faults.PATH else None
 
-    async def admit(self, asked: Request, request: web.BaseRequest) -> None:
-        await self._server.faults.suffer(asked, request)
+    async def admit(self, asked: Request) -> None:
+        await self._server.faults.suffer(asked)
         if self._server.enforce_rbac:
             self._authorize(asked)
 
@@ -47,8 +47,8 @@ class _Gate(OpenGate):
             return super().is_allowed(user, attributes)
         return rbac.is_allowed(self._server.objects, user, attributes)
 
-    def is_mute(self, asked: Request, request: web.BaseRequest) -> bool:
-        return self._server.faults.is_mute(asked, request.headers.get("User-Agent", ""))
+    def is_mute(self, asked: Request) -> bool:
+        return self._server.faults.is_mute(asked)
 
     def _authorize(self, asked: Request) -> None:
         target = asked.target
