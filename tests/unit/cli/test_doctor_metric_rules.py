@@ -1,0 +1,67 @@
+"""Of somebody who may not read the file's rules, the doctor follows the namespace's MetricRules."""
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from adapter.doctor.evidence import AskedEvidence
+from podscale.cli.doctor.cluster import DoctorCluster
+from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.feed.options import PrometheusOptions
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import ObjectNotFound
+from tests.unit.feed.prometheus import Asked, FakePrometheus, serving
+
+GROUP = "/apis/metrics.podscale.io/v1alpha1"
+SPEC = {"type": "External", "seriesQuery": "depth", "metricsQuery": "sum(<<.Series>>)"}
+
+
+class Told:
+    """An API server with one MetricRule, whose external metrics are all unknown."""
+
+    user_agent = "test"
+
+    def __init__(self, spec: dict[str, Any], accepted: str) -> None:
+        condition = {"type": "Accepted", "status": accepted, "reason": "SourceNotAllowed"}
+        meta = {"name": "web", "namespace": "shop", "generation": 1}
+        status = {"observedGeneration": 1, "conditions": [condition]}
+        rule = {"metadata": meta, "spec": {**SPEC, **spec}, "status": status}
+        self._lists = {f"{GROUP}/namespaces/shop/metricrules": [rule]}
+
+    async def request(self, _method: str, path: str, **_: object) -> Response:
+        if "external" in path:
+            raise ObjectNotFound(404, "NotFound", "the server could not find the metric")
+        return Response(200, {}, json.dumps({"items": self._lists.get(path, [])}).encode())
+
+
+@pytest.mark.parametrize(
+    ("spec", "accepted", "stage", "place"),
+    [
+        pytest.param({}, "True", "EmptyResult", "MetricRule shop/web", id="followed"),
+        pytest.param({"seriesFilters": [{"is": "^x"}]}, "True", "FilteredOut",
+                     "MetricRule shop/web", id="loses-its-own-series"),
+        pytest.param({"seriesQuery": "lag"}, "True", "NoSeries", "", id="not-meant"),
+        pytest.param({"source": "other"}, "True", "NoSeries", "", id="of-another-prometheus"),
+        pytest.param({}, "False", "NoSeries", "", id="not-allowed-to-ask"),
+    ],
+)  # fmt: skip
+async def test_the_objects_that_are_meant_are_followed(
+    spec: dict[str, Any], accepted: str, stage: str, place: str
+) -> None:
+    def react(asked: Asked) -> web.Response | None:
+        if not asked.path.endswith("/series"):
+            return None
+        found = [{"__name__": "depth", "namespace": "shop"}] if "depth" in asked.query else []
+        return web.json_response({"status": "success", "data": found})
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=None, prometheus=PrometheusOptions(url=prometheus.url), namespace="shop",
+            asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
+        )  # fmt: skip
+        cluster = DoctorCluster(Told(spec, accepted))  # type: ignore[arg-type]
+        report = await examine(plan, cluster, lambda *_: None)
+    [(_, found)] = report.findings
+    assert (found.stage, found.place) == (stage, place), found.seen
