@@ -168,7 +168,7 @@ class Workloads:
             asked = await self.scales.get(namespace, target.api_version, target.kind, target.name)
             if asked.scale is None:
                 return _unreadable(asked.problem, TargetState(False))
-            selector = _parsed(asked.scale.status.selector)
+            selector = _selector(asked.scale.status.selector)
         if selector is None:
             text = f"{target.kind} {target.name} does not say which pods are its own"
             return _unreadable(text, TargetState(True, has_selector=False))
@@ -253,7 +253,7 @@ class Workloads:
         # Parsed once per object: the store keeps the struct until it changes.
         if known is not None and known[0] is written:
             return known[1]
-        made = _made(written)
+        made = _selector(written)
         if len(self._selectors) >= _MOST_SELECTORS:
             self._selectors.clear()
         self._selectors[uid] = (written, made)
@@ -269,20 +269,11 @@ def _unreadable(reason: str, state: TargetState) -> ResolvedTarget:
     return ResolvedTarget(None, f"Cannot read targetRef. Reason: {reason}", state)
 
 
-def _made(written: _Written) -> Selector | None:
+def _selector(written: _Written | str) -> Selector | None:
+    # An empty selector would match every pod of the namespace.
     if not written:
         return None
     try:
-        return selector_of(written)
-    except SelectorError:
-        return None
-
-
-def _parsed(text: str) -> Selector | None:
-    # An empty selector would match every pod of the namespace.
-    if not text:
-        return None
-    try:
-        return selectors.parse(text)
+        return selectors.parse(written) if isinstance(written, str) else selector_of(written)
     except SelectorError:
         return None

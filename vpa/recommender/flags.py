@@ -96,11 +96,7 @@ OWN: tuple[Flag, ...] = (
 
 TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)
 
-_FRACTIONS = (
-    "target-cpu-percentile", "target-memory-percentile",
-    "recommendation-lower-bound-cpu-percentile", "recommendation-lower-bound-memory-percentile",
-    "recommendation-upper-bound-cpu-percentile", "recommendation-upper-bound-memory-percentile",
-)  # fmt: skip
+_FRACTIONS = tuple(flag.name for flag in UPSTREAM if flag.name.endswith("-percentile"))
 _PERIODS = (
     "recommender-interval", "checkpoints-timeout", "checkpoints-gc-interval",
     "confidence-interval-cpu", "confidence-interval-memory", "memory-aggregation-interval",

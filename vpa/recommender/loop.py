@@ -255,7 +255,7 @@ class Recommender:
         )
         rested_at = time.perf_counter()
         for key, vpa in self.stores.all_vpas():
-            if not self._is_mine(vpa):
+            if not (self.options.name in _named(vpa) or self._is_autopilots(vpa)):
                 continue
             seen.add(key)
             try:
@@ -304,9 +304,6 @@ class Recommender:
         if self.options.memory_saver and selector is not None:
             for view in self.stores.pods.select(key.namespace, selector).views():
                 put(self.cluster, view, now)
-
-    def _is_mine(self, vpa: Vpa) -> bool:
-        return self.options.name in _named(vpa) or self._is_autopilots(vpa)
 
     def _is_autopilots(self, vpa: Vpa) -> bool:
         return bool(self.options.autopilot_name) and self.options.autopilot_name in _named(vpa)

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.client.api import Api
+from podscale.kube.client.api import Api, Method
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import LEASES, MUTATING_WEBHOOKS
 from podscale.kube.client.wire import decode, encode, format_micro_time
@@ -98,9 +98,7 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
             answer = await api.request("GET", path, timeout_s=_TIMEOUT_S)
         except ObjectNotFound:
             try:
-                await api.request(
-                    "POST", MUTATING_WEBHOOKS.path(), body=encode(body), timeout_s=_TIMEOUT_S
-                )
+                await _send(api, "POST", MUTATING_WEBHOOKS.path(), body)
             except WriteConflict:
                 continue
             except Forbidden as error:
@@ -116,9 +114,7 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
         labels = {**(found["metadata"].get("labels") or {}), **body["metadata"]["labels"]}
         metadata = {**found["metadata"], "labels": labels}
         try:
-            await api.request(
-                "PUT", path, body=encode({**body, "metadata": metadata}), timeout_s=_TIMEOUT_S
-            )
+            await _send(api, "PUT", path, {**body, "metadata": metadata})
         except (WriteConflict, ObjectNotFound):
             continue
         return
@@ -202,18 +198,11 @@ class StatusLease:
             answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
         except ObjectNotFound:
             with suppress(WriteConflict):  # another replica was faster, and just as alive
-                await self._api.request(
-                    "POST",
-                    LEASES.path(self._namespace),
-                    body=encode(self._body("")),
-                    timeout_s=_TIMEOUT_S,
-                )
+                await _send(self._api, "POST", LEASES.path(self._namespace), self._body(""))
             return
         version = decode(answer.body, Lease).metadata.resource_version
         with suppress(WriteConflict):
-            await self._api.request(
-                "PUT", path, body=encode(self._body(version)), timeout_s=_TIMEOUT_S
-            )
+            await _send(self._api, "PUT", path, self._body(version))
 
     def _body(self, version: str) -> dict[str, Any]:
         metadata = {"name": self._name, "namespace": self._namespace}
@@ -229,6 +218,10 @@ class StatusLease:
                 "renewTime": format_micro_time(self._wall()),
             },
         }
+
+
+async def _send(api: Api, method: Method, path: str, body: dict[str, Any]) -> None:
+    await api.request(method, path, body=encode(body), timeout_s=_TIMEOUT_S)
 
 
 def _rule(group: str, versions: list[str], resource: str, operations: list[str]) -> dict[str, Any]:

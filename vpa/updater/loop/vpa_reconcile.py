@@ -158,8 +158,10 @@ class VpaReconcile:
                 return
             await self._standing.recount(present.pod)
             seen, decision = present, self._decide(present, asks_budgets=True)
-        if "ResizeInfeasible" in decision.reasons and decision.action == "none":
-            self._tell_skipped(seen.pod, decision)
+        is_infeasible = decision.reasons[0] == "ResizeInfeasible" and decision.action == "none"
+        if is_infeasible and update_mode(self._vpa) == "InPlace":
+            self._tools.actor.tell_skipped(seen.pod)
+            self._report.count(self._tools.metrics.skipped)
         if decision.action == "resize":
             await self._resize(seen, decision)
         elif decision.action == "evict":
@@ -374,8 +376,3 @@ class VpaReconcile:
                     namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
                     again_s=self._tools.returns.held_s(self._key, owner),
                 )  # fmt: skip
-
-    def _tell_skipped(self, pod: SizedPod, decision: UpdateDecision) -> None:
-        if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
-            self._tools.actor.tell_skipped(pod)
-            self._report.count(self._tools.metrics.skipped)
