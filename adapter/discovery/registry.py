@@ -74,19 +74,6 @@ class MetricRegistry(Struct, frozen=True):
         return namespace if namespace in self.within else ""
 
 
-def merge(
-    states: Sequence[RuleState], before: MetricRegistry, leaving: Sequence[RuleState] = ()
-) -> MetricRegistry:
-    """Return what ``merging`` does, at once."""
-    steps = merging(states, before, leaving)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: MetricRegistry = end.value
-            return made
-
-
 def merging(
     states: Sequence[RuleState], before: MetricRegistry, leaving: Sequence[RuleState] = ()
 ) -> Generator[None, None, MetricRegistry]:

@@ -24,7 +24,6 @@ from adapter.discovery.registry import (
     MetricRegistry,
     RelistFailure,
     RuleState,
-    merge,
     merging,
 )
 from adapter.discovery.rule_renewal import renewed
@@ -120,7 +119,7 @@ class Relister:
         states = tuple(self._scopes[""].states.values())
         self._own: dict[str, dict[str, MetricRegistry]] = {section: {} for section in SECTIONS}
         self.custom, self.external = (
-            structs.replace(merge(_of(section, states), MetricRegistry()), within=own)
+            MetricRegistry(states=tuple(_of(section, states)), within=own)
             for section, own in self._own.items()
         )
 
