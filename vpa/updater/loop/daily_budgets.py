@@ -44,8 +44,8 @@ class DailyBudgets:
         """Forget everything: another leader may have spent since."""
         self._hours.clear()
 
-    async def today(self, key: VpaKey, per_day: int, now: float) -> int:
-        """Return how many pods were disturbed; all that may be, where nobody can say."""
+    async def today(self, key: VpaKey, now: float) -> int | None:
+        """Return how many pods were disturbed; None: nobody can say."""
         hours = self._hours.get(key)
         if hours is None:
             try:
@@ -55,7 +55,7 @@ class DailyBudgets:
             except (KubeError, msgspec.DecodeError) as error:
                 _log.warning("disruptions of today not read", namespace=key.namespace,
                              name=key.name, error=str(error))  # fmt: skip
-                return per_day
+                return None
             hours = self._hours[key] = read(stored.metadata.annotations)
         return sum(_recent(hours, now).values())
 

@@ -129,9 +129,9 @@ class VpaReconcile:
                 await turns.step()
         if not self._updates:
             return
-        per_day, spending = self._pace.per_day, self._tools.spending
-        if per_day is not None:
-            self._spent = await spending.today(self._key, per_day, self._loop.now)
+        if (per_day := self._pace.per_day) is not None:
+            spent = await self._tools.spending.today(self._key, self._loop.now)
+            self._spent = per_day if spent is None else spent
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
