@@ -9,7 +9,7 @@ carry a share of the load to their end. Days are seconds, as ``tests.cluster.sho
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -375,9 +375,12 @@ class SimulatedRecommenderPart:
         }  # fmt: skip
 
 
-async def changes_with_kills(cluster: SimulatedCluster, count: int) -> None:
+async def changes_with_kills(
+    cluster: SimulatedCluster, count: int, killed: Collection[str] = ("hpa", "recommender")
+) -> None:
     """Let so many changes of the comfort band and the load take place, each of them cut short at
-    every write; raises ``AssertionError`` where they do not come to rest."""
+    every write of the parts ``killed``; raises ``AssertionError`` where one comes to no rest.
+    """
     parts = {"hpa": SimulatedHpaPart(cluster), "recommender": SimulatedRecommenderPart(cluster)}
     due = dict.fromkeys((*parts, "updater"), 0.0)
 
@@ -401,6 +404,8 @@ async def changes_with_kills(cluster: SimulatedCluster, count: int) -> None:
     await until("settled", cluster.is_settled)
     for number in range(count):
         cluster.band, cluster.cores = ((8, 12), (2, 4))[number % 2], (2.0, 1.6)[number // 2 % 2]
-        cluster.kills = [(*each, is_taken) for each in WRITES for is_taken in (False, True)]
+        cluster.kills = [
+            (*each, is_taken) for each in WRITES if each[0] in killed for is_taken in (False, True)
+        ]
         await until("killed", lambda: not cluster.kills)
         await until("settled", cluster.is_settled)
