@@ -15,7 +15,7 @@ from hpa.decide import conditions as words
 from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
-from hpa.decide.observation import Scale
+from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
@@ -84,21 +84,24 @@ class DecisionLog:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, key: Key, trace: Trace) -> str:
-        """Keep one decision; returns its first reason, computed only where steps changed."""
-        reason = self._keep(key, trace)
+    def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
+        """Keep one decision; returns its first reason, computed only where steps changed.
+
+        ``after`` is its past with the decision in it, where somebody keeps that anyway.
+        """
+        reason = self._keep(key, trace, after)
         if self.follower is not None:
             self.follower.decided(key, trace, reason)
         return reason
 
-    def _keep(self, key: Key, trace: Trace) -> str:
+    def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = AutoscalerLog(trace)
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
-        kept.last = PackedTrace.of(trace)
+        kept.last = PackedTrace.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None
