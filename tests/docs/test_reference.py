@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 
+from podscale.core.settings import HPA_SETTINGS
 from tests.tools.reference import DOCS, ROOT, pages
 
 ALERTS = sorted(
@@ -21,6 +22,11 @@ DOCUMENTS = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 )
 def test_a_generated_page_is_current(path, text):
     assert path.read_text(encoding="utf-8") == text, "python -m tests.tools.reference"
+
+
+def test_every_setting_of_an_hpa_has_its_row():
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    assert tuple(each for each in HPA_SETTINGS if f"\n| `{each}` |" not in text) == ()
 
 
 @pytest.mark.parametrize("alert", ALERTS)
