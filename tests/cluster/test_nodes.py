@@ -122,11 +122,27 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     plane.kubectl("uncordon", "node-2")
     wait_until("node-2 is held", lambda: stack.requests()["node-2"][0] == "8", 20.0, (part,))
 
-    # Nobody leads: the watchdog, which may do nothing else, lets go.
+    # A leader that lives and may not resize: the watchdog, which may do nothing else, lets go.
+    watchdog = stack.start_watchdog("--patience=3", "--interval=0.5")
+    time.sleep(5.0)
+    assert stack.requests()["node-2"][0] == "8"  # it lets go of nothing while rounds work
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{BALLAST}/rolebindings/podscale-nodes"
+    binding = plane.admin.get(path)
+    plane.admin.request("DELETE", path)
+    stack.use({"node-2": (7.0, MEMORY)})  # what is let go of it is refused
+    useless = time.monotonic()
+    stack.wait_requests(LET_GO)
+    print(f"a leader that may not resize: {len(LET_GO)} nodes let go after "
+          f"{time.monotonic() - useless:.1f} s with a patience of 3 s")  # fmt: skip
+    assert part.is_running
+    stack.use({"node-2": (9.5, MEMORY)})
+    plane.apply({**binding, "metadata": {"name": "podscale-nodes", "namespace": BALLAST}})
+    wait_until("node-2 is held", lambda: stack.requests()["node-2"][0] == "8", 20.0, (part,))
+
+    # And so it does when nobody leads.
     part.kill()
     stack.stop(part)
     killed = time.monotonic()
-    watchdog = stack.start_watchdog("--patience=3", "--interval=0.5")
     stack.wait_requests(LET_GO)
     print(f"all replicas killed: {len(LET_GO)} nodes let go after "
           f"{time.monotonic() - killed:.1f} s with a patience of 3 s")  # fmt: skip
