@@ -355,3 +355,14 @@ async def test_resource_rules_whose_series_are_not_there_are_a_problem(base, rul
         assert code == 0, out
     else:
         assert code == 1
+
+
+async def test_resource_rules_that_are_missing_are_not_said_to_be_well(base, rules):
+    rules.write_text(
+        USAGE.partition("  memory:")[0].replace("node_requests", "http_requests_total")
+    )
+    code, out, _ = await doctor(*base, "--scrape-interval", "1s", "-o", "json")
+    report = json.loads(out)
+    assert code == 1
+    assert [rule["rule"] for rule in report["rules"]] == ["resourceRules.cpu"]
+    assert "resourceRules.memory is missing" in json.dumps(report["lints"])

@@ -53,10 +53,12 @@ def found_by(rule: Rule, given: Given) -> RuleFindings:
 
 
 async def found_by_usage(rules: ResourceRules, examiner: Examiner) -> list[RuleReport]:
-    """Return what the queries for CPU and memory find."""
+    """Return what the queries for CPU and memory find; a rule without any is a lint's."""
     reports = []
     for rule in (rules.cpu, rules.memory):
         verdicts = await drive(usage_checks.follow(rule), examiner)
+        if not verdicts:
+            continue
         good = [each.field for each in verdicts if each.stage is None]
         problems = [
             f"{each.stage}: {each.field}: {each.seen}"
