@@ -17,7 +17,7 @@ from adapter.apis.response_cache import ResponseCache
 from adapter.apis.sources import MetricSources
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.objects import WatchedObjects
-from adapter.discovery.registry import MetricRegistry, RuleState, merge
+from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
@@ -35,6 +35,7 @@ from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.peer import NOBODY
 from podscale.serving.http.request import HttpRequest
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
+from tests.kit.registry import merge
 from tests.unit.adapter.world import STORAGE_CLASSES, RecordingFeed
 from tests.unit.serving.kit import ScriptedApi
 

@@ -6,10 +6,11 @@ import pytest
 from msgspec import structs
 
 from adapter.discovery.listing import ListingBuilder, RuleListing
-from adapter.discovery.registry import PAGE, MetricRegistry, RuleState, merge, merging, why_unknown
+from adapter.discovery.registry import PAGE, MetricRegistry, RuleState, merging, why_unknown
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
 from podscale.feed.http.client import SeriesAnswer
+from tests.kit.registry import merge
 from tests.unit.adapter.world import rules
 
 RULES = """
