@@ -40,7 +40,8 @@ def test_what_can_only_be_listed_says_so_to_a_watch(path, resource, group, word,
         "details": {"group": group, "kind": resource},
         "code": 405,
     }
-    assert not answer.calls
+    # It reads the front proxy's CAs every minute, whoever asks meanwhile.
+    assert not [call for call in answer.calls if "extension-apiserver-authentication" not in call]
 
 
 def test_wrong_options_of_a_watch_come_before_the_watch(served):
