@@ -157,6 +157,7 @@ def test_a_cluster_without_vpas_has_none():
     ],
     ids=["listed", "no-crd", "hangs"],
 )
+@pytest.mark.looptime
 async def test_the_first_decision_waits_for_the_vpas_and_not_for_ever(anchors, at_most_s):
     loop = asyncio.get_running_loop()
     began = loop.time()
