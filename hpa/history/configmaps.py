@@ -94,10 +94,11 @@ class _Shard(Struct, eq=False):
         found: dict[str, bytes] = {}
         size = 0
         for key, line in sorted(self.lines.items(), key=lambda item: len(item[1])):
-            if found and (size >= LARGEST_BYTES // 2 or size + len(line) > LARGEST_BYTES):
+            with_it = size + len(line) + len(_BETWEEN)
+            if found and (size >= LARGEST_BYTES // 2 or with_it > LARGEST_BYTES):
                 break
             found[key] = line
-            size += len(line) + len(_BETWEEN)
+            size = with_it
         return found
 
     def body(self) -> bytes:

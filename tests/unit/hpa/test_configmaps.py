@@ -19,6 +19,7 @@ from podscale.kube.client.errors import (
     ServerFailed,
     TooManyRequests,
 )
+from podscale.kube.client.wire import encode
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
@@ -413,3 +414,21 @@ async def test_what_stands_with_the_shard_it_was_split_off_from_is_stored() -> N
     await written(shards, 10.0)
     assert len(world.config_maps) == FEWEST
     assert shards.unsaved_s(now()) == 0.0
+
+
+async def test_two_histories_that_do_not_quite_fit_together_are_split_once() -> None:
+    world = World()
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=0.0)
+    long, longer = of_bytes(100_000), of_bytes(103_000)
+
+    def bytes_of(name: str, record: HistoryRecord) -> int:
+        return len(encode(f"shop/{name}")) + 1 + len(encode(record))
+
+    # Of two lines with what stands between them, and around.
+    left = LARGEST_BYTES - 3 - bytes_of("web", long) - bytes_of("", longer)
+    shards.put(("shop", "web"), long)
+    shards.put(("shop", "other"), of_bytes(150_000))
+    for _ in range(5):
+        shards.put(("shop", "w" * left), longer)
+        await written(shards, 1.0)
+    assert len(world.config_maps) == 3
