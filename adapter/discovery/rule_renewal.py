@@ -27,6 +27,7 @@ def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
     """Return whether the answer comes to the list that is there."""
     return (
         before.listing is not None
+        and before.listing.rule is before.rule  # one that is read anew may map labels otherwise
         and before.listing.names == outcome.names
         and not (before.failure or before.gone or outcome.crowded)
     )

@@ -8,8 +8,12 @@ import pytest
 from adapter.discovery import relist
 from adapter.discovery.registry import RelistFailure, RuleState, unlisted
 from adapter.discovery.relist import Relister, RelistOptions
+from adapter.rules import config
+from adapter.rules.ruleset import compile_rules
 from adapter.stages import Stage
 from podscale.feed.http import refusals
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.adapter.test_relist import TWO, Prometheus, pods, relister
 from tests.unit.adapter.world import rules
 
@@ -184,6 +188,27 @@ async def test_a_rule_that_has_moved_goes_by_its_new_place():
     source = made.custom.find("pods", "same")
     assert source.rule is made.states["rules[2]"].rule
     assert made.states["rules[2]"].listing.rule.id == source.rule.id == "rules[2]"
+
+
+async def test_a_rule_that_is_read_again_maps_labels_to_what_the_cluster_has_now():
+    text = """
+rules:
+- {seriesQuery: first, resources: {overrides: {x: {resource: thing}}}, metricsQuery: first}
+"""
+    before, after = (
+        compile_rules(config.parse(text, "rules.yaml"), Mapper([thing]))
+        for thing in (Resource(group, "v1", "things", "Thing") for group in ("old", "new"))
+    )
+    prometheus = Prometheus(first={"a": [("__name__", "x")]})
+    made = Relister(prometheus, before, RelistOptions())
+    await made.relist()
+    assert served(made) == {("things.old", "a"): "a"}
+    await made.replace(after)
+    await made.relist()
+    assert served(made) == {("things.new", "a"): "a"}
+    listing = made.states["rules[0]"].listing
+    await made.relist()
+    assert made.states["rules[0]"].listing is listing
 
 
 @pytest.mark.parametrize("text", [INSERTED, RENAMED, TWO.replace("as: same", "as: renamed", 1)])
