@@ -1,4 +1,4 @@
-"""What there is, as aggregated discovery (v2): the one form that clients ask for since 1.27."""
+"""What there is, as aggregated discovery (v2): the one form that clients ask for since 1.30."""
 
 from collections.abc import Sequence
 from typing import Any
