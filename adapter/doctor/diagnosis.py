@@ -63,7 +63,8 @@ def diagnose(
 ) -> Way:
     """Yield what must be known, one ``Need`` at a time; return the ``Diagnosis``.
 
-    ``objects`` are the rules of ClusterMetricRules and MetricRules: a later one goes before.
+    ``objects`` are the rules of ClusterMetricRules and MetricRules that ``may_answer``: a later
+    one goes before.
     """
     try:
         parsed, rules = read_rules(text, file, Mapper(around.resources))
@@ -72,8 +73,7 @@ def diagnose(
     if around.prometheus_error is not None:
         return _unreachable(around.prometheus_error, around)
     of_api = rules.custom if asked.api == "custom" else rules.external
-    own = [each for each in objects if _is_for(each, asked)]
-    found = yield from _follow([*of_api, *own], asked, around)
+    found = yield from _follow([*of_api, *objects], asked, around)
     if found.rule is None or found.place:
         return found
     spot = parsed.problem(f"{found.section}[{found.rule}]", "")
@@ -82,8 +82,8 @@ def diagnose(
     return msgspec.structs.replace(found, place=place, beside=beside)
 
 
-def _is_for(rule: Rule, asked: AskedEvidence) -> bool:
-    """Return whether a rule that is an object may answer: a namespace's own only there."""
+def may_answer(rule: Rule, asked: AskedEvidence) -> bool:
+    """Return whether a rule that is an object is of the API, and of everywhere or the namespace."""
     is_its = rule.namespace == asked.namespace and is_namespaced(asked.resource)
     return rule.section == _SECTIONS[asked.api] and (is_its or not rule.namespace)
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from adapter.apis.rules_api import RulesTold
-from adapter.doctor.diagnosis import Diagnosis, diagnose, reached
+from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, reached
 from adapter.doctor.evidence import (
     AskedEvidence,
     Need,
@@ -175,7 +175,8 @@ async def _served_or_followed(
     meant = [
         each
         for each in plan.object_rules
-        if msgspec.structs.replace(each, filters=()).may_expose(asked.metric)
+        if may_answer(each, asked)
+        and msgspec.structs.replace(each, filters=()).may_expose(asked.metric)
     ]
     prometheus = plan.prometheus
     if found.stage == Stage.HEALTHY or not meant or prometheus is None:
@@ -375,7 +376,7 @@ async def _followed(
 ) -> Diagnosis:
     around = await _surroundings(plan, asked, cluster, problem)
     before = len(examiner.taken)
-    objects = plan.object_rules
+    objects = [each for each in plan.object_rules if may_answer(each, asked)]
     found = await drive(diagnose(source.text, asked, around, source.file, objects), examiner)
     if report.recording is None and not objects:  # which a recording does not hold
         report.recording = Recording(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.doctor.diagnosis import Diagnosis, diagnose, run
+from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, run
 from adapter.doctor.evidence import AskedEvidence, Given, Point, Result, Series, Surroundings
 from adapter.metric_rules.objects import StoredMetricRule, compiled
 from adapter.rules.ruleset import Rule
@@ -51,8 +51,9 @@ def examined(
     results: list[tuple[str, Given]] | None = None, text: str = "rules: []",
 ) -> Diagnosis:  # fmt: skip
     known = [(OWN, labels() if series is None else series), ("depth", labels())]
+    objects = [each for each in rules if may_answer(each, asked)]
     return run(
-        diagnose(text, asked, AROUND, objects=rules), WrittenAnswers(known, [], results or [])
+        diagnose(text, asked, AROUND, objects=objects), WrittenAnswers(known, [], results or [])
     )
 
 

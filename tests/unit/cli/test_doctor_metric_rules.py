@@ -12,6 +12,7 @@ from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ObjectNotFound
+from podscale.migrate.rules_source import RulesText
 from tests.unit.feed.prometheus import Asked, FakePrometheus, serving
 
 GROUP = "/apis/metrics.podscale.io/v1alpha1"
@@ -44,6 +45,7 @@ class Told:
                      "MetricRule shop/web", id="loses-its-own-series"),
         pytest.param({"seriesQuery": "lag"}, "True", "NoSeries", "", id="not-meant"),
         pytest.param({"source": "other"}, "True", "NoSeries", "", id="of-another-prometheus"),
+        pytest.param({"type": "Custom"}, "True", "NoSeries", "", id="of-another-api"),
         pytest.param({}, "False", "NoSeries", "", id="not-allowed-to-ask"),
     ],
 )  # fmt: skip
@@ -65,3 +67,18 @@ async def test_the_objects_that_are_meant_are_followed(
         report = await examine(plan, cluster, lambda *_: None)
     [(_, found)] = report.findings
     assert (found.stage, found.place) == (stage, place), found.seen
+    assert "file" not in found.seen  # which nobody has read
+
+
+@pytest.mark.parametrize(("kind", "is_recorded"), [("Custom", True), ("External", False)])
+async def test_what_a_files_rules_alone_lead_to_is_recorded(kind: str, is_recorded: bool) -> None:
+    text = "externalRules: [{seriesQuery: depth, metricsQuery: depth}]"
+    async with serving(FakePrometheus()) as prometheus:
+        plan = DoctorPlan(
+            rules=RulesText(text, "rules.yaml", "rules.yaml"), namespace="shop",
+            prometheus=PrometheusOptions(url=prometheus.url),
+            asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
+        )  # fmt: skip
+        cluster = DoctorCluster(Told({"type": kind}, "True"))  # type: ignore[arg-type]
+        report = await examine(plan, cluster, lambda *_: None)
+    assert (report.recording is not None) == is_recorded
