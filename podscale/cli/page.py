@@ -89,7 +89,7 @@ async def _page(
 
 
 def page_over(shared: Shared, choice: PageChoice) -> PagePart:
-    """Return a page over the HPA and what else runs beside it. Blocking: reads files."""
+    """Return a page over the parts of this process. Blocking: reads files."""
     hpa, recommender, updater, nodes = (
         shared.parts.get(name) for name in ("hpa", "recommender", "updater", "nodes")
     )

@@ -19,7 +19,7 @@ GROUP = "/apis/metrics.podscale.io/v1alpha1"
 SPEC = {"type": "External", "seriesQuery": "depth", "metricsQuery": "sum(<<.Series>>)"}
 
 
-class Told:
+class OneRuleApi:
     """An API server with one MetricRule, whose external metrics are all unknown."""
 
     user_agent = "test"
@@ -63,7 +63,7 @@ async def test_the_objects_that_are_meant_are_followed(
             rules=None, prometheus=PrometheusOptions(url=prometheus.url), namespace="shop",
             asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
         )  # fmt: skip
-        cluster = DoctorCluster(Told(spec, accepted))  # type: ignore[arg-type]
+        cluster = DoctorCluster(OneRuleApi(spec, accepted))  # type: ignore[arg-type]
         report = await examine(plan, cluster, lambda *_: None)
     [(_, found)] = report.findings
     assert (found.stage, found.place) == (stage, place), found.seen
@@ -79,6 +79,6 @@ async def test_what_a_files_rules_alone_lead_to_is_recorded(kind: str, is_record
             prometheus=PrometheusOptions(url=prometheus.url),
             asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
         )  # fmt: skip
-        cluster = DoctorCluster(Told({"type": kind}, "True"))  # type: ignore[arg-type]
+        cluster = DoctorCluster(OneRuleApi({"type": kind}, "True"))  # type: ignore[arg-type]
         report = await examine(plan, cluster, lambda *_: None)
     assert (report.recording is not None) == is_recorded
