@@ -250,8 +250,10 @@ class Coordination:
         replicas = _replicas(workload)
         if not is_followed or replicas != found.replicas:
             found.replicas, found.still_since = replicas, now
-        ready = sum(each.ready == PodReadiness.TRUE and math.isnan(each.deleted) for each in views)
-        load = self._take_load(found, views, ready, anchor, now)
+        ready = [each for each in views
+                 if each.ready == PodReadiness.TRUE and math.isnan(each.deleted)]  # fmt: skip
+        measured = sum(self._is_measured(each, side.container) for each in ready)
+        load = self._take_load(found, views, len(ready), measured, anchor, now)
         if not is_followed:
             found.told = "HorizontalIdle"
         elif side.is_stabilizing:
@@ -268,18 +270,31 @@ class Coordination:
                           energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
                 await self._write(key, chosen.anchor)
                 anchor, is_followed = chosen.anchor, False
-        is_ready = is_followed and may_shrink(anchor, load, min(replicas, ready))
+        # Pods whose load is not known carry none of that which is.
+        is_ready = is_followed and may_shrink(anchor, load, min(replicas, measured))
         if not is_ready and sum(requests.values()) > anchor.size:
             found.told = "PodsMissing"
         return AnchoredSize(side.container, anchor.size, requests, may_shrink=is_ready)
 
+    def _is_measured(self, view: PodView, container: str) -> bool:
+        usage = self._usage.get((view.namespace, view.name), {})
+        counted = [container] if container else [each.name for each in view.template.containers]
+        return all(name in usage for name in counted)
+
     def _take_load(
-        self, found: _Pair, views: Sequence[PodView], ready: int, anchor: Anchor, now: float
+        self,
+        found: _Pair,
+        views: Sequence[PodView],
+        ready: int,
+        measured: int,
+        anchor: Anchor,
+        now: float,
     ) -> float | None:
         """Take in what the pods use; return the highest of the last minutes, None: not known.
 
         It counts for the days where the HPA tells of the same: one that is dead makes no pods, and
-        how many there are says nothing of how many its anchor asks for.
+        how many there are says nothing of how many its anchor asks for. Of those that are ready,
+        the ones that were not measured use as much as the others.
         """
         container = found.side.container
         used = [
@@ -288,12 +303,12 @@ class Coordination:
             for name, cpu in self._usage.get((view.namespace, view.name), {}).items()
             if container in ("", name)
         ]
-        if not used or not ready:
+        if not measured:
             return None
         load = sum(used)
         found.latest.add(load, now)
-        if found.side.knows(load / ready, anchor):
-            found.demand.add(load, ready, now)
+        if found.side.knows(load / measured, anchor):
+            found.demand.add(load * ready / measured, ready, now)
         return found.latest.highest
 
     def _state(

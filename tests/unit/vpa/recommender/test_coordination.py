@@ -61,6 +61,7 @@ class World:
         self.left_behind: dict[str, Any] | None = None  # the HPA as a part that died wrote it
         self.managers: list[dict[str, str]] = []
         self.replicas, self.asked, self.used = 10, 1000, 0.3
+        self.unmeasured = 0  # pods of which no usage is known
         self.uid = "u-web"
         self.lists_hpas = True
         self.is_active = self.has_controller = True
@@ -185,7 +186,7 @@ class Process:
         )  # fmt: skip
 
     async def answer(self, _questions: Any) -> list[ContainerColumns]:
-        names = [f"web-{number}" for number in range(self.world.replicas)]
+        names = [f"web-{number}" for number in range(self.world.unmeasured, self.world.replicas)]
         rows = [(pod, container) for pod in names for container in self.measured]
         count = len(rows)
         return [
@@ -498,6 +499,19 @@ async def test_pods_become_smaller_when_there_are_more_of_them():
     await Process(world).run(5)  # nobody makes any
     assert world.targets == {"app": 1000}
     world.used, world.replicas = 0.3, 27
+    await Process(world).run(15)
+    assert world.targets == {"app": 400}
+
+
+async def test_pods_that_are_not_measured_carry_no_load():
+    world = World()
+    world.used, world.unmeasured = 0.8, 7
+    await Process(world).run(1)
+    moved = Anchor(500, 400, "u-web", int(world.now), int(world.now))
+    world.vpa["metadata"]["annotations"][ANNOTATION] = format_anchor(moved)
+    await Process(world).run(15)
+    assert world.targets == {"app": 1000}, "2.4 of 8 cores were measured, and nobody made a pod"
+    world.used = 0.3
     await Process(world).run(15)
     assert world.targets == {"app": 400}
 
