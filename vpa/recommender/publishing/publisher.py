@@ -102,7 +102,9 @@ class Publisher:
             self._reader.due(estimates, now, options.status_band, options.interval_s)
         )
         if self._coordination is not None:
-            due |= dict.fromkeys(await self._coordination.follow(now, usage))
+            pairs = await self._coordination.follow(now, usage)
+            # Those of other recommenders are pairs, too.
+            due |= dict.fromkeys(key for key in pairs if key in self._cluster.vpas)
         held = self._held(now)
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():

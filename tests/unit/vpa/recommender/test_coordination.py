@@ -516,6 +516,13 @@ async def test_pods_that_are_not_measured_carry_no_load():
     assert world.targets == {"app": 400}
 
 
+async def test_a_vpa_of_another_recommender_is_left_alone(capsys):
+    world = World(recommenders=[{"name": "other"}])
+    await Process(world).run(2)
+    assert world.writes == []
+    assert "one failed" not in capsys.readouterr().out
+
+
 async def test_a_container_without_samples_keeps_its_part():
     world = World()
     await settled(world, containers=("app", "proxy"))
