@@ -45,9 +45,7 @@ class LoadOfDays:
 
     def add(self, load_milli: float, pods: int, now: float) -> None:
         """Take in what all pods used at one time."""
-        if now - self._last > _LONGEST_GAP_S:
-            self._slots.clear()
-            self._since = now
+        self.follow(now)
         self._last = now
         slot = int(now // _SLOT_S)
         total, replicas, count = self._slots.get(slot, (0.0, 0, 0))
@@ -55,6 +53,12 @@ class LoadOfDays:
         oldest = int((now - _DAYS * DAY_S) // _SLOT_S)
         for each in [each for each in self._slots if each < oldest]:
             del self._slots[each]
+
+    def follow(self, now: float) -> None:
+        """Forget all, where the load has not been seen for long by now."""
+        if now - self._last > _LONGEST_GAP_S:
+            self._slots.clear()
+            self._since = self._last = now
 
     @property
     def seen_s(self) -> float:

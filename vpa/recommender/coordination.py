@@ -317,6 +317,7 @@ class Coordination:
         side = found.side
         if now - found.kept_at >= _KEPT_FOR_S:
             found.kept, found.kept_at = self._kept(key.namespace, views), now
+        found.demand.follow(now)
         return HorizontalState(
             side.utilization, side.min_replicas, side.max_replicas, side.band(found.kept),
             found.replicas, now - found.still_since, side.window_s,

@@ -463,6 +463,16 @@ async def test_a_dead_hpa_part_has_no_load_of_now():
     assert world.targets == {"app": 1000}
 
 
+async def test_days_that_a_dead_hpa_part_left_behind_are_forgotten():
+    world = World()
+    process = await settled(world)
+    key, unseen = VpaKey("shop", "web"), REASONS["DayNotSeen"]
+    assert unseen not in process.recommender.standing(key).anchor
+    world.left_behind, world.used = world.hpa(), 0.2
+    await process.run(6, HALF_DAY_S / 50)
+    assert unseen in process.recommender.standing(key).anchor
+
+
 async def test_no_anchor_moves_before_the_hpa_has_followed_the_last():
     """Too many pods say nothing of the anchor while nobody removes them."""
     world = World()
