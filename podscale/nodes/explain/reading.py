@@ -30,7 +30,7 @@ async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, Clust
     """Return the pod and what decides about its node; raises ``KubeError``."""
     answer = await api.request("GET", PODS.path(namespace, name))
     pod = decode(answer.body, ScheduledPod)
-    cluster = await read_cluster(api)
+    cluster = await read_cluster(api, is_lenient=True)
     if pod.spec.volumes:
         cluster = replace(
             cluster,
@@ -41,12 +41,17 @@ async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, Clust
     return pod, cluster
 
 
-async def read_cluster(api: Api) -> ClusterView:
-    """Return every node with every pod; raises ``KubeError``."""
+async def read_cluster(api: Api, *, is_lenient: bool = False) -> ClusterView:
+    """Return every node with every pod; raises ``KubeError``. ``is_lenient``: namespaces that may
+    not be listed count as ones without labels."""
     return ClusterView(
         nodes=await read_all(api, NODES.path(), Node),
         pods=await read_all(api, PODS.path(), ScheduledPod),
-        namespaces=await _optional(api, NAMESPACES.path(), NamespaceLabels),
+        namespaces=await (
+            _optional(api, NAMESPACES.path(), NamespaceLabels)
+            if is_lenient
+            else read_all(api, NAMESPACES.path(), NamespaceLabels)
+        ),
     )
 
 

@@ -56,6 +56,7 @@ class RoomCluster:
         self.budgets: dict[str, Json] = {}
         self.gate = b""  # of the API server's metrics
         self.admission_s: float | None = NOW  # when it renewed its Lease
+        self.unreadable = ""  # a path
         self.volumes: dict[str, Json] = {}  # claims' names to volumes
         self.asked: list[str] = []  # reads
         self.evicted: list[str] = []
@@ -265,6 +266,8 @@ class RoomCluster:
         raise NotImplementedError
 
     def _read(self, path: str, query: Mapping[str, str]) -> Json:
+        if path == self.unreadable:
+            raise Forbidden(403, "Forbidden", path)
         kind, name = path.split("/")[-2:]
         if path == "/api/v1/pods":
             found = re.match("spec.nodeName=([^,]+)", query.get("fieldSelector", ""))

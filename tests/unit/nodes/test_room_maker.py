@@ -233,6 +233,16 @@ async def test_a_resize_without_room_is_read_for_more_and_more_seldom(
     assert looks == [0, 60, 180, 420, 900, 1500, 2100, 2700, 3300]
 
 
+async def test_nothing_moves_where_labels_of_namespaces_are_not_known(cluster: RoomCluster) -> None:
+    """Whom a pod may not stand beside hangs on them."""
+    cluster.node("c", 20)
+    cluster.workload("other", "1", "a", "b")
+    cluster.resize("web", "12")
+    cluster.unreadable = "/api/v1/namespaces"
+    assert await cluster.round() == []
+    assert cluster.plans() == {"Unreadable": 1}
+
+
 async def test_nothing_happens_on_what_cannot_be_read_or_is_old() -> None:
     cluster = Unreadable()
     cluster.node("a")
