@@ -94,7 +94,10 @@ class NodesPart(LeadingPart):
 
     async def lead(self, term: Term) -> None:
         """Lead, and do nothing else: the rounds ask whether they may write."""
-        await for_ever(term)
+        try:
+            await for_ever(term)
+        finally:
+            self.rounds.end_term()
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of rounds that hang."""

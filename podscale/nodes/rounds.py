@@ -112,6 +112,10 @@ class NodeRounds:
         self.worked_s: float | None = None
         self._is_refused = False  # the last writes, and something to be let go was among them
 
+    def end_term(self) -> None:
+        """Say nothing of rounds any more: whoever leads next does, and we may lead after them."""
+        self.worked_s, self._is_refused = None, False
+
     async def once(self) -> None:
         """Run one round; raises what it fails by."""
         try:

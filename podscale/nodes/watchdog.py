@@ -110,7 +110,7 @@ async def _last_round(api: Api, choice: WatchdogChoice) -> float | None:
         lease = decode((await api.request("GET", path)).body, Lease)
         return parse_time((lease.metadata.annotations or {})[LAST_ROUND])
     except (ObjectNotFound, KeyError, ValueError):
-        return None  # nobody has ever led, or somebody deleted it
+        return None  # nobody has led, or whoever leads looks after no ballast: in mode shadow
 
 
 def _is_held(pod: Pod) -> bool:

@@ -252,6 +252,16 @@ async def test_a_leader_that_cannot_let_go_does_no_work(fleet: Fleet) -> None:
     assert rounds.rounds.worked_s == NOW + 1100
 
 
+async def test_a_term_begins_with_rounds_of_its_own(fleet: Fleet) -> None:
+    """Between two of ours another leader wrote on the Lease what would look old again."""
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    rounds.rounds.end_term()
+    assert rounds.rounds.worked_s is None
+    await rounds.at(61)
+    assert rounds.rounds.worked_s == NOW + 61
+
+
 @pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("extender", True),
                                              ("ballast", False)])  # fmt: skip
 async def test_who_looks_after_no_ballast_does_not_say_so(
