@@ -5,6 +5,7 @@ What nobody looks after keeps pods out by a load that has long gone.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -69,26 +70,28 @@ async def watch(
 ) -> None:
     """Look at the Lease for ever; while no round has worked for the patience, keep all ballast
     at its least, and nodes without the taint."""
-    age, was_kept = RoundAge(), True
+    age, was_kept, next_s = RoundAge(), True, -math.inf
     while True:
         try:
-            age_s = age.note(await _last_round(api, choice), now=clock(), wall_s=wall())
+            now = clock()
+            age_s = age.note(await _last_round(api, choice), now=now, wall_s=wall())
             is_kept = age_s <= choice.patience_s
             if is_kept != was_kept:
-                log.warning("rounds work again" if is_kept else "no leader's rounds work: ballast "
+                log.warning("rounds work again" if is_kept else "no leader looks after ballast: it "
                             "is let go", lease=choice.lease, worked_s_ago=round(age_s))  # fmt: skip
             was_kept = is_kept
-            if not is_kept:
-                await let_go(api, choice.namespace)
-                if choice.takes_taints:
-                    await taints.remove_all(api)
+            # None was held, as in mode shadow: a list with a pod of every node can wait.
+            if not is_kept and now >= next_s and not await let_go(api, choice.namespace):
+                next_s = now + choice.patience_s
+            if not is_kept and choice.takes_taints:
+                await taints.remove_all(api)
         except (KubeError, msgspec.DecodeError) as error:
             log.warning("not looked at", error=str(error))
         await asyncio.sleep(choice.interval_s)
 
 
 async def let_go(api: Api, namespace: str) -> int:
-    """Bring all ballast to its least; returns how many pods were resized."""
+    """Bring all ballast to its least; returns how many pods held more."""
     answer = await api.request(
         "GET", PODS.path(namespace), query={"labelSelector": str(BALLAST_LABELS)}
     )
@@ -101,7 +104,7 @@ async def let_go(api: Api, namespace: str) -> int:
     done = (await each_of(pods, least)).count("done")
     if done:
         log.info("ballast let go", pods=done)
-    return done
+    return len(pods)
 
 
 async def _last_round(api: Api, choice: WatchdogChoice) -> float | None:

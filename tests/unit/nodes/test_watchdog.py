@@ -5,8 +5,10 @@ import math
 
 import pytest
 
+from podscale.kube.client.api import Response
 from podscale.kube.client.wire import format_micro_time
 from podscale.nodes.watchdog import LAST_ROUND, RoundAge, WatchdogChoice, let_go, watch
+from tests.kit.api import Sent
 from tests.unit.nodes.fleet import Fleet
 
 CHOICE = WatchdogChoice(patience_s=300.0, interval_s=15.0)
@@ -77,6 +79,33 @@ async def test_ballast_is_let_go_five_minutes_after_the_last_round_that_worked()
         # And again, when a leader that is not seen to renew writes once more.
         fleet.ballast("a", "2")
         await asyncio.sleep(16)
+        assert fleet.held("a") == "1m"
+    finally:
+        watching.cancel()
+
+
+class ListedFleet(Fleet):
+    """One that counts lists of ballast."""
+
+    lists = 0
+
+    async def reply(self, sent: Sent) -> Response:
+        self.lists += sent.method == "GET" and sent.path.endswith("/pods")
+        return await super().reply(sent)
+
+
+@pytest.mark.looptime
+async def test_ballast_that_nobody_holds_is_seldom_listed() -> None:
+    """As where the part is in mode shadow, which says of no round that it worked."""
+    fleet = ListedFleet()
+    fleet.ballast("a")
+    loop = asyncio.get_running_loop()
+    watching = asyncio.ensure_future(watch(fleet, CHOICE, clock=loop.time, wall=loop.time))
+    try:
+        await asyncio.sleep(3000)
+        assert 8 <= fleet.lists <= 10
+        fleet.ballast("a", "3")
+        await asyncio.sleep(316)
         assert fleet.held("a") == "1m"
     finally:
         watching.cancel()
