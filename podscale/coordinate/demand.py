@@ -24,7 +24,8 @@ class LatestLoads:
             self._loads.clear()
             self._since = now
         self._loads.append((now, load_milli))
-        while self._loads[0][0] < now - _LATEST_S:
+        # One from before stays: after a gap the newest alone is of pods that have just come.
+        while len(self._loads) > 1 and self._loads[1][0] <= now - _LATEST_S:
             self._loads.popleft()
 
     @property

@@ -50,8 +50,8 @@ class HorizontalState(Struct, frozen=True):
     min_replicas: int
     max_replicas: int
     comfort: tuple[int, int]  # replicas that are neither too few nor too many, both ends in
-    replicas: int  # now
-    quiet_s: float  # since the last rescale
+    replicas: int  # that are wanted now
+    quiet_s: float  # since another number was wanted, or the HPA came to follow the anchor
     window_s: float  # the longest stabilization window
     loads: "Sequence[SeenLoad]" = ()  # over the last days
     seen_s: float = 0.0  # how long they were seen

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from podscale.coordinate.anchor import Anchor
-from podscale.coordinate.demand import DAY_S, LoadOfDays
+from podscale.coordinate.demand import DAY_S, LatestLoads, LoadOfDays
 from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
     HorizontalState,
@@ -135,6 +135,21 @@ def test_a_load_is_forgotten_with_a_gap():
     assert weights[-1] == 1.0
     seen.add(1000.0, 2, NOW + 2 * DAY_S)
     assert (seen.seen_s, len(seen.loads(DAY_S))) == (0.0, 1)
+
+
+def test_the_first_load_after_a_gap_is_not_the_only_one():
+    latest = LatestLoads()
+    for minute in range(11):
+        assert latest.highest is None
+        latest.add(6000.0, NOW + 60.0 * minute)
+    assert latest.highest == 6000.0
+    for minute in range(40, 50):
+        latest.add(100.0, NOW + 60.0 * minute)
+        assert latest.highest == 6000.0
+    latest.add(100.0, NOW + 60.0 * 50)
+    assert latest.highest == 100.0
+    latest.add(100.0, NOW + 60.0 * 120)  # an hour and more: nothing is known of before
+    assert latest.highest is None
 
 
 def test_a_burst_is_seen_as_what_it_is_over_an_hour():
