@@ -77,9 +77,12 @@ class AutoscalerObserver:
             return kept
         known.look = known.look_state = None
         found = self._look(record, hpa, seen, mapper)
+        # An equal HPA of a new list is another object, and the next look goes by objects.
+        if kept is not None and kept.hpa is hpa and kept.seen is seen and kept == found:
+            found = kept
         # Looking registers our selector: now it is the state that was looked at.
-        known.look, known.look_state = kept if kept == found else found, self._state(record.key[0])
-        return known.look
+        known.look, known.look_state = found, self._state(record.key[0])
+        return found
 
     def _state(self, namespace: str) -> NamespaceState:
         """Return what changes with anything that a look depends on beside its own objects."""

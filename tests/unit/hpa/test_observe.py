@@ -335,6 +335,19 @@ async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metr
     assert not differs(), "a new mapper that says the same"
 
 
+async def test_after_a_new_list_of_the_same_hpas_looks_are_kept_again() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 1))
+    cluster.put_pods(pod_object("web", 0))
+    look(cluster)
+    record = cluster.controller.catalog.get((NS, "web"))
+    assert record is not None
+    assert record.hpa is not None
+    record.hpa = msgspec.structs.replace(record.hpa)
+    assert look(cluster).hpa is record.hpa, "what the next look is compared with"
+    assert look(cluster) is look(cluster)
+
+
 async def test_a_namespace_without_a_replica_set_leaves_nothing_and_repeats_no_number() -> None:
     cluster = Cluster()
     cluster.put(by_owner("web"), deployment_object("web", 2))
