@@ -70,7 +70,8 @@ def field_of(value: Operand, name: str) -> Value:
             return None
         case TemplateFields():
             if name not in value.fields:
-                raise TemplateExecutionError(f"can't evaluate field {name} in type struct")
+                known = ", ".join(f".{each}" for each in value.fields)
+                raise TemplateExecutionError(f"there is no field .{name}; there are {known}")
             return value.fields[name]
         case Mapping():
             return value.get(name)

@@ -217,4 +217,4 @@ def test_queries_of_a_refused_file_are_read_too_and_nothing_is_said_twice():
         ("QueryInvalid", 17),  # memory is missing
         ("QueryInvalid", 18),
     ]
-    assert "metricsQuery fails: can't evaluate field Serie" in told[1].reason
+    assert "metricsQuery fails: there is no field .Serie; there are .Series, .L" in told[1].reason
