@@ -1,7 +1,8 @@
 """Patches that a person commits: one file for each workload, best first. Pure.
 
 What is in is what is safe: amounts whose risk is known and at most what was allowed. CPU stays
-out where an HPA scales the workload: its utilization is of the request.
+out where an HPA scales the workload, since its utilization is of the request, or may do so:
+without kube-state-metrics nobody knows.
 """
 
 import math
@@ -53,7 +54,7 @@ def _patch(
 ) -> WorkloadPatch | None:
     containers, risks, worth = [], [0.0], 0.0
     for line in lines:
-        safe = dict(_safe(line, most_risk))
+        safe = dict(_safe(line, most_risk, may_have_hpa=line.has_hpa or not report.knows_requests))
         if not safe:
             continue
         resources: dict[str, dict[str, str]] = {}
@@ -72,11 +73,13 @@ def _patch(
     return WorkloadPatch(workload, body, max(risks), worth, says)
 
 
-def _safe(line: FleetLine, most_risk: float) -> Iterator[tuple[str, ResourceLine]]:
+def _safe(
+    line: FleetLine, most_risk: float, *, may_have_hpa: bool
+) -> Iterator[tuple[str, ResourceLine]]:
     for resource, each in line.resources.items():
         if each.risk is None or each.risk.chance > most_risk:
             continue
-        if resource == "cpu" and line.has_hpa:
+        if resource == "cpu" and may_have_hpa:
             continue
         if each.request is None or _written(resource, each.request) != (
             _written(resource, each.recommended)

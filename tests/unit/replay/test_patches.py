@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from podscale.replay.fleet.classes import UsageShape
 from podscale.replay.fleet.owners import FleetWorkload
@@ -51,6 +52,13 @@ def test_only_what_is_safe_and_known_is_in():
 def test_cpu_stays_out_where_an_hpa_measures_by_it():
     of_hpa = line("web", resource(1.0, 0.5, 0.0), resource(1e9, 1e8, 0.0), has_hpa=True)
     (patch,) = patches_of(report(of_hpa), 0.01, "kustomize")
+    assert list(containers(patch)[0]["resources"]["requests"]) == ["memory"]
+
+
+def test_cpu_stays_out_where_nobody_knows_of_hpas():
+    silent = replace(report(line("web", resource(None, 0.5, 0.0), resource(None, 1e8, 0.0))),
+                     knows_requests=False)  # fmt: skip
+    (patch,) = patches_of(silent, 0.01, "kustomize")
     assert list(containers(patch)[0]["resources"]["requests"]) == ["memory"]
 
 
