@@ -4,7 +4,8 @@ Unknown keys, bad patterns and bad templates are told together. Whether the clus
 the resources that overrides name is only known later (``adapter.rules.ruleset``).
 """
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from adapter.backends import backends_file
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
 from adapter.sources import sources_file
+from podscale.feed.http import credentials
+from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import Resource
 from podscale.serving.flags import Flags
 
@@ -27,7 +30,7 @@ class _AnyCluster:
 
 
 def problems(flags: Flags) -> list[str]:
-    """Return what is wrong with rules, sources and backends files, one text a file. Blocking."""
+    """Return what is wrong with the files that flags name, one text a file. Blocking."""
     found: list[str] = []
     sources: frozenset[str] | None = frozenset()
 
@@ -43,7 +46,7 @@ def problems(flags: Flags) -> list[str]:
     look("sources", named)
     look("config", partial(check, sources=sources))
     look("external-backends", backends_file.load)
-    return found
+    return [*found, *_certificates(flags)]
 
 
 def check(path: Path, sources: frozenset[str] | None = None) -> None:
@@ -53,6 +56,24 @@ def check(path: Path, sources: frozenset[str] | None = None) -> None:
     """
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     read_rules(text, str(path), _AnyCluster(), sources)
+
+
+def _certificates(flags: Flags) -> Iterator[str]:
+    ca = flags.text("prometheus-ca-file")
+    if not ca:
+        return  # nor is a client certificate looked at
+    tried = {f"--prometheus-ca-file {ca}": PrometheusOptions(ca_file=Path(ca))}
+    certificate = flags.text("prometheus-client-tls-cert-file")
+    if certificate and (key := flags.text("prometheus-client-tls-key-file")):
+        options = PrometheusOptions(client_cert_file=Path(certificate), client_key_file=Path(key))
+        tried[f"--prometheus-client-tls-cert-file {certificate} with {key}"] = options
+    for named, options in tried.items():
+        try:
+            credentials.context(options)
+        except ssl.SSLError as error:
+            yield f"{named}: cannot be used as PEM: {error.reason or error}"
+        except OSError as error:
+            yield f"{named}: cannot be read: {_why(error)}"
 
 
 def _problem(path: Path, read: Callable[[Path], object]) -> str:

@@ -50,7 +50,7 @@ _MOST_SELECTORS = 20_000
 _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
 
-Found = Workload | ReplicationController | CronJob
+TargetController = Workload | ReplicationController | CronJob
 _Written = LabelSelector | Mapping[str, str] | None
 
 
@@ -119,7 +119,7 @@ class Workloads:
             for store in self._stores()
         )
 
-    def find(self, namespace: str, kind: str, name: str) -> Found | None:
+    def find(self, namespace: str, kind: str, name: str) -> TargetController | None:
         if kind == "ReplicationController":
             return self.controllers.get(namespace, name)
         if kind == "CronJob":
@@ -129,7 +129,7 @@ class Workloads:
 
     async def find_or_get(
         self, namespace: str, kind: str, name: str, *, asks: bool = True
-    ) -> Found | None:
+    ) -> TargetController | None:
         """Return a well-known controller; with ``asks`` also one that no watch has shown yet.
 
         The first pod of a Deployment is created milliseconds after its ReplicaSet. Raises
@@ -243,7 +243,7 @@ class Workloads:
         error = store.freshness().error if store is not None and not store.is_synced else None
         return f"may not be read: {error}" if isinstance(error, Forbidden) else "does not exist"
 
-    def _selector_of(self, found: Found) -> Selector | None:
+    def _selector_of(self, found: TargetController) -> Selector | None:
         if isinstance(found, CronJob):
             written: _Written = found.spec.job_template.spec.template.metadata.labels
         else:

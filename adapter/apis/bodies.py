@@ -9,8 +9,8 @@ from functools import lru_cache
 import msgspec
 
 from podscale.core.quantity import format_milli
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import format_time
 
 encode = msgspec.json.encode
 
@@ -22,7 +22,7 @@ ExternalItem = tuple[Mapping[str, str] | None, int, float, float | None]
 @lru_cache(maxsize=256)
 def timestamp(second: int) -> bytes:
     """Return a JSON string: RFC 3339 in seconds, UTC."""
-    return encode(format_time(second))
+    return encode(rfc3339(second))
 
 
 def api_version(resource: Resource) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from adapter.queries.usage import Amounts
 from podscale.core.quantity import format_milli
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 
 encode = msgspec.json.encode
 
@@ -84,7 +84,7 @@ def table(pages: Sequence[bytes]) -> bytes:
 def _item(one: MeasuredUsage, window: str, now: float) -> dict[str, Any]:
     common = {
         "metadata": _metadata(one, now),
-        "timestamp": format_time(one.time_s),
+        "timestamp": rfc3339(one.time_s),
         "window": window,
     }
     if one.is_node:
@@ -107,7 +107,7 @@ def _metadata(one: MeasuredUsage, now: float) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": one.name}
     if one.namespace:
         metadata["namespace"] = one.namespace
-    metadata["creationTimestamp"] = format_time(now)
+    metadata["creationTimestamp"] = rfc3339(now)
     if one.labels:
         metadata["labels"] = dict(one.labels)
     return metadata

@@ -60,7 +60,7 @@ class ResourceLabels:
                 name = mapping.join(written.group, written.resource)
                 raise LabelProblem(
                     f"overrides.{label}",
-                    f"the cluster has no resource {name!r}; write its name as "
+                    f"no resource that is known is named {name!r}; write its name as "
                     "`kubectl api-resources` prints it, with the group if it has one",
                 )
             self.override_labels[label] = found

@@ -123,10 +123,10 @@ def lint(
     return found
 
 
-Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
+LintFindings = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
 
 
-def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> Told:
+def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
     yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_, rule)
     yield from _of_labels(rule, known)
@@ -149,7 +149,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
             return  # one kind of object is enough to show it
 
 
-def _of_series_query(rule: Rule, known: KnownMetrics) -> Told:
+def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
     try:
         reason = unbounded(series_selector(rule.series_query))
     except NotPromql as error:
@@ -176,7 +176,7 @@ def _of_series_query(rule: Rule, known: KnownMetrics) -> Told:
         )
 
 
-def _of_labels(rule: Rule, known: KnownMetrics) -> Told:
+def _of_labels(rule: Rule, known: KnownMetrics) -> LintFindings:
     names = sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name))
     if names:
         shown = ", ".join(repr(name[:_MOST_CHARS]) for name in names[:_MOST_TOLD])
@@ -192,14 +192,14 @@ def _of_labels(rule: Rule, known: KnownMetrics) -> Told:
         )
 
 
-def _of_name(written: str, rule: Rule) -> Told:
+def _of_name(written: str, rule: Rule) -> LintFindings:
     meant = rule.namer.meant() if written else None
     if meant is not None:
         reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
         yield UNBRACED_GROUP, ".name.as", reason
 
 
-def _of_values(template: str) -> Told:
+def _of_values(template: str) -> LintFindings:
     if ".LabelValuesByName" in _COMMENT.sub("", template):
         yield (
             RAW_VALUE,
@@ -212,7 +212,7 @@ def _of_values(template: str) -> Told:
         )
 
 
-def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> Told:
+def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> LintFindings:
     try:
         plan = make()
         tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
@@ -229,7 +229,7 @@ def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> T
         )
 
 
-def _of_tree(tree: Node, plan: QueryPlan, known: KnownMetrics, kind: str) -> Told:
+def _of_tree(tree: Node, plan: QueryPlan, known: KnownMetrics, kind: str) -> LintFindings:
     yield from _windows(tree, known.scrape_interval_s, ".metricsQuery")
     label = plan.labels.object
     if not label:
@@ -270,7 +270,7 @@ def _missing_blocks(written: ResourceRulesConfig | None) -> Iterator[tuple[str, 
             )
 
 
-def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> Told:
+def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> LintFindings:
     for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
         try:
             plan = make(rule)
@@ -288,7 +288,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             )
 
 
-def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> Told:
+def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFindings:
     if not scrape_interval_s:
         return
     for function, range_s in sorted(set(ranges(tree))):

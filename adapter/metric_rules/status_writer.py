@@ -17,9 +17,10 @@ from adapter.metric_rules.objects import (
 from adapter.metric_rules.status import status_of, written_status
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.rules.ruleset import Rule
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
-from podscale.kube.client.wire import decode, format_time
+from podscale.kube.client.wire import decode
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class RuleStatusWriter:
                 self.note(namespace)  # it is being taken in
                 continue
             section = found.section if isinstance(found, Rule) else "rules"
-            now = format_time(self._clock())
+            now = rfc3339(self._clock())
             status = status_of(stored, known, self._lists(section), now)
             if status != written_status(stored) and not await self._patch(stored, status):
                 return False

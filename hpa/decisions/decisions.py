@@ -8,7 +8,7 @@ from msgspec import Struct
 from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
 from hpa.explain import explain
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 
@@ -62,11 +62,11 @@ def body(known: KnownDecisions) -> dict[str, Any]:
         "mode": trace.settings.mode,
     }
     told = {
-        "time": format_time(trace.now),
-        "knownSince": format_time(known.known_since),
+        "time": rfc3339(trace.now),
+        "knownSince": rfc3339(known.known_since),
         "conditions": _conditions(known),
         **explain(trace).to_json(),
-        "history": [{"time": format_time(at), "reason": why} for at, why in known.changes],
+        "history": [{"time": rfc3339(at), "reason": why} for at, why in known.changes],
     }
     return KIND.object(known.metadata, spec, told)
 

@@ -71,8 +71,10 @@ class NodesPart(LeadingPart):
             acting["nodes-room"] = RoomMaker(fenced, shared.pods, self._vpas, choice.room, metrics,
                                              recorder, wall=shared.wall).once  # fmt: skip
         if choice.headroom is not None:
-            acting["nodes-headroom"] = HeadroomKeeper(fenced, self._vpas, choice.headroom, metrics,
-                                                      wall=shared.wall).once  # fmt: skip
+            acting["nodes-headroom"] = HeadroomKeeper(
+                fenced, self._vpas, choice.headroom, metrics, lambda: shared.discovery.mapper,
+                wall=shared.wall,
+            ).once  # fmt: skip
         every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
         self._loops = [
             NodesLoop("nodes-rounds", self.rounds.once, every_s, self._is_synced, longest_s),

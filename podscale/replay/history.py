@@ -19,7 +19,7 @@ _THROTTLED = 0.25  # of the periods: from here on usage says less than what was 
 _FEWEST_PODS = 3  # whose time to Ready says something
 _READY_STEP_S = 60
 
-Told = Callable[[int, int, str], None]  # done, of how many, what
+ProgressListener = Callable[[int, int, str], None]  # done, of how many, what
 
 
 class HistoryWindow(Struct, frozen=True):
@@ -48,7 +48,7 @@ class RecordedPast(Struct, frozen=True):
 class PastReader:
     """Reads queries one after the other, within a number of samples."""
 
-    def __init__(self, reader: RangeReader, window: HistoryWindow, told: Told) -> None:
+    def __init__(self, reader: RangeReader, window: HistoryWindow, told: ProgressListener) -> None:
         self._reader = reader
         self._window = window
         self._told = told

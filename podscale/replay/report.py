@@ -61,7 +61,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
         cost = None if self.price is None else round(self.price * verdict.pod_hours, 2)
         line: dict[str, object] = {
             "spec": name,
-            "podHours": round(verdict.pod_hours, 2),
+            "podHours": round(verdict.pod_hours, 4),
             "cost": cost,
             "unserved": round(verdict.unserved, 6),
             "overTarget": round(verdict.over_target_s),

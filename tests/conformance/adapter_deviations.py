@@ -18,7 +18,7 @@ from adapter.discovery import mapping
 from podscale.core import quantity
 from podscale.core.quantity import format_milli
 from podscale.core.selectors import selector
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from tests.conformance.adapter_world import ScriptedPrometheus, part_c_mapper
 from tests.conformance.cases import deviations
 
@@ -311,7 +311,7 @@ def _item(
         metadata["labels"] = labels
     if namespace:
         metadata["namespace"] = namespace
-    one: dict[str, Any] = {"metadata": metadata, "timestamp": format_time(time_s), "window": "5m0s"}
+    one: dict[str, Any] = {"metadata": metadata, "timestamp": rfc3339(time_s), "window": "5m0s"}
     usages = {part: _usage(amounts) for part, amounts in parts.items()}
     if namespace:
         one["containers"] = [{"name": n, "usage": u} for n, u in usages.items()]

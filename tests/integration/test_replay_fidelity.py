@@ -18,7 +18,7 @@ from hpa.simulate.load import LoadHistory
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import PodMetric, Question
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.leadership.lease import Term
 from tests.integration.crane import traces
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
@@ -110,10 +110,10 @@ class Fleet:
         is_ready = ready_at <= now
         made["metadata"]["resourceVersion"] = "2" if is_ready else "1"
         made["status"]["phase"] = "Running" if is_ready else "Pending"
-        made["status"]["startTime"] = format_time(created)
+        made["status"]["startTime"] = rfc3339(created)
         made["status"]["conditions"] = [{
             "type": "Ready", "status": "True" if is_ready else "False",
-            "lastTransitionTime": format_time(ready_at if is_ready else created),
+            "lastTransitionTime": rfc3339(ready_at if is_ready else created),
         }]  # fmt: skip
         return made
 

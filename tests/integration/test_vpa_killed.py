@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from podscale.core import quantity
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from tests.integration.test_vpa_recommender import checkpoints, target
 from tests.integration.vpa_program import SPEED
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
@@ -69,7 +69,7 @@ def kill_container(small: Stage, at: float) -> None:
     """Let the first pod show an OOM kill as its container's last run."""
     pod = small.pods()[0]
     state: dict[str, Any] = dict(pod["status"]["containerStatuses"][0])
-    ended = format_time(at)
+    ended = rfc3339(at)
     killed = {"reason": "OOMKilled", "exitCode": 137, "startedAt": ended, "finishedAt": ended}
     state |= {"restartCount": 1, "lastState": {"terminated": killed}}
     status = {**pod["status"], "containerStatuses": [state]}

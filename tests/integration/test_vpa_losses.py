@@ -8,7 +8,7 @@ import pytest
 
 from podscale.core import quantity
 from podscale.core.metrics import Answer, Question
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from tests.integration.test_vpa_recommender import (
     checkpoints,
     condition,
@@ -52,7 +52,7 @@ async def large(small: Stage) -> dict[str, str]:
         await small.until(lambda: samples(small) >= 20)
     web = deepcopy(small.vpa())
     for each in web["status"]["conditions"]:
-        each["lastTransitionTime"] = format_time(small.usage.now - WEEKS_S)
+        each["lastTransitionTime"] = rfc3339(small.usage.now - WEEKS_S)
     small.objects.update("verticalpodautoscalers", "default", "web", web, "status")
     small.usage.cores, small.usage.memory = 0.02, 1e8
     before = target(small)

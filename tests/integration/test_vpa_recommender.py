@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from podscale.core import quantity
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.errors import Unprocessable
-from podscale.kube.client.wire import format_time
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.kube.leadership.lease import LeaseTimes
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
@@ -182,7 +182,7 @@ async def test_an_oom_raises_memory_at_once_and_survives_a_restart(small):
         before = quantity.parse(target(small)["memory"]).value
         pod = small.pods()[0]
         state = dict(pod["status"]["containerStatuses"][0])
-        finished = format_time(small.usage.now)
+        finished = rfc3339(small.usage.now)
         killed = {"reason": "OOMKilled", "exitCode": 137, "startedAt": finished,
                   "finishedAt": finished}  # fmt: skip
         state["resources"] = {"requests": {"cpu": "100m", "memory": "2Gi"}}

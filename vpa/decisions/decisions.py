@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
@@ -79,7 +79,7 @@ def body(known: KnownSizing) -> dict[str, Any]:
     pods = [
         {
             "pod": each.pod,
-            "time": format_time(each.time),
+            "time": rfc3339(each.time),
             **_told(explain_update(each.decision)),
             "admission": _admitted(known.admitted.get(each.pod)),
         }
@@ -93,7 +93,7 @@ def body(known: KnownSizing) -> dict[str, Any]:
     sentences = _sentences(known, amounts, pods) or first.sentences()[:1]
     missing = _usage_missing(known)
     told = {
-        "time": format_time(known.time),
+        "time": rfc3339(known.time),
         "conditions": [
             {
                 "type": each.type,

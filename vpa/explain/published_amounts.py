@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from vpa.explain.explanation import Fact, SizingExplanation
 from vpa.model.api.conditions import HISTORY_LOST
 from vpa.model.api.objects import Vpa, VpaCondition
@@ -60,7 +60,7 @@ def as_published(
     if is_anchored:
         facts |= {"held_by": "Anchor", "anchor": standing.anchor}
     elif more_nano < 0 and until_s is not None:
-        facts |= {"held_by": HISTORY_LOST, "held_until": format_time(until_s)}
+        facts |= {"held_by": HISTORY_LOST, "held_until": rfc3339(until_s)}
     elif more_nano < 0 and standing.is_young:
         facts["held_by"] = "LowConfidence"
     decision: dict[str, Fact] = {

@@ -48,7 +48,7 @@ from vpa.recommender.publishing.anchored import AnchoredSize
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
-from vpa.targets import Found
+from vpa.targets import TargetController
 
 _log = structlog.get_logger()
 
@@ -335,7 +335,7 @@ class Coordination:
         ]
         return max(kept, default=None)
 
-    def _workload(self, key: VpaKey, vpa: Vpa) -> Found | None:
+    def _workload(self, key: VpaKey, vpa: Vpa) -> TargetController | None:
         ref = vpa.spec.target_ref
         if ref is None:
             return None
@@ -402,11 +402,11 @@ def _requests(views: Sequence[PodView], container: str) -> dict[str, int]:
     return {name: request // len(views) for name, request in found.items()}
 
 
-def _uid(workload: Found | None) -> str:
+def _uid(workload: TargetController | None) -> str:
     return workload.metadata.uid if workload else ""
 
 
-def _replicas(workload: Found | None) -> int:
+def _replicas(workload: TargetController | None) -> int:
     if workload is None or isinstance(workload, CronJob):
         return 0
     return workload.spec.replicas or 0

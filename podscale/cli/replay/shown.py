@@ -53,7 +53,7 @@ def print_all(found: AllReplays, form: ReplayForm) -> None:
     for each in found.replays:
         if isinstance(report := each.report, ReplayReport):
             cells += [
-                {"hpa": each.name, "at least": f"{line['oraclePodHours']:.1f}"}
+                {"hpa": each.name, "at least": _cell("podHours", line["oraclePodHours"], report)}
                 | {_TITLES[key]: _cell(key, line[key], report) for key in COLUMNS if key in line}
                 for line in each.lines()
             ]
@@ -90,7 +90,7 @@ def _cell(name: str, value: object, report: ReplayReport) -> str:
         case "cost", float():
             return f"{value:.2f} {report.currency}".strip()
         case "podHours", float():
-            return f"{value:.1f}"
+            return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
         case "unserved", float():
             return f"{value:.3%}"
         case (("overTarget" | "longestLag"), int()):

@@ -40,7 +40,7 @@ class _Held(Struct):
     readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
 
 
-Found = _Held | Failure
+QueryOutcome = _Held | Failure
 _HISTOGRAM = Refused(
     "ResultIsHistogram",
     "the query of the rule gives native histograms, which are no numbers: "
@@ -58,7 +58,9 @@ class SingleQueries:
         options: FeedOptions,
         stats: FeedStats,
         clock: Callable[[], float],
-        spawn: Callable[[Coroutine[object, object, Found]], asyncio.Task[Found | None]],
+        spawn: Callable[
+            [Coroutine[object, object, QueryOutcome]], asyncio.Task[QueryOutcome | None]
+        ],
     ) -> None:
         self._queries = queries
         self._options = options
@@ -67,7 +69,7 @@ class SingleQueries:
         self._spawn = spawn
         self._held: dict[str, _Held] = {}
         self._held_bytes = 0
-        self._running: dict[str, asyncio.Task[Found | None]] = {}
+        self._running: dict[str, asyncio.Task[QueryOutcome | None]] = {}
 
     async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
         """Return the answer to the request's own query. ``verdict`` tells whether the answer's
@@ -97,7 +99,7 @@ class SingleQueries:
 
     async def _fetch(
         self, demand: Demand, text: str, stamp_text: str | None, keep_s: float
-    ) -> Found:
+    ) -> QueryOutcome:
         if not self._options.is_coalescing:
             return await self._ask(demand, text, stamp_text)
         held = self._held.get(text)
@@ -109,7 +111,7 @@ class SingleQueries:
             task.add_done_callback(lambda done: self._ended(text, done))
         return await asyncio.shield(task) or _BROKEN
 
-    async def _ask(self, demand: Demand, text: str, stamp_text: str | None) -> Found:
+    async def _ask(self, demand: Demand, text: str, stamp_text: str | None) -> QueryOutcome:
         asked_s, rule, tenant = self._clock(), demand.plan.rule, demand.namespace
         try:
             answer, stamps = await self._queries.ask(
@@ -128,7 +130,7 @@ class SingleQueries:
         size = texts + _ROW_BYTES * rows
         return _Held(asked_s, answer, stamps, size)
 
-    def _ended(self, text: str, task: asyncio.Task[Found | None]) -> None:
+    def _ended(self, text: str, task: asyncio.Task[QueryOutcome | None]) -> None:
         self._running.pop(text, None)
         if task.cancelled() or not isinstance(held := task.result(), _Held):
             return

@@ -166,11 +166,6 @@ def parse_time(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def format_time(seconds: float) -> str:
-    """Return ``2026-11-21T10:00:00Z``: metav1.Time has no fraction."""
-    return rfc3339(seconds)
-
-
 def format_micro_time(seconds: float) -> str:
     """Return ``2026-11-21T10:00:00.000000Z``: metav1.MicroTime refuses fewer digits."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -194,7 +189,7 @@ def _to_wire(value: object) -> str:
     if isinstance(value, MicroTime) and type(value) is MicroTime:
         return format_micro_time(value)
     if isinstance(value, Time):
-        return format_time(value)
+        return rfc3339(value)
     raise NotImplementedError(f"no wire form of {type(value)}")
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 import structlog
 
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import (
     ApiError,
@@ -26,7 +27,7 @@ from podscale.kube.client.errors import (
     TooManyRequests,
 )
 from podscale.kube.client.resource import EVENTS
-from podscale.kube.client.wire import PartialObjectMetadata, builtins, decode, encode, format_time
+from podscale.kube.client.wire import PartialObjectMetadata, builtins, decode, encode
 from podscale.kube.events.correlator import CACHE_SIZE, Correlator, EventSeries, Occurrence
 from podscale.kube.objects.cluster import ObjectReference
 
@@ -200,8 +201,8 @@ class Recorder:
             "reason": seen.reason,
             "message": series.message,
             "source": source,
-            "firstTimestamp": format_time(series.first_s),
-            "lastTimestamp": format_time(series.last_s),
+            "firstTimestamp": rfc3339(series.first_s),
+            "lastTimestamp": rfc3339(series.last_s),
             "count": series.count,
             "type": seen.level,
             "reportingComponent": self._component,
@@ -218,7 +219,7 @@ class Recorder:
     async def _count(self, seen: Occurrence, series: EventSeries) -> None:
         patch = {
             "count": series.count,
-            "lastTimestamp": format_time(series.last_s),
+            "lastTimestamp": rfc3339(series.last_s),
             "message": series.message,
         }
         await self._api.request(

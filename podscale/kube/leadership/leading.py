@@ -12,7 +12,7 @@ from podscale.kube.leadership.lease import Elector, LeaseTimes, Term
 
 _STOP_S = 5.0
 
-Told = Callable[[bool], Awaitable[None]]
+LeadershipListener = Callable[[bool], Awaitable[None]]
 
 
 async def for_ever(_term: Term) -> None:
@@ -36,7 +36,7 @@ class Leadership:
         self,
         api: Api,
         lease: LeaseChoice | None,
-        on_change: Told | None = None,
+        on_change: LeadershipListener | None = None,
         annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """``lease`` None: alone; ``annotations`` are written on it with each renewal."""

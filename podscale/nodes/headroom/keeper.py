@@ -11,6 +11,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.store import Store
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide import headroom as deciding
@@ -39,6 +40,7 @@ class HeadroomKeeper:
         vpas: Store[WorkloadVpa],
         choice: HeadroomChoice,
         metrics: NodesMetrics,
+        mapper: Callable[[], Mapper],
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -47,6 +49,7 @@ class HeadroomKeeper:
         self._vpas = vpas
         self._choice = choice
         self._metrics = metrics
+        self._mapper = mapper
         self._wall = wall
         self._expected: dict[str, ExpectedSize] = {}  # by namespace/kind/name
 
@@ -56,7 +59,7 @@ class HeadroomKeeper:
         cpu, memory = deciding.totals(counts)
         self._metrics.headroom.labels("cpu").set(cpu / 1000)
         self._metrics.headroom.labels("memory").set(memory)
-        buffers = await objects.buffers_of(self._api)
+        buffers = objects.buffers_of(self._mapper())
         written = await objects.hold(self._api, counts, self._choice.image, buffers)
         if written:
             _log.info("headroom changed", objects=written, pods=sum(counts.values()),

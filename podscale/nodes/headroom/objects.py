@@ -10,9 +10,10 @@ import structlog
 
 from podscale.core import quantity
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import BadRequest, ObjectNotFound, Unprocessable, WriteConflict
+from podscale.kube.client.errors import BadRequest, NoMatch, Unprocessable, WriteConflict
 from podscale.kube.client.resource import DEPLOYMENTS, Resource
 from podscale.kube.client.wire import ListOf, decode, encode
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController
 from podscale.nodes.decide.headroom import SizeClass
@@ -25,18 +26,12 @@ _LABELS = {"app.kubernetes.io/name": "podscale", "app.kubernetes.io/component": 
 _CLASS = "nodes.podscale.io/headroom-class"
 
 
-async def buffers_of(api: Api) -> Resource | None:
+def buffers_of(mapper: Mapper) -> Resource | None:
     """Return the resource of CapacityBuffers, None where it is not served."""
     try:
-        answer = await api.request("GET", f"/apis/{BUFFERS_GROUP}")
-        version = msgspec.json.decode(answer.body)["preferredVersion"]["version"]
-        path = f"/apis/{BUFFERS_GROUP}/{version}"
-        served = msgspec.json.decode((await api.request("GET", path)).body)["resources"]
-    except ObjectNotFound:
+        return mapper.for_kind("CapacityBuffer", BUFFERS_GROUP)[0]
+    except NoMatch:
         return None
-    is_served = any(each["name"] == "capacitybuffers" for each in served)
-    found = Resource(BUFFERS_GROUP, version, "capacitybuffers", "CapacityBuffer")
-    return found if is_served else None
 
 
 async def hold(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from podscale.replay.fleet import risk
 from podscale.replay.fleet.blocks import THROTTLED, Floats, needs
 from podscale.replay.fleet.classes import CLASSES, UsageShape, shape_of
-from podscale.replay.fleet.reading import FleetPast, FleetSpan, Told
+from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
 from podscale.replay.fleet.sizing import RequestChoice, SizedAmount, recommended
 from podscale.replay.fleet.usage import FleetContainer
@@ -40,7 +40,7 @@ def report_of(
     span: FleetSpan,
     choice: RequestChoice,
     prices: PriceList | None,
-    told: Told,
+    told: ProgressListener,
 ) -> FleetReport:
     """Return the report; ``told`` takes done, of how many, and what."""
     figures: dict[tuple[int, str], _Figures] = {}

@@ -11,7 +11,7 @@ from hpa.simulate.load import LoadHistory
 from hpa.simulate.workload import Plant
 from podscale.replay.candidates import ReplayCandidate, question, run
 from podscale.replay.fleet.blocks import Floats
-from podscale.replay.fleet.reading import FleetPast, FleetSpan, Told
+from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener
 from podscale.replay.fleet.report import FleetLine, FleetReport
 from podscale.replay.sweep import chosen
 
@@ -21,7 +21,7 @@ _MOST_WORKLOADS = 10  # that are replayed: each takes seconds
 _SYNC = {"podscale.io/sync-period": "1m"}  # the load is known every few minutes
 
 
-def with_targets(report: FleetReport, past: FleetPast, told: Told) -> FleetReport:
+def with_targets(report: FleetReport, past: FleetPast, told: ProgressListener) -> FleetReport:
     """Return the report, its lines that want an HPA with a target: those with most pods first."""
     wanting = [line for line in report.lines if line.wants_hpa]
     wanting.sort(key=lambda line: line.pods * line.resources["cpu"].largest, reverse=True)

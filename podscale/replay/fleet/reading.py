@@ -20,7 +20,7 @@ POINTS = 1_000_000  # of one slice: a day of 3,500 containers at five minutes
 _DAY_S = 86400
 _OWNERS_S = 3600  # a pod that lived for less is known by its name
 
-Told = Callable[[int, int, str], None]  # done, of how many, what
+ProgressListener = Callable[[int, int, str], None]  # done, of how many, what
 Amounts = dict[str, float]  # cores and bytes by resource
 
 
@@ -61,7 +61,9 @@ class FleetPast(Struct, frozen=True):
 class FleetReader:
     """Reads one report's history."""
 
-    def __init__(self, reader: RangeReader, names: FleetNames, span: FleetSpan, told: Told) -> None:
+    def __init__(
+        self, reader: RangeReader, names: FleetNames, span: FleetSpan, told: ProgressListener
+    ) -> None:
         self._reader, self._span, self._told = reader, span, told
         self._names = names
         self._queries = FleetQueries(names, span.namespace, span.step_s)

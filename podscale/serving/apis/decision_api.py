@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.apis.leader_api import RETRY_S, LeaderApi, asked_time
@@ -77,7 +77,7 @@ class DecisionKind(Struct, frozen=True):
 
 def decision_metadata(name: str, namespace: str, time_s: float) -> dict[str, str]:
     """Return the metadata of a decision about an object of this name."""
-    return {"name": name, "namespace": namespace, "creationTimestamp": format_time(time_s)}
+    return {"name": name, "namespace": namespace, "creationTimestamp": rfc3339(time_s)}
 
 
 class DecisionApi(LeaderApi, Generic[K]):
@@ -168,7 +168,7 @@ class DecisionApi(LeaderApi, Generic[K]):
         if found is not None:
             return found
         text = (
-            f"decisions about {name} are known from {format_time(since or now)} on: the last "
+            f"decisions about {name} are known from {rfc3339(since or now)} on: the last "
             "changes are kept that fit into 8 KB, and none over a restart or a new leader; ask "
             "for a later time"
         )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from podscale.core.times.moment import read_time
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import Cause, Status
@@ -112,5 +112,5 @@ def asked_time(text: str, now: float) -> float | Status:
             f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
         )
     if time_s > now + _AHEAD_S:
-        return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
+        return status.bad_request(f"at={text} lies ahead: it is {rfc3339(now)}")
     return time_s

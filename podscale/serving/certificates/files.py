@@ -28,7 +28,7 @@ class ServingFiles(Struct, frozen=True):
 def read_files(flags: Flags) -> ServingFiles:
     """Return the certificates that flags name. Blocking; raises ``TlsError``."""
     certificate, key = flags.text("tls-cert-file"), flags.text("tls-private-key-file")
-    pair = _read(certificate, key) if certificate and key else None
+    pair = _read("tls-cert-file", certificate, key) if certificate and key else None
     return ServingFiles(pair, tuple(_named(text) for text in flags.listing("tls-sni-cert-key")))
 
 
@@ -38,17 +38,17 @@ def _named(text: str) -> NamedPair:
     certificate, comma, key = files.partition(",")
     if not comma or not certificate.strip() or not key.strip():
         raise TlsError(f"--tls-sni-cert-key={text}: expected certificate,key[:name,...]")
-    pair = _read(certificate.strip(), key.strip())
+    pair = _read("tls-sni-cert-key", certificate.strip(), key.strip())
     listed = tuple(ascii_lower(one.strip()) for one in patterns.split(",") if one.strip())
     return NamedPair(pair, listed or _own_names(pair.leaf))
 
 
-def _read(certificate: str, key: str) -> KeyPair:
+def _read(flag: str, certificate: str, key: str) -> KeyPair:
     try:
         pair = KeyPair(Path(certificate).read_bytes(), Path(key).read_bytes())
         _ = pair.leaf
     except (OSError, ValueError) as error:
-        raise TlsError(f"cannot read {certificate} and {key}: {error}") from error
+        raise TlsError(f"--{flag}: cannot read {certificate} and {key}: {error}") from error
     return pair
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from podscale.kube.client.wire import format_time
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving.monitoring.health import OK, HealthVerdict
 
 
@@ -85,7 +85,7 @@ class OverlappingRounds:
 def _judged(age_s: float, allowed_s: float, wall_s: float) -> HealthVerdict:
     if age_s <= allowed_s:
         return OK
-    since = format_time(wall_s - age_s)
+    since = rfc3339(wall_s - age_s)
     return HealthVerdict(
         False, f"stuck since {since}: {age_s:.0f} s, where {allowed_s:.0f} are allowed"
     )

@@ -34,9 +34,10 @@ from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, parse
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.quantity import parse as quantity
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, WriteConflict
-from podscale.kube.client.wire import decode, encode, format_time
+from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
@@ -152,7 +153,7 @@ class SimulatedCluster:
         }
         return {
             "metadata": {"name": "web", "namespace": "shop", "resourceVersion": self.version,
-                         "annotations": notes, "creationTimestamp": format_time(START)},
+                         "annotations": notes, "creationTimestamp": rfc3339(START)},
             "spec": {
                 "scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": MOST,
                 "behavior": {"scaleUp": {"stabilizationWindowSeconds": BEHAVIOR.up.window_s},
@@ -363,7 +364,7 @@ class SimulatedRecommenderPart:
                 fill(store, [decode(encode(each), StoredHpa) for each in found], "9")
 
     def _pod(self, pod: SimulatedPod, meta: dict[str, str]) -> dict[str, Any]:
-        leaving = {} if pod.deleted is None else {"deletionTimestamp": format_time(pod.deleted)}
+        leaving = {} if pod.deleted is None else {"deletionTimestamp": rfc3339(pod.deleted)}
         runs = pod.running <= self._cluster.now
         container = {"name": "app", "resources": {"requests": {"cpu": f"{pod.request}m"}}}
         return {

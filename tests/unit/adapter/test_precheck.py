@@ -9,7 +9,9 @@ from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import check, problems
+from adapter.rules.presumed import PresumingMapper
 from adapter.rules.rules_file import load
+from adapter.rules.ruleset import read_rules
 from podscale.migrate.reader import migrate
 from podscale.serving.flags import parse
 from tests.unit.adapter.world import MAPPER
@@ -77,6 +79,26 @@ def test_a_config_map_is_recognised_and_is_the_only_problem(tmp_path: Path) -> N
     with pytest.raises(ConfigInvalid, match=r"this is a ConfigMap.*data\.config\.yaml") as refused:
         check(file)
     assert len(refused.value.problems) == 1
+
+
+def test_an_unknown_resource_is_no_word_about_a_cluster_that_nobody_asked() -> None:
+    text = "rules:\n- seriesQuery: x\n  resources: {overrides: {w: {resource: widgets}}}\n"
+    with pytest.raises(ConfigInvalid, match="no resource that is known is named 'widgets'") as told:
+        read_rules(text, "rules.yaml", PresumingMapper())
+    assert "cluster" not in str(told.value)
+
+
+def test_a_certificate_that_is_none_is_told_with_its_flag(tmp_path: Path) -> None:
+    (bad := tmp_path / "bad.pem").write_text("no certificate")
+    flags = parse([f"--prometheus-ca-file={bad}"], TABLE)
+    (told,) = problems(flags)
+    assert told.startswith(f"--prometheus-ca-file {bad}: cannot be used as PEM")
+    pair = [f"--prometheus-client-tls-{part}-file={bad}" for part in ("cert", "key")]
+    assert problems(parse(pair, TABLE)) == [], "upstream looks at it beside a CA only"
+    flags = parse([f"--prometheus-ca-file={tmp_path / 'none'}", *pair], TABLE)
+    missing, told = problems(flags)
+    assert missing == f"--prometheus-ca-file {tmp_path / 'none'}: cannot be read: no such file"
+    assert told.startswith(f"--prometheus-client-tls-cert-file {bad} with {bad}: cannot be used")
 
 
 def test_sources_and_backends_are_read_as_early_as_the_rules(tmp_path: Path) -> None:

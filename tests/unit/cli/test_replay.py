@@ -46,6 +46,16 @@ def test_each_spec_and_the_oracle_stand_side_by_side(files):
     assert "a pod serves 62.5 of http_requests (target / 0.8)" in shown.stdout
 
 
+def test_pod_hours_of_less_than_a_minute_are_no_zero(files):
+    trace, today, _ = files
+    trace.write_text("ts,value\n" + "".join(f"{1700000000 + 15 * at},40\n" for at in range(4)))
+    shown = call("--trace", trace, "--hpa", today)
+    assert shown.exit_code == 0, shown.output
+    titles, *lines = (line.split() for line in shown.stdout.splitlines()[:3])
+    assert titles[:2] == ["SPEC", "POD-HOURS"]
+    assert all(float(line[1]) > 0 for line in lines), shown.output
+
+
 @pytest.mark.parametrize("form", ["json", "yaml", "csv"])
 def test_the_data_forms_say_the_same(files, form):
     trace, today, other = files

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client import resource
 from podscale.kube.client.wire import (
     ObjectMeta,
@@ -12,7 +13,6 @@ from podscale.kube.client.wire import (
     decode,
     encode,
     format_micro_time,
-    format_time,
     parse_time,
 )
 from podscale.kube.objects.cluster import Lease
@@ -33,7 +33,7 @@ def test_every_form_of_a_time_is_unix_seconds(text, seconds):
 
 
 def test_times_are_written_with_the_digits_that_go_takes():
-    assert format_time(1795255200.9) == "2026-11-21T10:00:00Z"
+    assert rfc3339(1795255200.9) == "2026-11-21T10:00:00Z"
     assert format_micro_time(1795255200.0) == "2026-11-21T10:00:00.000000Z"
 
 

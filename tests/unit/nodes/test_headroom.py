@@ -10,7 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from podscale.kube.client.api import Method, Response
 from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound, Unprocessable
+from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
 from podscale.nodes.cluster.workloads import WorkloadVpa
@@ -32,13 +34,13 @@ class HeadroomCluster:
         self.workloads: dict[str, Json] = {}
         self.held: dict[str, dict[str, Json]] = {}  # by plural and name
         self.is_down = False
-        self.has_buffers = False
+        self.mapper = Mapper()
         self.now = NOW
         self.vpas = Store[WorkloadVpa]()
         limit = HeadroomLimit(int(cpu) * 1000, int(memory.removesuffix("Gi")) * 2**30)
         self.rounds = HeadroomKeeper(
             self, self.vpas, HeadroomChoice(limit, "pause:1"), NodesMetrics(CollectorRegistry()),
-            wall=lambda: self.now,
+            lambda: self.mapper, wall=lambda: self.now,
         )  # fmt: skip
 
     def workload(self, name: str, cpu: str, **spec: Any) -> None:
@@ -109,10 +111,6 @@ class HeadroomCluster:
         name = path.rpartition("/")[2]
         if "/deployments/" in path and name in self.workloads:
             return _answer(self.workloads[name])
-        if self.has_buffers and path == "/apis/autoscaling.x-k8s.io":
-            return _answer({"preferredVersion": {"version": "v1beta1"}})
-        if self.has_buffers and path == "/apis/autoscaling.x-k8s.io/v1beta1":
-            return _answer({"resources": [{"name": "capacitybuffers"}]})
         raise ObjectNotFound(404, "NotFound", path)
 
     def stream(self, *_: Any, **__: Any) -> Any:
@@ -233,7 +231,8 @@ async def test_capacity_buffers_hold_the_room_where_they_are_known(
     cluster: HeadroomCluster,
 ) -> None:
     await cluster.round()
-    cluster.has_buffers = True
+    group = "autoscaling.x-k8s.io"
+    cluster.mapper = Mapper([Resource(group, "v1beta1", "capacitybuffers", "CapacityBuffer")])
     assert await cluster.round(15) == {}  # no pause pods any more
     (buffer,) = cluster.held["capacitybuffers"].values()
     name = buffer["metadata"]["name"]

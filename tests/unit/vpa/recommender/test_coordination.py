@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, format_anchor, parse
 from podscale.coordinate.reasons import REASONS
 from podscale.core.metrics import ContainerColumns
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
-from podscale.kube.client.wire import decode, encode, format_time
+from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
@@ -142,7 +143,7 @@ class World:
         return {
             "metadata": {
                 "name": "web", "namespace": "shop", "resourceVersion": str(int(self.now)),
-                "annotations": self.notes, "creationTimestamp": format_time(START),
+                "annotations": self.notes, "creationTimestamp": rfc3339(START),
                 "managedFields": self.managers,
             },
             "spec": {
