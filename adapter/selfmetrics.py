@@ -24,6 +24,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.http.series import SeriesReader, SplitSeriesReader
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
+from podscale.serving.monitoring.counters import cumulative
 
 # custom-metrics-apiserver: 1 s times 1.364 to the power 0..19, as text on its /metrics.
 FRESHNESS_BUCKETS = tuple(_power for _power in AGE_BUCKETS_S)
@@ -230,9 +231,8 @@ _ATTRIBUTES = {"self_check_differences": "check_differences"}
 
 
 def _add_ages(family: HistogramMetricFamily, source: dict[str, str], stats: FeedStats) -> None:
-    total = 0
-    for bound, count in zip((*map(str, AGE_BUCKETS_S), "+Inf"), stats.age_counts, strict=True):
-        total += count
+    total = 0.0
+    for bound, total in cumulative(AGE_BUCKETS_S, stats.age_counts):
         family.add_sample(f"{family.name}_bucket", {**source, "le": bound}, total)
     family.add_sample(f"{family.name}_count", source, total)
     family.add_sample(f"{family.name}_sum", source, stats.age_sum_s)

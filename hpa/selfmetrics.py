@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from hpa.decide.decision import Labels
+from podscale.serving.monitoring.counters import cumulative
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 OWN = "podscale_hpa_"
@@ -59,11 +60,7 @@ class PassTally:
     def family(self, name: str, text: str, names: tuple[str, ...]) -> HistogramMetricFamily:
         family = HistogramMetricFamily(name, text, labels=names)
         for labels, counts in self.counts.items():
-            total, buckets = 0, []
-            for bound, count in zip((*self.bounds, float("inf")), counts, strict=True):
-                total += count
-                buckets.append(("+Inf" if bound == float("inf") else repr(bound), total))
-            family.add_metric(labels, buckets, self.sums[labels])
+            family.add_metric(labels, cumulative(self.bounds, counts), self.sums[labels])
         return family
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.decide.api import wire
-from hpa.machine.objects import Autoscaler, ManagedField, TargetWorkload, is_part
+from hpa.machine.objects import Autoscaler, TargetWorkload, is_part
 from podscale.core.settings import PREFIX
 from podscale.kube.client.wire import ObjectMeta, OwnerReference
 from podscale.kube.objects.scale import Workload
@@ -37,11 +37,11 @@ class InternedValues:
         """Return an equal autoscaler, but for annotations of others."""
         meta, spec, status = written.metadata, written.spec, written.status
         target = spec.scale_target_ref
-        owners = tuple(map(self._owner, meta.owner_references))
+        owners = tuple(map(self._texts_of, meta.owner_references))
         return Autoscaler(
             replace(
                 self._meta(meta, _ours(meta.annotations), owners),
-                managed_fields=tuple(map(self._managed, meta.managed_fields)),
+                managed_fields=tuple(map(self._texts_of, meta.managed_fields)),
             ),
             replace(
                 spec,
@@ -55,7 +55,7 @@ class InternedValues:
             ),
             replace(
                 status,
-                conditions=_each(self._condition, status.conditions),
+                conditions=_each(self._texts_of, status.conditions),
                 current_metrics=_each(self._current, status.current_metrics),
             ),
         )
@@ -70,7 +70,7 @@ class InternedValues:
         owners = tuple(self._part(replace(each, uid="")) for each in written.owner_references)
         meta, spec = replace(self._meta(written, None, owners), labels=None), found.spec
         if isinstance(found, TargetWorkload):
-            managed = tuple(map(self._managed, found.metadata.managed_fields))
+            managed = tuple(map(self._texts_of, found.metadata.managed_fields))
             meta = replace(meta, managed_fields=managed)
         elif is_part(found):
             spec = replace(spec, selector=None)
@@ -82,24 +82,6 @@ class InternedValues:
         namespace = self._text(meta.namespace)
         return replace(meta, namespace=namespace, annotations=annotations, owner_references=owners)
 
-    def _owner(self, owner: OwnerReference) -> OwnerReference:
-        kind, version = self._text(owner.kind), self._text(owner.api_version)
-        return replace(owner, kind=kind, api_version=version)
-
-    def _managed(self, field: ManagedField) -> ManagedField:
-        return ManagedField(self._text(field.manager), self._text(field.subresource), field.time)
-
-    def _condition(self, condition: wire.WireCondition) -> wire.WireCondition:
-        text, at = self._text, condition.last_transition_time
-        return replace(
-            condition,
-            type=text(condition.type),
-            status=text(condition.status),
-            reason=text(condition.reason),
-            message=text(condition.message),
-            last_transition_time=None if at is None else text(at),
-        )
-
     def _current(self, metric: wire.CurrentMetric) -> wire.CurrentMetric:
         sources = {
             field: self._source(each)
@@ -109,8 +91,14 @@ class InternedValues:
         return wire.CurrentMetric(self._text(metric.type), **sources)
 
     def _source(self, source: wire.SourceStatus) -> wire.SourceStatus:
-        name, container = self._text(source.name), self._text(source.container)
-        return replace(source, name=name, container=container, metric=self._part(source.metric))
+        return self._texts_of(replace(source, metric=self._part(source.metric)))
+
+    def _texts_of(self, part: P) -> P:
+        """Return an equal struct, whose own texts are kept once."""
+        found = ((name, getattr(part, name)) for name in part.__struct_fields__)
+        return replace(
+            part, **{name: self._text(value) for name, value in found if type(value) is str}
+        )
 
     def _text(self, text: str) -> str:
         if len(self._texts) >= _MOST:

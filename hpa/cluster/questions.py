@@ -4,27 +4,21 @@ Follows the requests of ``metrics/client.go``, Kubernetes 1.37: a metric selecto
 not set and an empty one both ask for every series.
 """
 
-from collections.abc import Sequence
 from types import NoneType
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 from hpa.cluster.statuses import selector_fields
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.decide.observation import MetricAnswer
 from hpa.machine.record import AskedMetric
 from podscale.core.metrics import (
-    Answer,
-    ContainerColumns,
     ExternalMetric,
-    NodeUsageColumns,
     NotFound,
     ObjectMetric,
     PodMetric,
     PodResource,
     Question,
     Refused,
-    Unavailable,
 )
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
@@ -46,16 +40,6 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...
 def is_question(asked: AskedMetric) -> TypeGuard[Question]:
     """Return whether it can be asked; what cannot is the answer itself."""
     return type(asked) not in _UNASKED  # isinstance takes three times as long, six times a pass
-
-
-def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:
-    """Return the answers as decisions take them."""
-    if {ContainerColumns, NodeUsageColumns}.isdisjoint(map(type, answers)):
-        return cast("Sequence[MetricAnswer]", answers)
-    other = Unavailable("WrongAnswer", "the provider answered another question")
-    return [
-        other if isinstance(each, ContainerColumns | NodeUsageColumns) else each for each in answers
-    ]
 
 
 def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> AskedMetric:

@@ -50,13 +50,6 @@ class ScaleAnswer(Struct, frozen=True):
     is_lost: bool = False  # the last attempt may have gone in without an answer
 
 
-class StatusWrite(Struct, frozen=True):
-    """What became of one status write."""
-
-    error: str | None = None
-    is_written: bool = False
-
-
 class AutoscalerWriter:
     """Writes scales and statuses of one resource's autoscalers."""
 
@@ -125,12 +118,12 @@ class AutoscalerWriter:
 
     async def write_status(
         self, record: AutoscalerRecord, version: str, old: HpaStatus, new: HpaStatus
-    ) -> StatusWrite:
-        """Patch what differs from ``old``, the status at ``version``; raises ``NotLeading``."""
-        fields = statuses.changes(old, new)
-        if not fields:
-            return StatusWrite()
-        patch = {"metadata": {"resourceVersion": version}, "status": fields}
+    ) -> str | None:
+        """Patch what differs from ``old``, the status at ``version``; returns why that failed.
+
+        Raises ``NotLeading``.
+        """
+        patch = {"metadata": {"resourceVersion": version}, "status": statuses.changes(old, new)}
         try:
             answer = await self._api.request(
                 "PATCH",
@@ -142,9 +135,9 @@ class AutoscalerWriter:
             self._store.accept(decode(answer.body, Autoscaler))
         except (KubeError, msgspec.DecodeError) as failure:
             self._note("status", "conflict" if isinstance(failure, WriteConflict) else "error")
-            return StatusWrite(str(failure))
+            return str(failure)
         self._note("status", "ok")
-        return StatusWrite(is_written=True)
+        return None
 
     async def _put(
         self, resource: Resource, namespace: str, name: str, seen: TargetScale, replicas: int

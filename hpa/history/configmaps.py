@@ -64,7 +64,6 @@ class _Shard(Struct, eq=False):
     lines: dict[str, bytes] = field(default_factory=dict)  # by object
     size: int = 0  # bytes of text
     version: str = ""  # resourceVersion; "": it is not stored
-    is_dirty: bool = False
     written_at: float = float("-inf")
     refusal: _Refusal | None = None
     unsaved_since: float | None = None  # since when it has had changes that are not stored ...
@@ -80,7 +79,6 @@ class _Shard(Struct, eq=False):
 
     def note_change(self, since: float) -> None:
         """Note that there is something to be stored."""
-        self.is_dirty = True
         self.unsaved_since = since if self.unsaved_since is None else self.unsaved_since
         self.unsent_since = since if self.unsent_since is None else self.unsent_since
 
@@ -155,7 +153,7 @@ class HistoryConfigMaps:
                 if key in found:
                     older = shard if found[key].at >= record.at else homes[key]
                     older.put(key, b"")
-                    older.is_dirty = True
+                    older.note_change(asyncio.get_running_loop().time())
                     self._changed.set()
                     if older is shard:
                         continue
@@ -208,7 +206,7 @@ class HistoryConfigMaps:
         await self._flush_all(self._waiting())
 
     def _waiting(self) -> list[_Shard]:
-        return [shard for shard in self._shards.values() if shard.is_dirty]
+        return [shard for shard in self._shards.values() if shard.unsent_since is not None]
 
     def _is_due(self, shard: _Shard, now: float) -> bool:
         if shard.refusal is not None:
@@ -250,20 +248,19 @@ class HistoryConfigMaps:
                     new.note_change(shard.unsaved_since)
 
     async def _flush(self, shard: _Shard) -> None:
-        shard.is_dirty = False
         shard.unsent_since = None
-        is_written = False
         try:
             await self._write(shard)
-            is_written = True
-            shard.unsaved_since = shard.unsent_since
-            if not shard.is_too_large:
-                shard.refusal = None
-        except _REFUSED as error:
-            self._refused(shard, error)
-        finally:
+        except BaseException as error:
             # Cancelled in the middle, too: the end of the term writes what waits.
-            shard.is_dirty = shard.is_dirty or not is_written
+            shard.unsent_since = shard.unsaved_since
+            if not isinstance(error, _REFUSED):
+                raise
+            self._refused(shard, error)
+            return
+        shard.unsaved_since = shard.unsent_since
+        if not shard.is_too_large:
+            shard.refusal = None
 
     def _refused(self, shard: _Shard, error: Exception) -> None:
         before = shard.refusal

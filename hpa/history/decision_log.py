@@ -5,13 +5,11 @@ trace speaks for the passes that followed. Packed are the inputs alone: the step
 """
 
 from collections.abc import Callable
-from functools import cache
-from typing import Protocol, get_args
+from typing import Protocol
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from hpa.decide import conditions as words
 from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
@@ -19,7 +17,7 @@ from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
-from podscale.core.change_ring import ChangeRing
+from podscale.core.change_ring import SMALL, ChangeRing
 from podscale.core.metrics import Unavailable
 
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
@@ -36,17 +34,13 @@ class AutoscalerLog(ChangeRing):
 
     __slots__ = ("at", "decided", "last", "reason", "shape")
 
-    def __init__(self, first: Trace) -> None:
-        super().__init__()
+    def __init__(self, first: Trace, like: bytes) -> None:
+        super().__init__(like)
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
         self.last = PackedTrace.of(first)
         self.shape: Shape = ()
         self.reason = ""
-
-    def dictionary(self) -> bytes:
-        """Return what every trace is full of."""
-        return _dictionary()
 
     @property
     def known_since(self) -> float:
@@ -78,6 +72,7 @@ class DecisionLog:
         self._first_reason = first_reason
         self._kept: dict[Key, AutoscalerLog] = {}
         self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
+        self._like = b""  # the first trace of the term: the others are much like it
         self._unpacked = 0  # autoscalers whose newest change is not packed yet
         self.follower: Follower | None = None
 
@@ -97,7 +92,8 @@ class DecisionLog:
     def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = AutoscalerLog(trace)
+            self._like = self._like or encode(trace)[:SMALL]
+            kept = self._kept[key] = AutoscalerLog(trace, self._like)
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
@@ -169,49 +165,13 @@ class DecisionLog:
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
-        self._unpacked = 0
+        self._like, self._unpacked = b"", 0
         if self.follower is not None:
             self.follower.forgotten(None)
 
 
 def _came_to_its_end(trace: Trace) -> bool:
     return trace.outcome is None or trace.outcome.scale in ("written", "not_tried")
-
-
-# Of a steady autoscaler.
-_SAID = (
-    "AbleToScale", "True", "ReadyForNewScale", words.READY, "SucceededGetScale", words.GOT_SCALE,
-    "ScalingActive", "ValidMetricFound", words.FOUND, "pods metric ", "external metric ",
-    "cpu resource utilization (percentage of request)", "ScalingLimited", "False",
-    "DesiredWithinRange", words.LIMIT_TEXT["DesiredWithinRange"], "TooFewReplicas",
-    words.LIMIT_TEXT["TooFewReplicas"], "TooManyReplicas", words.LIMIT_TEXT["TooManyReplicas"],
-    "ScaleDownStabilized", words.HELD_UP, "WithinTolerance", "TargetMissed", "AverageValue",
-    "Utilization", "Resource", "Pods", "External", "Percent", "Deployment", "apps/v1",
-)  # fmt: skip
-
-
-@cache
-def _dictionary() -> bytes:
-    """What every trace is full of, so that one trace alone compresses well: field names, and
-    what conditions say."""
-    names: list[str] = [*_SAID]
-    waiting: list[type[Struct]] = [Trace]
-    seen: set[type[Struct]] = set()
-    while waiting:
-        struct = waiting.pop()
-        if struct in seen:
-            continue
-        seen.add(struct)
-        names += ["type", struct.__name__, *(field.name for field in structs.fields(struct))]
-        for field in structs.fields(struct):
-            waiting += _structs_in(field.type)
-    return b"".join(bytes([0xA0 | min(len(name), 31)]) + name.encode() for name in names[::-1])
-
-
-def _structs_in(kind: object) -> list[type[Struct]]:
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return [kind]
-    return [each for part in get_args(kind) for each in _structs_in(part)]
 
 
 def shape_of(trace: Trace) -> Shape:

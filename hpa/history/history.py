@@ -47,7 +47,7 @@ def mark(past: Past, size: int | None, forecast: ForecastVerdict | None = None) 
         else ()
     )
     replicas = None if newest is None else newest.replicas
-    return HistoryMark(replicas, past.scale_ups, past.scale_downs, good, size, forecast)
+    return replicas, past.scale_ups, past.scale_downs, good, size, forecast
 
 
 def to_record(

@@ -13,7 +13,7 @@ from typing import cast
 
 import structlog
 
-from hpa.cluster.questions import admitted, is_question
+from hpa.cluster.questions import is_question
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
@@ -72,11 +72,11 @@ class MetricsReader:
         asked: list[Question] = [each for look in looks for each in look.asked if is_question(each)]
         is_apart = len(looks) == 1 and looks[0].hpa.is_read_apart
         read = self._in_parts if is_apart else self._together
-        answers = iter(admitted(await read(asked)) if asked else ())
+        answers = iter(await read(asked) if asked else ())
         found: list[Given] = [
             tuple(
                 [
-                    next(answers) if is_question(each) else cast("MetricAnswer | None", each)
+                    cast("MetricAnswer | None", next(answers) if is_question(each) else each)
                     for each in look.asked
                 ]
             )

@@ -121,13 +121,13 @@ class DecisionWrites:
         told = machines.handle(record, self._news(made, is_same=self._is_same(look)))
         if Order.WRITE_STATUS not in told:
             return told
-        written = await self._state.writer.write_status(
+        error = await self._state.writer.write_status(
             record, look.version, look.hpa.status, made.conclusion.status
         )
-        if written.error is not None:
-            failed = structs.replace(made.outcome, status_error=written.error)
+        if error is not None:
+            failed = structs.replace(made.outcome, status_error=error)
             made.conclusion = conclude(made.decision, failed, made.concluded_at)
-        return machines.handle(record, ev.StatusAnsweredEvent(written.is_written))
+        return machines.handle(record, ev.StatusAnsweredEvent(is_written=error is None))
 
     def _may(self, made: PassUnderWay) -> bool:
         attempt = ev.AttemptEvent(self._guards(made))

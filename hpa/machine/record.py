@@ -17,7 +17,6 @@ from hpa.decide.observation import (
     Observation,
     Past,
     Scale,
-    ScaleEvent,
     ScaleUnreadable,
 )
 from hpa.decide.pods import Pods
@@ -35,6 +34,7 @@ from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.objects import scale as wire
 
 Key = tuple[str, str]  # namespace, name
+HistoryMark = tuple[object, ...]  # decides whether a history has to be written again
 AskedMetric = Question | NotFound | Refused | None
 # How often each of these has changed: the pods and the selectors of a namespace, targets of
 # autoscalers anywhere, those of in-tree ones, and VPAs.
@@ -139,17 +139,6 @@ class ForeignWrites(Struct, eq=False, gc=False):
     rescale: ForeignRescale | None = None
 
 
-class HistoryMark(Struct, frozen=True, gc=False):
-    """What decides whether a history has to be written again."""
-
-    newest: int | None
-    ups: tuple[ScaleEvent, ...]
-    downs: tuple[ScaleEvent, ...]
-    good: tuple[tuple[str, int, int], ...]
-    size: int | None
-    forecast: ForecastVerdict | None = None
-
-
 class SentSize(Struct, frozen=True, gc=False):
     """A size that was sent, of which nobody said whether it went in."""
 
@@ -176,7 +165,7 @@ class HistoryState(Struct, eq=False, gc=False):
     set_s: float = 0.0  # by how much the wall clock was set when the times in ``past`` were right
     past: Past | None = None  # unix seconds, as decisions show them
     size: int | None = None  # of the target, when last known
-    mark: HistoryMark | None = None
+    mark: HistoryMark | None = None  # of what was stored last
     sent: tuple[SentSize, ...] = ()
     doubted: int | None = None  # a size that a watch tells which may be behind
     found: tuple[int, float] | None = None  # a size and when, found while nothing was read

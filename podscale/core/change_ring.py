@@ -26,17 +26,15 @@ class PackedChange(Struct, frozen=True, gc=False):
 class ChangeRing:
     """The changes of one object, oldest first."""
 
-    __slots__ = ("newest", "older")
+    __slots__ = ("like", "newest", "older")
 
     least = 0  # changes that are kept however large they are
 
-    def __init__(self) -> None:
+    def __init__(self, like: bytes = b"") -> None:
+        """``like`` is a text that the others are much like: the newest is packed against it."""
+        self.like = like
         self.older: tuple[PackedChange, ...] = ()  # a deque alone is of 0.7 KB
         self.newest: bytes | None = None  # the last of ``older`` as it is, until it is packed
-
-    def dictionary(self) -> bytes:
-        """Return what texts are full of: the newest is packed against it."""
-        return b""
 
     def add(self, at: float, reason: str, plain: bytes, *, may_wait: bool = False) -> None:
         """Keep a change; the oldest ones make room for it.
@@ -58,7 +56,7 @@ class ChangeRing:
         if self.newest is None:
             return
         # Until the next change only: not worth the search for the best.
-        body = _packed(self.newest, self.dictionary(), level=3)
+        body = _packed(self.newest, self.like, level=3)
         self.newest = None
         self.older = (*self.older[:-1], replace(self.older[-1], body=body))
         self._make_room()
@@ -73,7 +71,7 @@ class ChangeRing:
         return None
 
     def _newest(self) -> bytes:
-        return self.newest or _plain(self.older[-1].body, self.dictionary())
+        return self.newest or _plain(self.older[-1].body, self.like)
 
     def _make_room(self) -> None:
         older = self.older
@@ -88,7 +86,7 @@ class ChangeRing:
 
 def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:
     # Tables as small as will do: they are filled with zeros for each one.
-    is_small = max(len(plain), len(against)) < SMALL
+    is_small = max(len(plain), len(against)) <= SMALL
     bits, tables = (-13, 6) if is_small else (_RAW, 8)
     packer = zlib.compressobj(level, wbits=bits, memLevel=tables, zdict=against)
     return packer.compress(plain) + packer.flush()

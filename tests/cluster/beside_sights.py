@@ -9,11 +9,11 @@ been.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.questions import admitted, questions
+from hpa.cluster.questions import questions
 from hpa.cluster.scale_selector import converted
 from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
@@ -299,7 +299,7 @@ class Sights:
                 continue
             before = list(recorded.left)
             # One by one: in-tree asks twice where two metrics need one answer.
-            found += admitted(await provider.answer([asked]))
+            found += cast("Sequence[MetricAnswer]", await provider.answer([asked]))
             bodies = [each.body for each in before if each not in recorded.left]
             failed = f"unable to fetch metrics from {_family(asked)} metrics API: {_NOT_A_NUMBER}"
             is_odd = any(b'"NaN"' in each for each in bodies)

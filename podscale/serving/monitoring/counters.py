@@ -124,12 +124,12 @@ class RequestCounter(Collector):
         for labels, count in list(self._by_labels.items()):
             for code, times in sorted(count.codes.items()):
                 total.add_metric([*labels, str(code)], times)
-            seconds = _cumulative(_BUCKETS, count.buckets)
+            seconds = cumulative(_BUCKETS, count.buckets)
             duration.add_metric(labels, seconds, count.seconds)
             plain = (labels[0], *labels[2:])
             sli.add_metric(plain, seconds[_SLI_FROM:], count.seconds)
             if labels[0] in _READS:
-                sizes.add_metric(plain, _cumulative(_SIZES, count.sizes), count.bytes)
+                sizes.add_metric(plain, cumulative(_SIZES, count.sizes), count.bytes)
         yield total
         yield duration
         yield sli
@@ -157,7 +157,8 @@ class AttemptCounter(Collector):
         yield family
 
 
-def _cumulative(bounds: Iterable[float], buckets: Iterable[int]) -> list[tuple[str, float]]:
+def cumulative(bounds: Iterable[float], buckets: Iterable[int]) -> list[tuple[str, float]]:
+    """Return a histogram's buckets as they are exposed; ``buckets`` has one more, for the rest."""
     found = []
     running = 0
     for bound, times in zip((*bounds, math.inf), buckets, strict=True):

@@ -4,12 +4,14 @@ import asyncio
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from hpa.decide import Settings
 from hpa.selfmetrics import AGES
 from podscale.core.metrics import (
+    ContainerColumns,
     ExternalSample,
     ExternalSamples,
     NoData,
@@ -127,6 +129,7 @@ async def test_a_time_that_is_no_time_is_not_counted(time_s: float) -> None:
         ObjectSample(Sample(1, "late"), 0.0),  # type: ignore[arg-type]
         ObjectSample(Sample(1), None),  # type: ignore[arg-type]
         "many",
+        ContainerColumns((), (), (), *([np.empty(0)] * 3), 0.0),  # to another question
     ],
 )
 async def test_an_answer_that_cannot_be_read_fails_its_metric_and_no_other_autoscaler(

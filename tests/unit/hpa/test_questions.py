@@ -1,20 +1,16 @@
 """What is asked for each kind of metric."""
 
-import numpy as np
 from msgspec import structs
 
-from hpa.cluster.questions import admitted, questions
+from hpa.cluster.questions import questions
 from hpa.decide.api.spec import Expression, MetricObject, MetricSelector, MetricSpec
 from podscale.core.metrics import (
-    ContainerColumns,
     ExternalMetric,
-    NoData,
     NotFound,
     ObjectMetric,
     PodMetric,
     PodResource,
     Refused,
-    Unavailable,
 )
 from podscale.kube.client.resource import SERVICES
 from podscale.kube.discovery.restmapper import Mapper
@@ -62,14 +58,3 @@ def test_what_cannot_be_asked_is_a_failure_of_that_metric() -> None:
     assert isinstance(found[0], NotFound)
     assert "no matches for kind" in found[0].message
     assert isinstance(found[1], Refused)
-
-
-def test_the_answer_to_another_question_alone_is_a_failure() -> None:
-    nothing = np.empty(0)
-    other = ContainerColumns((), (), (), nothing, nothing, nothing, 0.0)
-    known = NoData("NoData", "nothing")
-    assert admitted([known, known]) == [known, known]
-    first, second = admitted([known, other])
-    assert first is known
-    assert isinstance(second, Unavailable)
-    assert "answered another question" in second.message
