@@ -13,7 +13,7 @@ from msgspec import structs
 from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
-from hpa.decide.observation import Past, Scale
+from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
 from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
@@ -79,17 +79,14 @@ class DecisionLog:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
-        """Keep one decision; returns its first reason, computed only where steps changed.
-
-        ``after`` is its past with the decision in it, where somebody keeps that anyway.
-        """
-        reason = self._keep(key, trace, after)
+    def put(self, key: Key, trace: Trace) -> str:
+        """Keep one decision; returns its first reason, computed only where steps changed."""
+        reason = self._keep(key, trace)
         if self.follower is not None:
             self.follower.decided(key, trace, reason)
         return reason
 
-    def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
+    def _keep(self, key: Key, trace: Trace) -> str:
         kept = self._kept.get(key)
         if kept is None:
             self._like = self._like or encode(trace)[:SMALL]
@@ -97,7 +94,7 @@ class DecisionLog:
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
-        kept.last = PackedTrace.of(trace, after)
+        kept.last = PackedTrace.of(trace)
         shape = shape_of(trace)
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from hpa.decide import decide
 from hpa.decide.decision import Trace
-from hpa.decide.observation import MetricAnswer, Past, Recommendation
+from hpa.decide.observation import MetricAnswer
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 
@@ -94,49 +94,20 @@ class PackedTrace(Struct, frozen=True, gc=False):
 
     rest: Trace  # without steps and answers
     answers: bytes
-    slot: int = -1  # -1: its past is as it was; else as it became, by this recommendation
-    old: Recommendation | None = None  # what was in the slot; None: nothing, it is the last one
 
     @classmethod
-    def of(cls, trace: Trace, after: Past | None = None) -> "PackedTrace":
-        """Return what is kept of ``trace``; ``after`` is kept elsewhere as what became of its
-        past, so that nothing of the past is kept twice: 260 bytes of each autoscaler."""
-        seen, past = trace.observation, trace.past
-        place: tuple[int, Recommendation | None] = (-1, None)
-        if after is not None and (found := _slot(past, after)) is not None:
-            past, place = after, found
+    def of(cls, trace: Trace) -> "PackedTrace":
+        seen = trace.observation
         answers = _encode([_small(each, seen.pods.names) for each in seen.answers])
         seen = structs.replace(seen, answers=())
-        return cls(structs.replace(trace, observation=seen, past=past, steps=()), answers, *place)
+        return cls(structs.replace(trace, observation=seen, steps=()), answers)
 
     def trace(self) -> Trace:
         rest, pods = self.rest, self.rest.observation.pods.names
         answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
-        past = rest.past
-        if self.slot >= 0:
-            past = structs.replace(past, recommendations=_without(past, self.slot, self.old))
         seen = structs.replace(rest.observation, answers=answers)
-        made = decide(seen, past, rest.settings, rest.now).trace
+        made = decide(seen, rest.past, rest.settings, rest.now).trace
         return structs.replace(made, outcome=rest.outcome, outcome_at=rest.outcome_at)
-
-
-def _slot(before: Past, after: Past) -> tuple[int, Recommendation | None] | None:
-    """Return the slot in which ``after`` has another recommendation, and what was in it;
-    ``None``: they differ otherwise."""
-    one, other = before.recommendations, after.recommendations
-    if not one or not other or structs.replace(before, recommendations=other) != after:
-        return None
-    if len(other) == len(one) + 1 and other[:-1] == one:
-        return len(one), None
-    places = [place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a is not b]
-    if len(places) != 1 or len(one) != len(other):
-        return None
-    return places[0], one[places[0]]
-
-
-def _without(past: Past, slot: int, old: Recommendation | None) -> tuple[Recommendation, ...]:
-    found = past.recommendations or ()
-    return found[:slot] + (() if old is None else (old,)) + found[slot + 1 :]
 
 
 def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:

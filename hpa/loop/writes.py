@@ -183,7 +183,7 @@ class DecisionWrites:
         self._state.memory.put(
             record, conclusion.past, made.size, made.concluded_at, is_stored=is_ours
         )
-        ports.metrics.decided(ports.traces.put(record.key, trace, conclusion.past))
+        ports.metrics.decided(ports.traces.put(record.key, trace))
         ports.metrics.passed(conclusion.labels, self._clock.watch() - made.started)
         for event in conclusion.events:
             record_event(ports.recorder, self._state.options.resource, record, event)

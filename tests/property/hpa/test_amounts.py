@@ -141,7 +141,7 @@ def test_every_pass_ends_and_is_kept(
     seen = Observation(hpa, Scale(size, draw.choice((0, size)), "app=web"), pods, (answer,))
     decision = decide(seen, Past(), worlds.settings(draw), NOW)
     done = conclude(decision, DONE, NOW)
-    assert PackedTrace.of(done.trace, done.past).trace() == done.trace
+    assert PackedTrace.of(done.trace).trace() == done.trace
     encode(done.trace)
     shape_of(done.trace)
     msgspec.json.encode(explain(done.trace).to_json())

@@ -11,7 +11,6 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
-from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog, shape_of
@@ -258,25 +257,6 @@ def test_many_external_series_are_kept_like_few() -> None:
     assert last is not None
     assert (last.decided, last.steps) == (trace.decided, trace.steps)
     assert replay(last).replicas == 6
-
-
-def test_a_past_that_lives_on_elsewhere_is_told_from_what_became_of_it() -> None:
-    trace = decided(2000)
-    past, traces = Past(), DecisionLog(first_reason)
-    for n in range(60):  # slots are added for five minutes, then used again
-        at = NOW + 15 * n
-        seen = structs.replace(trace.observation, scale=Scale(4, 4, "app=web"))
-        made = decide(seen, past, Settings(downscale_stabilization_s=300.0), at)
-        traces.put(KEY, made.trace, made.past)
-        last = traces.last(KEY)
-        assert last is not None
-        assert last == made.trace
-        assert last.past == past
-        assert n < 2 or traces._kept[KEY].last.rest.past is made.past
-        past = made.past
-    other = structs.replace(past, scale_ups=(ScaleEvent(1, NOW),))
-    traces.put(KEY, made.trace, other)  # more than a slot differs
-    assert traces.last(KEY) == made.trace
 
 
 def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(

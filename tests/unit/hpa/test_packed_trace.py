@@ -19,7 +19,7 @@ def test_three_metrics_of_ten_pods_take_ten_bytes_a_sample_and_come_back_as_they
     hpa = web(per_pod(500), per_pod(600, "load"), queue(1000))
     observation = seen(hpa, 10, listed(*[pod()] * 10), [used, used, waiting])
     done = conclude(decide(observation, Past(), Settings(), NOW), DONE, NOW)
-    kept = PackedTrace.of(done.trace, done.past)
+    kept = PackedTrace.of(done.trace)
     # Beyond 512 bytes an object is the allocator's alone: ten thousand of them leave holes.
     assert len(kept.answers) < 21 * 10 + 128
     assert kept.trace() == done.trace
