@@ -12,17 +12,17 @@ from hpa.decide.api.spec import HPA
 from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
+from hpa.machine.objects import TargetKey
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import ScaledObject, VpaSide, pair, vpa_side
-from podscale.core.value_index import ValueIndex
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
-from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.informer.store_index import StoreIndex
 
 _log = structlog.get_logger()
 
@@ -46,11 +46,8 @@ class VpaAnchors:
 
     def __init__(self, scopes: tuple[str, ...]) -> None:
         self.store: Store[WatchedVpa] = Store(scopes)
-        self.changed = 0  # how often ``held`` may have come to answer differently
         self._is_wanted = asyncio.Event()
-        # By namespace, and group, kind and name of the target.
-        self._by_target: ValueIndex[tuple[str, str, str, str], _TargetVpa] = ValueIndex()
-        self.store.subscribe(self._update)
+        self.by_target = StoreIndex(self.store, _target_vpa)
 
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
         """Watch for ever, from when somebody is to be coordinated."""
@@ -74,7 +71,7 @@ class VpaAnchors:
             text = "the VPAs are not known at present"
             return HeldTarget("VpasUnknown", text, container, may_shrink=False)
         target = ScaledObject(hpa.target.kind, hpa.target.name, hpa.target.api_version)
-        vpas = self._by_target.get((hpa.namespace, *target.key))
+        vpas = self.by_target.get((hpa.namespace, *target.key))
         found = pair(container, [each.side for each in vpas])
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)
@@ -90,16 +87,6 @@ class VpaAnchors:
         is_absent = isinstance(self.store.freshness().error, ObjectNotFound)
         return self.store.is_current() or (is_absent and not self.store.is_synced)
 
-    def _update(self, change: Change[WatchedVpa]) -> None:
-        before, after = _target_vpa(change.old), _target_vpa(change.new)
-        if before == after:
-            return  # its status, mostly: every autoscaler would be looked at anew
-        self.changed += 1
-        if before is not None:
-            self._by_target.discard((change.namespace, *before.side.target.key), before)
-        if after is not None:
-            self._by_target.add((change.namespace, *after.side.target.key), after)
-
 
 def is_coordinated(hpa: HPA, settings: Settings) -> bool:
     """Return whether ``hpa`` is to be coordinated with a VPA: as its annotation says, or the flag;
@@ -108,8 +95,9 @@ def is_coordinated(hpa: HPA, settings: Settings) -> bool:
     return settings.mode != "shadow" and (settings.coordinates if asked is None else asked)
 
 
-def _target_vpa(vpa: WatchedVpa | None) -> _TargetVpa | None:
-    side = None if vpa is None else vpa_side(vpa.metadata.name, vpa.spec)
-    if vpa is None or side is None:
+def _target_vpa(vpa: WatchedVpa) -> tuple[TargetKey, _TargetVpa] | None:
+    meta, side = vpa.metadata, vpa_side(vpa.metadata.name, vpa.spec)
+    if side is None:
         return None
-    return _TargetVpa(side, (vpa.metadata.annotations or {}).get(ANNOTATION))
+    anchor = (meta.annotations or {}).get(ANNOTATION)
+    return (meta.namespace, *side.target.key), _TargetVpa(side, anchor)

@@ -12,11 +12,11 @@ from msgspec import structs
 
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.wire import WireStatus
-from hpa.machine.objects import Autoscaler, TargetKey
+from hpa.machine.objects import Autoscaler, TargetKey, target_of
 from hpa.machine.record import AutoscalerRecord, Key
-from podscale.core.value_index import ValueIndex
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
+from podscale.kube.informer.store_index import StoreIndex
 
 _log = structlog.get_logger()
 
@@ -48,12 +48,11 @@ class Catalog:
         listener: CatalogListener,
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
-        self._by_target: ValueIndex[TargetKey, str] = ValueIndex()
-        self.targets_changed = 0  # how often ``same_target`` may have come to answer differently
         self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
         self._store = store
+        self.by_target = StoreIndex(store, _target_and_name)
         store.subscribe(self._note)
         for written in store.values():
             self._add(written)
@@ -83,12 +82,12 @@ class Catalog:
 
     def targeting(self, target: TargetKey) -> list[AutoscalerRecord]:
         """Return the records that scale ``target``."""
-        found = (self.get((target[0], name)) for name in self._by_target.get(target))
+        found = (self.get((target[0], name)) for name in self.by_target.get(target))
         return [record for record in found if record is not None]
 
     def same_target(self, record: AutoscalerRecord) -> tuple[str, ...]:
         """Return the names of the others that scale the same object, sorted."""
-        names = self._by_target.get(record.target)
+        names = self.by_target.get(record.target)
         if len(names) < 2:
             return ()
         return tuple(sorted(name for name in names if name != record.key[1]))
@@ -101,13 +100,9 @@ class Catalog:
         if record is None:
             self._add(change.new)
             return
-        before, target = record.written, record.target
+        before = record.written
         is_changed = record.read(change.new, before)
         self._thin(record)
-        if record.target != target:
-            self._by_target.discard(target, record.key[1])
-            self._by_target.add(record.target, record.key[1])
-            self.targets_changed += 1
         if is_changed:
             _tell_problem(record)
             self._share_metrics(record)
@@ -120,8 +115,6 @@ class Catalog:
         self._thin(record)
         self._share_metrics(record)
         self._records.setdefault(record.key[0], {})[record.key[1]] = record
-        self._by_target.add(record.target, record.key[1])
-        self.targets_changed += 1
         self._count += 1
         self._listener.changed(record, True)
 
@@ -151,11 +144,14 @@ class Catalog:
         is_last = not self._records[key[0]]
         if is_last:
             del self._records[key[0]]
-        self._by_target.discard(record.target, key[1])
-        self.targets_changed += 1
         self._count -= 1
         record.observed.look = None  # they hold each other, out of the collector's sight
         self._listener.gone(record, is_last=is_last)
+
+
+def _target_and_name(written: Autoscaler) -> tuple[TargetKey, str]:
+    meta = written.metadata
+    return target_of(meta.namespace, written.spec.scale_target_ref), meta.name
 
 
 def _tell_problem(record: AutoscalerRecord) -> None:

@@ -9,7 +9,7 @@ import structlog
 
 from hpa.cluster.anchors import VpaAnchors
 from hpa.cluster.interning import InternedValues
-from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
+from hpa.machine.objects import Autoscaler, Claim, TargetKey, TargetWorkload, target_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import (
     DEPLOYMENTS,
@@ -24,6 +24,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.informer.store_index import StoreIndex
 from podscale.kube.objects.scale import ReplicationController, Workload
 
 T = TypeVar("T", bound=HasMetadata)
@@ -47,6 +48,8 @@ class HpaStores:
         self.replica_sets: Store[Workload] = Store(self.scopes, keep=sharing.workload)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
         self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
+        # Both would scale a target, and the in-tree one does not read ours: we stand still.
+        self.claimed = StoreIndex(self.claims, _claimed)
         self._has_claims = False
         self.anchors = VpaAnchors(self.scopes)
 
@@ -106,3 +109,9 @@ class HpaStores:
             store.is_current(since=since, namespace=namespace)
             for store in (self.autoscalers, self.pods)
         )
+
+
+def _claimed(claim: Claim) -> tuple[TargetKey, str]:
+    meta = claim.metadata
+    name = f"HorizontalPodAutoscaler/{meta.name}"
+    return target_of(meta.namespace, claim.spec.scale_target_ref), name

@@ -13,7 +13,6 @@ from msgspec import structs
 
 from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
@@ -60,7 +59,6 @@ class Controller:
         targets = ScaleTargets(ports.api, ports.kinds, stores)
         catalog = Catalog(stores.autoscalers, changes)
         changes.follow_rescales(catalog)
-        claims = InTreeHpas(stores.claims)
         self.state = ControllerState(
             ports,
             settings,
@@ -71,7 +69,7 @@ class Controller:
             changes.foreign,
             memory,
             targets,
-            AutoscalerObserver(catalog, changes.rivals, claims, stores, settings),
+            AutoscalerObserver(catalog, changes.rivals, stores, settings),
             AutoscalerWriter(
                 ports.api, options.resource, stores.autoscalers, targets, note=ports.metrics.wrote
             ),

@@ -9,7 +9,6 @@ from itertools import count
 
 from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
-from hpa.cluster.in_tree_hpas import InTreeHpas
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.questions import questions
 from hpa.cluster.selected_pods import SelectedPods
@@ -38,14 +37,13 @@ class AutoscalerObserver:
         self,
         catalog: Catalog,
         rivals: OverlappingHpas,
-        claims: InTreeHpas,
         stores: HpaStores,
         settings: Settings,
     ) -> None:
         self._anchors = stores.anchors
         self._catalog = catalog
         self._rivals = rivals
-        self._claims = claims
+        self._claimed = stores.claimed
         self._pods = stores.pods
         self._replica_sets = stores.replica_sets
         self._settings = settings
@@ -89,9 +87,9 @@ class AutoscalerObserver:
         state = (
             self._pods.changed(namespace),
             self._rivals.version(namespace),
-            self._catalog.targets_changed,
-            self._claims.changed,
-            self._anchors.changed,
+            self._catalog.by_target.changed,
+            self._claimed.changed,
+            self._anchors.by_target.changed,
         )
         if len(self._states) > 2 * len(self._catalog) + 1000:
             self._states.clear()  # of namespaces that went
@@ -109,7 +107,7 @@ class AutoscalerObserver:
         if hpa.options.is_paused or not isinstance(scale, Scale):
             return Look(record, hpa, seen, version)
         selector = _selector(record, scale.selector)
-        same = (*self._catalog.same_target(record), *self._claims.of(record.target))
+        same = (*self._catalog.same_target(record), *sorted(self._claimed.get(record.target)))
         if selector is None:
             return Look(record, hpa, seen, version, same_target=same)
         self._rivals.change(*record.key, selector)
