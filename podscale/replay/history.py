@@ -58,7 +58,7 @@ class PastReader:
         """Return the past; raises ``ReplayError`` and, of the metrics, ``QueryError``."""
         columns, reported = await self._columns(queries)
         replicas, notes = await self._replicas(hpa, reported)
-        _share(columns, queries, replicas)
+        await self._share(columns, hpa, queries, replicas)
         part = self._known(columns)
         if part.start * self._window.step_s > 2 * 60:
             late_s = part.start * self._window.step_s
@@ -80,10 +80,9 @@ class PastReader:
     async def load(self, hpa: HPA, queries: Sequence[LoadQuery]) -> LoadHistory:
         """Return the load alone: what may be hidden of it is not asked for. Raises as ``past``."""
         columns, reported = await self._columns(queries)
-        replicas = None
         if any(query.is_shared for query in queries):
             replicas, _ = await self._replicas(hpa, reported)
-        _share(columns, queries, replicas)
+            await self._share(columns, hpa, queries, replicas)
         part = self._known(columns)
         found = {key: values[part] for key, values in columns.items()}
         return LoadHistory(
@@ -149,6 +148,31 @@ class PastReader:
             ]
         return None, []
 
+    async def _share(
+        self,
+        columns: dict[str, Floats],
+        hpa: HPA,
+        queries: Sequence[LoadQuery],
+        replicas: Floats | None,
+    ) -> None:
+        # Of a Value target the load is what was measured, times the pods that it was shared by.
+        # Those that start serve nothing yet: with them a rescale would look like more load.
+        shared = [query.key for query in queries if query.is_shared]
+        if not shared:
+            return
+        matchers = f'namespace={quote(hpa.namespace)},pod=~{quote(pods_of(hpa))},condition="true"'
+        ready, _ = await self._beside(f"sum(kube_pod_status_ready{{{matchers}}})", "ready pods")
+        if replicas is not None:
+            ready = np.where(np.isnan(ready), replicas, ready)
+        if np.isnan(ready).all():
+            raise ReplayError(
+                f"{shared[0]} has a Value target, whose load is known with the pods of then only: "
+                "neither kube_pod_status_ready nor "
+                "kube_horizontalpodautoscaler_status_current_replicas has any"
+            )
+        for key in shared:
+            columns[key] = columns[key] * ready
+
     async def _throttled(self, hpa: HPA) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         nothing = np.zeros(len(self._window.grid), np.bool_)
         if not any(metric.name == "cpu" for metric in hpa.metrics):
@@ -210,20 +234,6 @@ class PastReader:
     def _rows(self, times: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         rows = np.rint((times - self._window.start_s) / self._window.step_s).astype(np.intp)
         return np.clip(rows, 0, len(self._window.grid) - 1)
-
-
-def _share(
-    columns: dict[str, Floats], queries: Sequence[LoadQuery], replicas: Floats | None
-) -> None:
-    # Of a Value target the load is what was measured, times the pods that it was shared by.
-    for query in queries:
-        if query.is_shared:
-            if replicas is None:
-                raise ReplayError(
-                    f"{query.key} has a Value target, whose load is known with the replicas of "
-                    "then only: kube_horizontalpodautoscaler_status_current_replicas has none"
-                )
-            columns[query.key] = columns[query.key] * replicas
 
 
 def requests_of_pods(template: Mapping[str, object]) -> dict[str, dict[str, int]]:

@@ -26,6 +26,7 @@ from tests.unit.hpa.simulate.loads import pods_metric
 
 NOW_S = 1_700_000_000.0
 SECONDS = 600
+LATE_READY_S = 360  # after the beginning, two of the pods
 RULES = """\
 rules:
 - seriesQuery: 'http_requests{namespace!="",pod!=""}'
@@ -66,6 +67,10 @@ class Shop:
             found.append(
                 ScrapedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
             )
+            is_ready = place < 2 or at >= LATE_READY_S
+            for condition, value in (("true", float(is_ready)), ("false", float(not is_ready))):
+                labels = {"namespace": "shop", "pod": f"web-6d5f-{each}", "condition": condition}
+                found.append(ScrapedSample("kube_pod_status_ready", label_set(labels), value))
         return found
 
 
@@ -110,17 +115,15 @@ async def test_pods_add_up_and_what_is_at_the_maximum_is_hidden(server):
     assert max(found.ready_after_s) <= 40.0
 
 
-async def test_an_external_metric_is_whole_and_a_value_target_is_shared(server):
+async def test_an_external_metric_is_whole_and_of_a_value_target_shared_by_ready_pods(server):
     queue = {"metric": {"name": "queue_messages"}}
     average = {**queue, "target": {"type": "AverageValue", "averageValue": "30"}}
     load = (await past(server, {"metrics": [{"type": "External", "external": average}]})).load
     np.testing.assert_allclose(load.columns["queue_messages"], load.time_s - NOW_S)
     value = {**queue, "target": {"type": "Value", "value": "30"}}
     load = (await past(server, {"metrics": [{"type": "External", "external": value}]})).load
-    assert load.replicas is not None
-    np.testing.assert_allclose(
-        load.columns["queue_messages"], (load.time_s - NOW_S) * load.replicas
-    )
+    ready = np.where(load.time_s < NOW_S + LATE_READY_S, 2, 4)
+    np.testing.assert_allclose(load.columns["queue_messages"], (load.time_s - NOW_S) * ready)
 
 
 async def test_more_samples_than_allowed_and_metrics_without_a_rule_are_refused(server):
