@@ -53,7 +53,9 @@ def copies() -> dict[Path, str]:
     found[CHART / "files" / "vpa-crds.yaml"] = _kept(crd.read_text())
     crd = ROOT / "config" / "crds" / "metric-rules" / "metricrules.yaml"
     found[CHART / "files" / "metricrules.yaml"] = _kept(crd.read_text())
-    for part, names in (("vpa", "recommender|updater|admission|vpa"), ("nodes", "nodes")):
+    manifests = {"vpa": "recommender|updater|admission|vpa", "page": "page"}
+    manifests |= dict.fromkeys(("nodes", "nodes-taint", "nodes-room", "nodes-headroom"), "nodes")
+    for part, names in manifests.items():
         found[CHART / "files" / f"{part}.yaml"] = _manifests(part, names)
     return found
 

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from adapter.sources.sources_file import read_sources
 from tests.unit.deploy.charted import template
 from tests.unit.deploy.rendered import (
     DECISIONS,
+    ROOT,
     Manifest,
     containers,
     of_kind,
@@ -244,3 +246,43 @@ def test_nodes_take_mode_and_image_from_values(tmp_path: Path) -> None:
     assert pause["image"] == "r.example/pause:1"
     part = next(each["args"] for each in containers(manifests) if each["name"] == "nodes")
     assert {"--mode=ballast", "--cpu-threshold=0.7"} <= set(part)
+
+
+def rights(manifests: list[Manifest]) -> dict[tuple[str, str, str], object]:
+    """Return what each role allows and who is bound to it; names as kustomize has them."""
+    roles = of_kind(manifests, "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    text = yaml.safe_dump_all(roles).replace("one-podscale", "podscale")
+    text = text.replace("namespace: ns\n", "namespace: podscale\n")
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]):
+            each.get("rules") or (each["roleRef"], each["subjects"])
+        for each in yaml.safe_load_all(text)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "folder", "flags"), [
+    ({"mode": "taint"}, "nodes-taint", {"--mode=taint", "--taints"}),
+    ({"makeRoom": True}, "nodes-room", {"--make-room"}),
+    ({"headroomMax": "cpu=8,memory=32Gi"}, "nodes-headroom",
+     {"--headroom-max=cpu=8,memory=32Gi", "--headroom-image=pause:3.10"}),
+])  # fmt: skip
+def test_nodes_have_the_rights_of_what_is_switched_on(
+    tmp_path: Path, values: dict[str, object], folder: str, flags: set[str]
+) -> None:
+    def arguments(manifests: list[Manifest]) -> set[str]:
+        return {word for each in containers(manifests) for word in each["args"]}
+
+    [file] = (path for path in (ROOT / "config/rbac" / folder).glob("*.yaml")
+              if path.name != "kustomization.yaml")  # fmt: skip
+    wanted = rights(list(yaml.safe_load_all(file.read_text())))
+    plain = template(tmp_path, {"nodes": {"enabled": True}})
+    manifests = template(tmp_path, {"nodes": {"enabled": True} | values})
+    assert rights(manifests) == rights(plain) | wanted
+    assert not rights(plain).keys() & wanted.keys()
+    assert arguments(manifests) - arguments(plain) == flags
+
+
+def test_the_page_over_nodes_has_its_readers_role(tmp_path: Path) -> None:
+    name = ("ClusterRole", "", "podscale:page-reader")
+    chart = rights(template(tmp_path, {"nodes": {"enabled": True}}))
+    assert chart[name] == rights(rendered("nodes"))[name]
