@@ -5,7 +5,7 @@ Follows k8s.io/kube-scheduler/extender/v1 with ``nodeCacheCapable``: nodes come 
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, filterfalse
 
 import msgspec
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import decode, encode
 from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.decide.room import refuses, scores
 from podscale.nodes.explain.objects import ScheduledPod
@@ -33,6 +33,12 @@ _BY_NAME = "podscale knows the nodes itself: set nodeCacheCapable: true for this
 class ExtenderArgs(Struct, frozen=True, rename="pascal"):
     pod: ScheduledPod
     node_names: list[str] | None = None
+
+
+class ExtenderFilterResult(Struct, frozen=True, rename="pascal"):
+    node_names: list[str]
+    # Evicting pods would change nothing about the load: the scheduler need not try.
+    failed_and_unresolvable_nodes: dict[str, str]
 
 
 class HostPriority(Struct, frozen=True, rename="pascal"):
@@ -70,11 +76,11 @@ class Extender:
         requested = self._live.over(decided.nodes)
         full = refuses(decided.columns, decided.plan, requested, _requests(args.pod))
         # A node that we do not know yet is admitted: its own fit check looks at it.
-        refused = set(compress(decided.nodes.names, full.tolist()))
+        refused = dict.fromkeys(compress(decided.nodes.names, full.tolist()), _REFUSED)
         left = list(filterfalse(refused.__contains__, names))
         if len(left) + len(refused) != len(names):
-            refused.intersection_update(names)
-        return ApiResponse(_filtered(left, refused))
+            refused = dict.fromkeys(refused.keys() & names, _REFUSED)
+        return ApiResponse(encode(ExtenderFilterResult(left, refused)))
 
     def _prioritize(self, request: ApiRequest) -> Answered:
         read = self._read(request)
@@ -100,18 +106,6 @@ class Extender:
             return decided, decode(request.body, ExtenderArgs)
         except msgspec.DecodeError as error:
             return status.bad_request(f"these are no ExtenderArgs: {error}")
-
-
-def _filtered(left: Sequence[str], refused: Collection[str]) -> bytes:
-    # ExtenderFilterResult. Names of nodes hold nothing that JSON would escape, and of five
-    # thousand the sentence need not be encoded again and again.
-    failed = f'":"{_REFUSED}","'.join(refused)
-    failed = f'"{failed}":"{_REFUSED}"' if refused else ""
-    # Evicting pods would change nothing about the load: the scheduler need not try.
-    return b"".join((
-        b'{"NodeNames":', msgspec.json.encode(left), b',"FailedAndUnresolvableNodes":{',
-        failed.encode(), b"}}",
-    ))  # fmt: skip
 
 
 def _requests(pod: ScheduledPod) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Rounds over 5,000 nodes and 100,000 pods, beside one numpy pass over the same arrays; calls of
-the extender, beside calls of the same server that answer with all nodes unread.
+the extender, beside calls of the same server that answer with all nodes unread; 1,000 pending
+pods explained, beside kube-scheduler's own filters over the same pods and nodes.
 
 The API server's side of writes is a function that takes them; usage has ±5 % of independent
 noise in each round.
@@ -13,8 +14,10 @@ import ssl
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -29,20 +32,28 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.live_requests import LiveRequests
+from podscale.nodes.explain.cluster_view import ClusterView
+from podscale.nodes.explain.objects import NamespaceLabels, ScheduledPod
+from podscale.nodes.explain.placement import explain
 from podscale.nodes.extender import BODY_LIMIT, Extender
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Route
 from tests.bench.figures import Figures, resident_mb
+from tests.cluster.scheduler_executed import execute, program
 from tests.kit.stores import fill
+from tests.tools.programs import release
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving
 
 NODES, PODS_A_NODE = 5_000, 20
 WARM, ROUNDS, PERIOD_S = 62, 40, 15.0
 TURNS, CALLS = 9, 50
+PENDING = 1_000
 GI = 2**30
 NOW = 1_795_000_000.0
+
+T = TypeVar("T")
 
 
 class Fleet:
@@ -60,20 +71,10 @@ class Fleet:
         self._bodies: dict[str, dict] = {}
 
     def fill(self) -> None:
-        sizes = {"cpu": "32", "memory": "128Gi"}
-        nodes = [
-            {"metadata": {"name": f"node-{n}", "resourceVersion": "2"},
-             "status": {"capacity": sizes, "allocatable": {"cpu": "31500m", "memory": "125Gi"}}}
-            for n in range(NODES)
-        ]  # fmt: skip
-        _feed(self.nodes, nodes, Node)
+        _feed(self.nodes, fleet_nodes(), Node)
         pods = []
         for n in range(NODES):
-            for p in range(PODS_A_NODE):
-                cpu = f"{200 + 50 * ((n + p) % 37)}m"
-                pods.append(
-                    _pod(f"web-{n}-{p}", f"node-{n}", cpu, "app", {"app": f"web-{n % 400}"})
-                )
+            pods += fleet_pods(n)
             ballast = _pod(f"ballast-{n}", f"node-{n}", "1m", "pause",
                            {"app.kubernetes.io/component": "ballast"})  # fmt: skip
             ballast["metadata"]["namespace"] = "podscale-ballast"
@@ -98,6 +99,24 @@ class Fleet:
         cores = self.steady * self.noise.uniform(0.95, 1.05, NODES)
         memory = np.full(NODES, 20.0 * GI) * self.noise.uniform(0.95, 1.05, NODES)
         return [NodeUsageColumns(cores, memory, np.full(NODES, self.now), self.now)]
+
+
+def fleet_nodes() -> list[dict]:
+    sizes = {"cpu": "32", "memory": "128Gi"}
+    return [
+        {"metadata": {"name": f"node-{n}", "resourceVersion": "2"},
+         "status": {"capacity": sizes, "allocatable": {"cpu": "31500m", "memory": "125Gi"}}}
+        for n in range(NODES)
+    ]  # fmt: skip
+
+
+def fleet_pods(n: int) -> list[dict]:
+    """Return the pods of one node, without ballast."""
+    return [
+        _pod(f"web-{n}-{p}", f"node-{n}", f"{200 + 50 * ((n + p) % 37)}m", "app",
+             {"app": f"web-{n % 400}"})
+        for p in range(PODS_A_NODE)
+    ]  # fmt: skip
 
 
 def _pod(name: str, node: str, cpu: str, container: str, labels: dict[str, str]) -> dict:
@@ -250,6 +269,72 @@ async def _extender(figures: Figures, directory: Path) -> None:
                     median(ratios), 3.0)  # fmt: skip
 
 
+def _explain(figures: Figures) -> None:
+    nodes = [_labelled(node, n) for n, node in enumerate(fleet_nodes())]
+    placed = [pod for n in range(NODES) for pod in fleet_pods(n)]
+    pending = [_pending(n) for n in range(PENDING)]
+    asked = {"nodes": nodes, "pods": placed, "claims": [], "volumes": [], "classes": [],
+             "namespaces": [{"metadata": {"name": "shop"}}]}  # fmt: skip
+    (told,) = execute(program(release()), [asked | {"pending": pending}])
+    assert "failed" not in told, told
+    cluster, pods = _read(asked), [_as(ScheduledPod, each) for each in pending]
+    gc.collect()
+    gc.freeze()
+    begun = time.process_time()
+    reasons = Counter(explain(pod, cluster, NOW).reason for pod in pods)
+    spent = time.process_time() - begun
+    figures.note(f"{PENDING:,} pods explained: {spent:.1f} s of CPU, {dict(reasons)}; the filters: "
+                 f"{told['cpu_s']:.1f} s")  # fmt: skip
+    figures.at_most("CPU of explaining pending pods, in kube-scheduler's filters over the same",
+                    spent / told["cpu_s"], 5.0)  # fmt: skip
+
+
+def _labelled(node: dict, n: int) -> dict:
+    labels = {"kubernetes.io/hostname": node["metadata"]["name"], "zone": f"zone-{n % 3}",
+              "pool": "gpu" if n % 10 == 0 else "general"}  # fmt: skip
+    taints = [{"key": "dedicated", "effect": "NoSchedule"}] if n % 20 == 1 else []
+    sizes = {**node["status"]["allocatable"], "pods": "110"}
+    return {"metadata": node["metadata"] | {"labels": labels}, "spec": {"taints": taints},
+            "status": {"capacity": sizes, "allocatable": sizes}}  # fmt: skip
+
+
+def _pending(n: int) -> dict:
+    """Return a pod that is too large for what is free, in six of ten cases with more to it."""
+    app = {"app": f"web-{n % 400}"}
+    pod = _pod(f"pending-{n}", "", f"{19 + n % 8}", "app", app)
+    pod["status"] = {"phase": "Pending"}
+    selector = {"labelSelector": {"matchLabels": app}}
+    match n % 10:
+        case 0 | 1:
+            pod["spec"]["nodeSelector"] = {"pool": "gpu"}
+        case 2 | 3:
+            pod["spec"]["topologySpreadConstraints"] = [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                | selector
+            ]
+        case 4:
+            pod["spec"]["affinity"] = {"podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    selector | {"topologyKey": "kubernetes.io/hostname"}
+                ]
+            }}  # fmt: skip
+        case 5:
+            pod["spec"]["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    return pod
+
+
+def _read(asked: dict) -> ClusterView:
+    return ClusterView(
+        nodes=tuple(_as(Node, each) for each in asked["nodes"]),
+        pods=tuple(_as(ScheduledPod, each) for each in asked["pods"]),
+        namespaces=tuple(_as(NamespaceLabels, each) for each in asked["namespaces"]),
+    )
+
+
+def _as(kind: type[T], found: dict) -> T:
+    return decode(msgspec.json.encode(found), kind)
+
+
 def _feed_again(rounds: NodeRounds, fleet: Fleet) -> None:
     # The table of nodes lives on changes: it was made after the store was filled.
     for node in list(fleet.nodes.values()):
@@ -263,6 +348,7 @@ def main() -> int:
     asyncio.run(_run(figures))
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_extender(figures, Path(directory)))
+    _explain(figures)
     return figures.finish()
 
 

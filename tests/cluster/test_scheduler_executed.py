@@ -8,8 +8,8 @@ import pytest
 
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.explain.cluster_view import ClusterView
 from podscale.nodes.explain.objects import (
-    ClusterView,
     NamespaceLabels,
     PersistentVolume,
     ScheduledPod,
@@ -36,8 +36,8 @@ FOLLOWED = {
 }  # fmt: skip
 
 
-def ours(asked: Json) -> Json:
-    """Return what explains the pod, in the form of what the original tells."""
+def cluster_of(asked: Json) -> tuple[ScheduledPod, ClusterView]:
+    """Return the pod and the cluster of a question as the product reads them."""
     wire = msgspec.json.encode
 
     def all_of(name: str, kind: type) -> tuple[Json, ...]:
@@ -48,7 +48,13 @@ def ours(asked: Json) -> Json:
         all_of("volumes", PersistentVolume), all_of("classes", StorageClass),
         all_of("namespaces", NamespaceLabels),
     )  # fmt: skip
-    found = verdicts(decode(wire(asked["pod"]), ScheduledPod), cluster)
+    return decode(wire(asked["pod"]), ScheduledPod), cluster
+
+
+def ours(asked: Json) -> Json:
+    """Return what explains the pod, in the form of what the original tells."""
+    pod, cluster = cluster_of(asked)
+    found = verdicts(pod, cluster)
     text = message(found, len(cluster.nodes))
     if isinstance(found, PodRefusal):
         refused = {"plugin": found.plugin, "messages": [found.message]}

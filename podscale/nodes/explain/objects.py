@@ -4,7 +4,6 @@ import msgspec
 from msgspec import Struct
 
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity
-from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import PodCondition, ResourceRequirements
 
 
@@ -226,14 +225,3 @@ class NamespaceLabels(Struct, frozen=True, rename="camel"):
     """A Namespace."""
 
     metadata: ObjectMeta
-
-
-class ClusterView(Struct, frozen=True):
-    """Everything that decides about one pod's node."""
-
-    nodes: tuple[Node, ...]
-    pods: tuple[ScheduledPod, ...] = ()
-    claims: tuple[VolumeClaim, ...] = ()
-    volumes: tuple[PersistentVolume, ...] = ()
-    classes: tuple[StorageClass, ...] = ()
-    namespaces: tuple[NamespaceLabels, ...] = ()

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.explain.cluster_view import ClusterView
+from podscale.nodes.explain.objects import ScheduledPod
 from podscale.nodes.explain.predicates import Verdicts, verdicts
 from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
 

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+from podscale.nodes.explain.cluster_view import ClusterView
 from podscale.nodes.explain.matching import (
     UNSCHEDULABLE,
     concerns,
@@ -24,14 +23,9 @@ from podscale.nodes.explain.matching import (
     untolerated,
     wants_node,
 )
-from podscale.nodes.explain.objects import (
-    ClusterView,
-    PodAffinityTerm,
-    ScheduledPod,
-    SpreadConstraint,
-)
+from podscale.nodes.explain.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
 from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
-from podscale.nodes.explain.requests import held_requests, requests
+from podscale.nodes.explain.requests import requests
 from podscale.nodes.explain.volumes import PodClaims
 
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
@@ -83,18 +77,10 @@ class _Situation:
     def __init__(self, pod: ScheduledPod, cluster: ClusterView) -> None:
         self._pod = pod
         self._cluster = cluster
-        self._namespaces = {
-            each.metadata.name: each.metadata.labels or {} for each in cluster.namespaces
-        }
-        self._labels = {node.metadata.name: node.metadata.labels or {} for node in cluster.nodes}
-        self._on: dict[str, list[ScheduledPod]] = {}
-        for other in cluster.pods:
-            has_ended = other.status.phase in ("Succeeded", "Failed")
-            if other.spec.node_name in self._labels and not has_ended:
-                self._on.setdefault(other.spec.node_name, []).append(other)
         self.claims = PodClaims(pod, cluster)
-        self._in_use = self.claims.in_use(chain.from_iterable(self._on.values()))
-        self._wanted = requests(pod)
+        self._in_use = self.claims.in_use(chain.from_iterable(cluster.placed.values()))
+        self._wanted = sorted(requests(pod).items(), key=lambda pair: _rank(pair[0]))
+        self._ports = host_ports(pod)
         affinity, anti = pod.spec.affinity.pod_affinity, pod.spec.affinity.pod_anti_affinity
         self._near = affinity.required_during_scheduling_ignored_during_execution
         self._away = anti.required_during_scheduling_ignored_during_execution
@@ -120,38 +106,33 @@ class _Situation:
         if not wants_node(self._pod, node):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal("NodeAffinity", (text,))
-        others = self._on.get(node.metadata.name, [])
-        mine = host_ports(self._pod)
-        taken = [port for each in others for port in host_ports(each)] if mine else []
-        if any(conflicts(one, other) for one in mine for other in taken):
+        others = self._cluster.placed[node.metadata.name] if self._ports else ()
+        taken = [port for each in others for port in host_ports(each)]
+        if any(conflicts(one, other) for one in self._ports for other in taken):
             text = "node(s) didn't have free ports for the requested pod ports"
             yield NodeRefusal("NodePorts", (text,))
-        yield from self._fit(node, others)
+        yield from self._fit(node)
         if self._in_use is not None:
             yield self._in_use
         yield from self.claims.refusals(node)
         yield from self._skewed(node)
         yield from self._by_pods(node)
 
-    def _fit(self, node: Node, others: Sequence[ScheduledPod]) -> Iterator[NodeRefusal]:
-        has = amounts(node.status.allocatable)
+    def _fit(self, node: Node) -> Iterator[NodeRefusal]:
+        room = self._cluster.room[node.metadata.name]
+        has, count = room.allocatable, len(self._cluster.placed[node.metadata.name])
         messages, details = [], []
-        used, ballast = Counter[str](), Counter[str]()
-        for other in others:
-            own = held_requests(other)
-            used.update(own)
-            if BALLAST_LABELS.matches(other.metadata.labels or {}):
-                ballast.update(own)
-        if 1000 * (len(others) + 1) > has.get("pods", 0):
+        if 1000 * (count + 1) > has.get("pods", 0):
             messages.append("Too many pods")
-            details.append(f"{len(others)} pods of {has.get('pods', 0) // 1000}")
-        for resource, wanted in sorted(self._wanted.items(), key=lambda pair: _rank(pair[0])):
-            if wanted > 0 and wanted > has.get(resource, 0) - used[resource]:
+            details.append(f"{count} pods of {has.get('pods', 0) // 1000}")
+        for resource, wanted in self._wanted:
+            used = room.used[resource]
+            if wanted > 0 and wanted > has.get(resource, 0) - used:
                 messages.append(f"Insufficient {resource}")
-                part = ballast[resource]
+                part = room.ballast[resource]
                 of_it = f", {_amount(part)} of it ballast" if part else ""
                 details.append(
-                    f"{resource}: {_amount(wanted)} wanted, {_amount(used[resource])} of "
+                    f"{resource}: {_amount(wanted)} wanted, {_amount(used)} of "
                     f"{_amount(has.get(resource, 0))} requested{of_it}"
                 )
         if messages:
@@ -160,23 +141,25 @@ class _Situation:
     def _counted(self, constraint: SpreadConstraint) -> Counter[str]:
         # Matching pods by domain; a domain of which no node counts is not there at all.
         keys = {each.topology_key for each in self._spread}
-        pod, is_nobody = self._pod, is_spread_over_nobody(constraint, self._pod)
-        found: Counter[str] = Counter()
+        pod, domains = self._pod, dict[str, str]()
         for node in self._cluster.nodes:
             labels = node.metadata.labels or {}
             if (
-                not keys <= labels.keys()
-                or (constraint.node_affinity_policy == "Honor" and not wants_node(pod, node))
-                or (constraint.node_taints_policy == "Honor"
-                    and untolerated(node.spec.taints, pod.spec.tolerations))
+                keys <= labels.keys()
+                and (constraint.node_affinity_policy != "Honor" or wants_node(pod, node))
+                and (constraint.node_taints_policy != "Honor"
+                     or not untolerated(node.spec.taints, pod.spec.tolerations))
             ):  # fmt: skip
-                continue
-            found[labels[constraint.topology_key]] += sum(
+                domains[node.metadata.name] = labels[constraint.topology_key]
+        found = Counter(dict.fromkeys(domains.values(), 0))
+        for other, counts in () if is_spread_over_nobody(constraint, pod) else self._cluster.alike:
+            if (
                 other.metadata.deletion_timestamp is None
                 and other.metadata.namespace == pod.metadata.namespace
                 and is_spread_with(constraint, pod, other.metadata.labels)
-                for other in (() if is_nobody else self._on.get(node.metadata.name, ()))
-            )
+            ):
+                for name in counts.keys() & domains.keys():
+                    found[domains[name]] += counts[name]
         return found
 
     def _skewed(self, node: Node) -> Iterator[NodeRefusal]:
@@ -201,31 +184,28 @@ class _Situation:
     ) -> Counter[tuple[str, str]]:
         # Of the pods that the terms are about: how many in each place.
         found: Counter[tuple[str, str]] = Counter()
-        for node, others in self._on.items() if terms else ():
-            labels = self._labels.get(node, {})
-            for other in others:
-                hits = [each for each in terms
-                        if concerns(each, self._pod, other, self._namespaces)]  # fmt: skip
-                if needs_all and len(hits) < len(terms):
-                    continue
-                for term in hits:
-                    if term.topology_key in labels:
-                        found[term.topology_key, labels[term.topology_key]] += 1
+        for other, counts in self._cluster.alike if terms else ():
+            hits = [each.topology_key for each in terms if self._concerns(each, self._pod, other)]
+            if needs_all and len(hits) < len(terms):
+                continue
+            for name, count in counts.items():
+                labels = self._cluster.node_labels[name]
+                for key in hits:
+                    if key in labels:
+                        found[key, labels[key]] += count
         return found
 
     def _existing(self) -> set[tuple[str, str]]:
         # Where pods that are there already want to be away from ours.
         found = set()
-        for node, others in self._on.items():
-            labels = self._labels.get(node, {})
-            for other in others:
-                anti = other.spec.affinity.pod_anti_affinity
-                for term in anti.required_during_scheduling_ignored_during_execution:
-                    if term.topology_key in labels and concerns(
-                        term, other, self._pod, self._namespaces
-                    ):
-                        found.add((term.topology_key, labels[term.topology_key]))
+        for other, term in self._cluster.kept_away:
+            labels = self._cluster.node_labels[other.spec.node_name]
+            if term.topology_key in labels and self._concerns(term, other, self._pod):
+                found.add((term.topology_key, labels[term.topology_key]))
         return found
+
+    def _concerns(self, term: PodAffinityTerm, owner: ScheduledPod, pod: ScheduledPod) -> bool:
+        return concerns(term, owner, pod, self._cluster.namespace_labels)
 
     def _by_pods(self, node: Node) -> Iterator[NodeRefusal]:
         labels = node.metadata.labels or {}
@@ -246,7 +226,7 @@ class _Situation:
             return True
         # The first of a group that wants to be near its own kind may go anywhere.
         return not self._near_counts and all(
-            concerns(term, self._pod, self._pod, self._namespaces) for term in self._near
+            self._concerns(term, self._pod, self._pod) for term in self._near
         )
 
 

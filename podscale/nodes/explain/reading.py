@@ -1,16 +1,15 @@
 """What explains a pod, read from the API server with the rights of whoever asks."""
 
+from dataclasses import replace
 from typing import TypeVar
-
-from msgspec.structs import replace
 
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
 from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.explain.cluster_view import ClusterView
 from podscale.nodes.explain.objects import (
-    ClusterView,
     NamespaceLabels,
     PersistentVolume,
     ScheduledPod,

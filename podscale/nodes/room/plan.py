@@ -2,6 +2,7 @@
 itself. Pure; from objects as they were read to a ``RoomPlan``.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.nodes.decide.evictions import EvictionCandidate, fewest_evictions
-from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.explain.cluster_view import ClusterView
+from podscale.nodes.explain.objects import ScheduledPod
 from podscale.nodes.explain.predicates import verdicts
 from podscale.nodes.explain.refusals import PodRefusal
 from podscale.nodes.explain.requests import requests
@@ -98,7 +100,7 @@ def move(
         return None
     others = tuple(each for each in cluster.pods if each.metadata.uid != pod.metadata.uid)
     found = verdicts(replace(pod, spec=replace(pod.spec, node_name="")),
-                     replace(cluster, pods=others))  # fmt: skip
+                     dataclasses.replace(cluster, pods=others))  # fmt: skip
     if isinstance(found, PodRefusal):
         return None
     has_room = any(refusal is None for name, refusal in found.items() if name != pod.spec.node_name)

@@ -20,7 +20,8 @@ from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, ObjectReference
 from podscale.nodes.cluster.workloads import WorkloadVpa
-from podscale.nodes.explain.objects import ClusterView, ScheduledPod
+from podscale.nodes.explain.cluster_view import ClusterView
+from podscale.nodes.explain.objects import ScheduledPod
 from podscale.nodes.explain.reading import read_cluster
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.candidates import budgets_of

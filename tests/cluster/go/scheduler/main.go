@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -30,6 +31,7 @@ type question struct {
 	Pod        *v1.Pod                     `json:"pod"`
 	Nodes      []*v1.Node                  `json:"nodes"`
 	Pods       []*v1.Pod                   `json:"pods"`
+	Pending    []*v1.Pod                   `json:"pending"` // in place of pod: how long all take
 	Claims     []*v1.PersistentVolumeClaim `json:"claims"`
 	Volumes    []*v1.PersistentVolume      `json:"volumes"`
 	Classes    []*storagev1.StorageClass   `json:"classes"`
@@ -46,6 +48,7 @@ type answer struct {
 	Refused *refusal            `json:"refused,omitempty"` // before any node was looked at
 	Nodes   map[string]*refusal `json:"nodes"`             // null: it has room
 	Message string              `json:"message"`           // as in the event
+	CPU     float64             `json:"cpu_s,omitempty"`   // of all that are pending
 }
 
 func main() {
@@ -109,7 +112,25 @@ func (a *answer) find(line []byte) error {
 	if err := sched.Cache.UpdateSnapshot(logger, snapshot); err != nil {
 		return err
 	}
-	return a.filter(ctx, profile, snapshot, asked.Pod)
+	if asked.Pod != nil {
+		return a.filter(ctx, profile, snapshot, asked.Pod)
+	}
+	begun := cpu()
+	for _, pod := range asked.Pending {
+		if err := (&answer{}).filter(ctx, profile, snapshot, pod); err != nil {
+			return err
+		}
+	}
+	a.CPU = cpu() - begun
+	return nil
+}
+
+func cpu() float64 {
+	var spent syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &spent); err != nil {
+		panic(err)
+	}
+	return float64(spent.Utime.Nano()+spent.Stime.Nano()) / 1e9
 }
 
 func schedulerOver(ctx context.Context, asked question) (*scheduler.Scheduler, error) {
