@@ -11,14 +11,12 @@ import asyncio
 import gc
 import math
 import os
-import re
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, overload
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +27,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core.showable import is_same_origin
+from podscale.feed.decoding import range_samples
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.credentials import headers
@@ -138,7 +137,7 @@ class _End(Struct, frozen=True, tag=True):
 
 class _WireSeries(Struct, gc=False):
     metric: dict[str, str]
-    values: list[tuple[float, float]]  # of texts: the decoder is not strict
+    values: msgspec.Raw
 
 
 class _WireData(Struct):
@@ -149,7 +148,7 @@ class _WireAnswer(Struct):
     data: _WireData
 
 
-_answers = msgspec.json.Decoder(_WireAnswer, strict=False)
+_answers = msgspec.json.Decoder(_WireAnswer)
 _labels = msgspec.msgpack.Decoder(dict[str, str])
 _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
 
@@ -388,22 +387,17 @@ def _without_user(url: str) -> str:
 
 
 def _decoded(body: bytes) -> dict[str, dict[str, list[_WireSeries]]]:
-    # What the library reads of an answer. Only Go writes a sign before Inf; so do labels (le).
-    if b'"+Inf"' in body:
-        body = re.sub(rb'"\+Inf"(?=\s*\])', b'"Inf"', body)
-    data = _answers.decode(body).data
-    return {"data": {"result": data.result}}
+    # What the library reads of an answer.
+    return {"data": {"result": _answers.decode(body).data.result}}
 
 
 def _packed(found: list[_WireSeries], start_s: float, end_s: float) -> _Slice:
-    counts = [len(entry.values) for entry in found]
-    pairs = chain.from_iterable(chain.from_iterable(entry.values for entry in found))
-    both = np.fromiter(pairs, np.float64, 2 * sum(counts))
-    times, values = both[::2], both[1::2]
+    made = range_samples.read(entry.values for entry in found)
+    times = made.time_s
     if len(times) and not (times.min() >= start_s - 1.0 and times.max() <= end_s + 1.0):
         raise ValueError("samples of times that were not asked for")
     labels = [msgspec.Raw(msgspec.msgpack.encode(entry.metric)) for entry in found]
-    return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
+    return _Slice(start_s, end_s, labels, made.counts, times.tobytes(), made.values.tobytes())
 
 
 def _refused(text: str) -> QueryError:
