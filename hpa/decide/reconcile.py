@@ -12,8 +12,8 @@ from msgspec import structs
 from hpa.decide import conditions as words
 from hpa.decide import expectation
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
-from hpa.decide.behavior.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
-from hpa.decide.behavior.stabilization import Stabilized, stabilize, stabilize_down
+from hpa.decide.behavior.limits import limited
+from hpa.decide.behavior.stabilization import stabilized
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
 from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, Trace
@@ -39,8 +39,6 @@ from hpa.decide.steps import (
     WindowApplied,
 )
 from hpa.decide.variation import ACTUAL, Variation
-
-_NO_RATE = RateLimit(0)
 
 
 def decide(
@@ -326,33 +324,19 @@ def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decisi
 def _normalized(pass_: _Pass, current: int, desired: int) -> int:
     hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
     variation, past = pass_.variation, pass_.past
-    behavior = hpa.behavior
-    held = _stabilized(hpa, past.recommendations or (), current, desired, settings, now)
+    held = stabilized(hpa, past.recommendations or (), current, desired, settings, now)
     pass_.past = structs.replace(past, recommendations=held.stored)
     stable = held.replicas if variation.window else desired
     if stable == desired:
         put(pass_.conditions, words.ABLE, "True", "ReadyForNewScale", words.READY, now)
     else:
-        is_up = behavior is not None and desired >= current
+        is_up = hpa.behavior is not None and desired >= current
         token = "ScaleUpStabilized" if is_up else "ScaleDownStabilized"
         text = words.HELD_DOWN if is_up else words.HELD_UP
         put(pass_.conditions, words.ABLE, "True", token, text, now)
         pass_.steps.append(WindowApplied(desired, stable, "up" if is_up else "down", held.held_by))
     stable = _ahead(pass_, past, current, desired, stable)
-    if behavior is None:
-        bounded = limit_legacy(current, stable, hpa.min_replicas, hpa.max_replicas, variation)
-    else:
-        events = (past.scale_ups, past.scale_downs)
-        bounded = limit(
-            current,
-            stable,
-            hpa.min_replicas,
-            hpa.max_replicas,
-            # Only the direction taken has a limit to be met.
-            up_limit(current, *events, behavior.up, now) if stable > current else _NO_RATE,
-            down_limit(current, *events, behavior.down, now) if stable < current else _NO_RATE,
-            variation,
-        )
+    bounded = limited(hpa, past, current, stable, now, variation)
     text = words.LIMIT_TEXT[bounded.reason]
     is_limited = bounded.replicas != stable
     status: Literal["True", "False"] = "True" if is_limited else "False"
@@ -374,29 +358,11 @@ def _ahead(pass_: _Pass, past: Past, current: int, desired: int, stable: int) ->
     asked = expectation.proposal(expected, current, tolerance_of(hpa, settings).up, now)
     if asked <= stable:
         return stable
-    held = _stabilized(hpa, past.recommendations or (), current, max(asked, desired), settings, now)
+    held = stabilized(hpa, past.recommendations or (), current, max(asked, desired), settings, now)
     if held.replicas <= stable:
         return stable
     pass_.steps.append(ForecastApplied(stable, held.replicas))
     return held.replicas
-
-
-def _stabilized(
-    hpa: HPA,
-    recommendations: tuple[Recommendation, ...],
-    current: int,
-    desired: int,
-    settings: Settings,
-    now: float,
-) -> Stabilized:
-    """Return what the windows of ``hpa`` leave of ``desired``."""
-    behavior = hpa.behavior
-    if behavior is None:
-        return stabilize_down(recommendations, desired, settings.downscale_stabilization_s, now)
-    down = behavior.down.window_s
-    down_s = settings.downscale_stabilization_s if down is None else float(down)
-    up_s = float(behavior.up.window_s or 0)
-    return stabilize(recommendations, current, desired, up_s, down_s, now)
 
 
 def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision:

@@ -1,7 +1,7 @@
 """Pass after pass over a history: what one HPA would have done with a load.
 
-Each pass is ``hpa.decide.decide`` itself, with its own history, status and windows carried on; of
-those that change nothing many are settled at once (``hpa.simulate.steady``).
+Each pass is ``hpa.decide.decide`` itself, with its own history, status and windows carried on, or
+comes to the same: most of them are settled many at once (``hpa.simulate.steady``).
 """
 
 import math
@@ -58,9 +58,9 @@ def simulate(
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
-    ``load`` has a column for each of its metrics. Passes that surely keep the size are not decided
-    one by one, unless ``is_plain``: it comes to the same. ``expected`` says what is forecast at a
-    time.
+    ``load`` has a column for each of its metrics. Passes are not decided one by one where many can
+    be settled together, unless ``is_plain``: it comes to the same. ``expected`` says what is
+    forecast at a time.
     """
     times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
     loads = [held(load, load.columns[key_of(each)], times - plant.metric_age_s)
@@ -75,31 +75,38 @@ def simulate(
     moments = times.tolist()
     row = together = 0
     while row < len(moments):
-        count, serving = steady.count(row, workload) if steady is not None else (0, 0)
-        if count and steady is not None:
-            sizes[row : row + count], ready[row : row + count] = len(workload), serving
-            row += count
-            together += count
+        now, size = moments[row], len(workload)
+        turned = None
+        if steady is not None and row:
+            count, serving = steady.kept(row, workload)
+            if count:
+                sizes[row : row + count], ready[row : row + count] = size, serving
+                row += count
+                together += count
+                continue
             past = steady.past(row, past)
-            continue
-        now = moments[row]
-        answers = tuple(
-            _answer(metric, float(values[row]), workload, now)
-            for metric, values in zip(hpa.metrics, loads, strict=True)
-        )
-        size = len(workload)
-        seen = Observation(
-            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers,
-            expected=None if expected is None else expected(now),
-        )  # fmt: skip
-        decision = decide(seen, past, settings, now)
-        past = decision.past
-        if steady is not None:
-            steady.decided(row, size, decision)
-        if decision.is_status_changed:
-            hpa = structs.replace(hpa, status=decision.status)
-        if decision.replicas is not None:
-            workload.resize(decision.replicas, now)
+            turned = steady.turned(row, size, past)
+        if turned is not None:
+            replicas, past = turned
+            together += 1
+        else:
+            answers = tuple(
+                _answer(metric, float(values[row]), workload, now)
+                for metric, values in zip(hpa.metrics, loads, strict=True)
+            )
+            seen = Observation(
+                hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers,
+                expected=None if expected is None else expected(now),
+            )  # fmt: skip
+            decision = decide(seen, past, settings, now)
+            past = decision.past
+            if steady is not None:
+                steady.decided(row, size, decision)
+            if decision.is_status_changed:
+                hpa = structs.replace(hpa, status=decision.status)
+            replicas = size if decision.replicas is None else decision.replicas
+        if replicas != size:
+            workload.resize(replicas, now)
         sizes[row], ready[row] = len(workload), workload.ready(now)
         row += 1
     return SimulatedRun(times, sizes, ready, together)

@@ -1,9 +1,9 @@
-"""Passes that leave the size as it is, found many at once: the kernel of a replay.
+"""Passes settled many at once: the kernel of a replay.
 
-Most passes of a history change nothing. While the pods stand as they do, what the metrics ask
-for is a function of the load alone, and is worked out here for all the passes to come, with
-numpy, up to the first that could change the size. ``hpa.decide`` decides that one. Only what its
-metrics and windows compute is written a second time; policies, bounds and pods are not.
+Most passes of a history change nothing. While the size is what it is, what the metrics ask for
+is a function of the load and of pods that come up, and is worked out here for all the passes to
+come, with numpy, up to the first that may change the size. Windows, policies and bounds of that one
+are ``hpa.decide``'s own; what its metrics compute is written a second time.
 """
 
 import math
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from hpa.decide import Decision, Past, Settings
 from hpa.decide.api.spec import HPA, MetricSpec, Rules
-from hpa.decide.behavior.limits import counts
+from hpa.decide.behavior.limits import counts, limited
+from hpa.decide.behavior.scale_events import remember_scale
+from hpa.decide.behavior.stabilization import stabilized
 from hpa.decide.metrics.ratios import Tolerance
 from hpa.decide.metrics.requests import requests_of
 from hpa.decide.numbers import INT32_MAX
@@ -23,13 +25,16 @@ from hpa.decide.observation import Recommendation
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.steps import Chosen, LimitApplied
 from hpa.simulate.load import Floats, LoadHistory, key_of
-from hpa.simulate.workload import Plant, PodShares, SimulatedWorkload
+from hpa.simulate.workload import Counts, Plant, PodShares, SimulatedWorkload
 
-_FEWEST = 3  # passes together; fewer cost less one by one
 _FIRST = 64  # passes looked at together; four times as many whenever none of them turns
-_SLACK_S = 1e-3  # what is this near to a change of the pods is decided plainly
+_SLACK_S = 1e-3  # what is this near to the end of a policy's period is decided plainly
 _MOST_MILLI = 2.0**50  # of a load: whole numbers stay exact in doubles
 _PER_POD = ("Resource", "ContainerResource", "Pods")
+
+# Named here: in a function that is made or called ten thousand times they are made as often.
+Flags = NDArray[np.bool_]
+Wholes = NDArray[np.int64]
 
 
 class SteadyPasses:
@@ -48,45 +53,59 @@ class SteadyPasses:
             for metric, load in zip(hpa.metrics, loads, strict=True)
         ]  # fmt: skip
         down_s = None if hpa.behavior is None else hpa.behavior.down.window_s
+        is_cpu = any(_is_cpu(metric) for metric in hpa.metrics)
+        self._initialization_s = settings.cpu_initialization_s if is_cpu else 0.0
         self._down_s = settings.downscale_stabilization_s if down_s is None else float(down_s)
         self._up_s = 0.0 if hpa.behavior is None else float(hpa.behavior.up.window_s or 0)
         # A place for the size found at the beginning, then one for each pass; NaN: none.
         self._asked = np.full(len(times) + 1, np.nan)
         self._asked_at = np.concatenate((times[:1], times))
+        period_s = float(times[1] - times[0]) if len(times) > 1 else 1.0
+        self._seen = math.ceil(max(self._up_s, self._down_s) / period_s) + 1  # passes of a window
         # Until when the policies of a direction are known to let nothing through.
         self._barred_s: dict[str, float] = {}
-        self._turn_row = 0  # it may change the size
+        self._turn_row = -1  # it may change the size
+        self._width = _FIRST
 
-    def count(self, row: int, workload: SimulatedWorkload) -> tuple[int, int]:
-        """Return how many passes from ``row`` on leave the size as it is, for sure, and how many
-        pods serve meanwhile."""
-        if row == self._turn_row:
-            return 0, 0
+    def kept(self, row: int, workload: SimulatedWorkload) -> tuple[int, Counts]:
+        """Return how many passes from ``row`` on surely leave the size as it is, as far as was
+        looked, and how many pods serve in them; 0: the one at ``row`` may turn."""
         size = len(workload)
-        now = float(self._times[row])
-        pods = workload.shares(now, self._settings.cpu_initialization_s)
-        if pods is None or not self._hpa.min_replicas <= size <= self._hpa.max_replicas:
+        if row == self._turn_row or not self._hpa.min_replicas <= size <= self._hpa.max_replicas:
             return 0, 0
-        end = int(self._times.searchsorted(pods.until_s - _SLACK_S))
-        if end - row < _FEWEST:
+        rows = slice(row, row + self._width)
+        pods = workload.shares(self._times[rows], self._initialization_s)
+        if pods is None:
             return 0, 0
-        at, width = row, _FIRST
-        while at < end:
-            asked = self._asks(slice(at, min(at + width, end)), size, pods)
-            kept = self._until_turn(asked, at, size)
-            self._asked[at + 1 : at + 1 + kept] = asked[:kept]
-            at += kept
-            if kept < len(asked):
-                self._turn_row = at
-                break
-            width *= 4
-        return at - row, pods.ready
+        asked = self._asks(rows, size, pods)
+        count = self._until_turn(asked, row, size)
+        stop = min(count + 1, len(asked))
+        self._asked[row + 1 : row + 1 + stop] = asked[:stop]
+        if count < len(asked):
+            self._turn_row = row + count
+        self._width *= 4
+        return count, pods.ready if isinstance(pods.ready, int) else pods.ready[:count]
+
+    def turned(self, row: int, size: int, past: Past) -> tuple[int, Past] | None:
+        """Return the size after the pass at ``row``, and what is remembered then; ``past`` is as of
+        ``row``. None: only ``decide`` knows."""
+        if row != self._turn_row:
+            return None
+        hpa, now = self._hpa, float(self._times[row])
+        desired = int(self._asked[row + 1])
+        recent = past.recommendations or ()
+        stable = stabilized(hpa, recent, size, desired, self._settings, now).replicas
+        found = limited(hpa, past, size, stable, now)
+        self._settle(size, found.replicas, found.reason, past, now)
+        return found.replicas, remember_scale(past, hpa.behavior, size, found.replicas, now)
 
     def past(self, row: int, past: Past) -> Past:
-        """Return ``past`` with the recommendations that a pass at ``row`` can still see."""
-        start = self._first_seen(row)
+        """Return ``past`` with the recommendations that a pass at ``row`` can still see; of equal
+        ones in a row the last, which counts for the longest."""
+        start = max(0, row - self._seen)
         asked, at = self._asked[start : row + 1], self._asked_at[start : row + 1]
         known = ~np.isnan(asked)
+        known[:-1] &= asked[:-1] != asked[1:]
         pairs = zip(asked[known].tolist(), at[known].tolist(), strict=True)
         seen = tuple([Recommendation(int(replicas), at_s) for replicas, at_s in pairs])
         return structs.replace(past, recommendations=seen)
@@ -98,13 +117,20 @@ class SteadyPasses:
         for step in decision.trace.steps:
             if isinstance(step, Chosen):
                 self._asked[row + 1] = max(step.replicas, 0)
-        if decision.replicas is not None:
+        last = decision.trace.steps[-1]
+        reason = last.reason if isinstance(last, LimitApplied) else ""
+        after = size if decision.replicas is None else decision.replicas
+        self._settle(size, after, reason, decision.past, decision.trace.now)
+
+    def _settle(self, size: int, after: int, reason: str, past: Past, now: float) -> None:
+        # A pass is over; ``reason`` is of the limit that it met.
+        self._width = _FIRST
+        behavior = self._hpa.behavior
+        if after != size:
             self._barred_s = {}
-            return
-        behavior, last = self._hpa.behavior, decision.trace.steps[-1]
-        if behavior is not None and isinstance(last, LimitApplied):
-            rules = behavior.up if last.reason == "ScaleUpLimit" else behavior.down
-            self._barred_s[last.reason] = _next_expiry(decision.past, rules, decision.trace.now)
+        elif behavior is not None and reason != "":
+            rules = behavior.up if reason == "ScaleUpLimit" else behavior.down
+            self._barred_s[reason] = _next_expiry(past, rules, now)
 
     def _asks(self, rows: slice, size: int, pods: PodShares) -> Floats:
         # What the metrics ask for together; NaN where nothing may be decided from them.
@@ -125,7 +151,7 @@ class SteadyPasses:
 
     def _until_turn(self, asked: Floats, at: int, size: int) -> int:
         # How many of the passes from ``at`` on keep the size, windows and bounds considered.
-        start, count = self._first_seen(at), len(asked)
+        start, count = max(0, at - self._seen), len(asked)
         seen = np.concatenate((self._asked[start : at + 1], asked))
         up, down = seen > size, seen < size
         is_up = size < self._hpa.max_replicas and bool(up.any())
@@ -134,31 +160,30 @@ class SteadyPasses:
             return count
         now, seen_at = self._times[at : at + count], self._asked_at[start : start + len(seen)]
         known = ~np.isnan(seen)
-
-        def last(flags: NDArray[np.bool_]) -> Floats:
-            # When one of ``flags`` was recorded last, this pass included.
-            rows = np.maximum.accumulate(np.where(flags, np.arange(len(seen)), -1))[-count:]
-            return np.where(rows >= 0, seen_at[rows], -np.inf)
-
         turns = np.zeros(count, np.bool_)
         if self._hpa.behavior is None:
             # One higher number of the window raises the size, whatever is asked for now.
             if is_up:
-                turns |= known[-count:] & (last(up) >= now - self._down_s)
+                turns |= known[-count:] & (_last(up, seen_at, count) >= now - self._down_s)
             if is_down:
-                turns |= down[-count:] & (last(known & ~down) < now - self._down_s)
+                held_at = _last(known & ~down, seen_at, count)
+                turns |= down[-count:] & (held_at < now - self._down_s)
         else:
             if is_up:
                 is_free = now >= self._barred_s.get("ScaleUpLimit", -math.inf)
-                turns |= up[-count:] & is_free & (last(known & ~up) <= now - self._up_s)
+                held_at = _last(known & ~up, seen_at, count)
+                turns |= up[-count:] & is_free & (held_at <= now - self._up_s)
             if is_down:
                 is_free = now >= self._barred_s.get("ScaleDownLimit", -math.inf)
-                turns |= down[-count:] & is_free & (last(known & ~down) <= now - self._down_s)
+                held_at = _last(known & ~down, seen_at, count)
+                turns |= down[-count:] & is_free & (held_at <= now - self._down_s)
         return int(np.argmax(turns)) if turns.any() else count
 
-    def _first_seen(self, row: int) -> int:
-        window_s = max(self._up_s, self._down_s)
-        return int(self._asked_at.searchsorted(self._asked_at[row] - window_s))
+
+def _last(flags: Flags, at_s: Floats, count: int) -> Floats:
+    # When one of ``flags`` was up last, at each of the last ``count`` of them.
+    rows = np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))[-count:]
+    return np.where(rows >= 0, at_s[rows], -np.inf)
 
 
 def covers(hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings) -> bool:
@@ -199,44 +224,48 @@ def _covers(metric: MetricSpec, load: LoadHistory, plant: Plant, settings: Setti
     return target is not None and target > 0
 
 
+def _is_cpu(metric: MetricSpec) -> bool:
+    return metric.type in ("Resource", "ContainerResource") and metric.name == "cpu"
+
+
 def _by_pods(
-    metric: MetricSpec, total: NDArray[np.int64], request: int, size: int, pods: PodShares,
+    metric: MetricSpec, total: Wholes, request: int, size: int, pods: PodShares,
     tolerance: Tolerance,
 ) -> Floats:  # fmt: skip
     # by_average and by_utilization, of pods that all request the same.
-    is_cpu = metric.type != "Pods" and metric.name == "cpu"
-    starting = pods.initializing if is_cpu else 0
+    starting = pods.initializing if _is_cpu(metric) else 0
     counted = pods.sampled - starting
-    if counted < 1:
-        return np.full(len(total), np.nan)
-    usage = total
-    if pods.serving != counted:
-        each, more = np.divmod(total, pods.serving)
-        usage = each * counted + np.minimum(more, counted)  # those that start come last
-
-    def ratio(milli: NDArray[np.int64], entries: int | NDArray[np.int64]) -> Floats:
-        average = metric.average_value_milli
-        found = milli * 100 // (request * entries) if average is None else milli // entries
-        shares: Floats = found.astype(np.float64) / (average or metric.average_utilization or 1)
-        return shares
-
+    if pods.is_settled:
+        first = _ratio(metric, total, counted, request)
+        asked = np.minimum(np.ceil(first * counted), INT32_MAX)
+        asked[_holds(tolerance, first)] = size
+        return asked
+    is_sampled, counted = counted > 0, np.maximum(counted, 1)
+    each, more = np.divmod(total, np.maximum(pods.serving, 1))
+    usage = each * counted + np.minimum(more, counted)  # those that start come last
+    first = _ratio(metric, usage, counted, request)
     fill = metric.average_value_milli
     if fill is None:
         fill = request * max(100, metric.average_utilization or 0) // 100
-    first = ratio(usage, counted)
-    corrected, entries = first, np.full(len(total), counted)
-    unready = pods.pending + starting
-    if pods.missing or unready:
-        is_less, is_more = first < 1.0, first > 1.0
-        entries += pods.missing * (is_less | is_more) + unready * is_more
-        corrected = ratio(usage + is_less * (pods.missing * fill), entries)
-    asked: Floats = np.minimum(np.ceil(corrected * entries), INT32_MAX)
+    is_less, is_more = first < 1.0, first > 1.0
+    missing = pods.missing
+    entries = counted + missing * (is_less | is_more) + (pods.pending + starting) * is_more
+    corrected = _ratio(metric, usage + is_less * (missing * fill), entries, request)
+    asked = np.minimum(np.ceil(corrected * entries), INT32_MAX)
     keeps = _holds(tolerance, corrected)
-    if corrected is not first:
-        keeps |= ((first < 1.0) & (corrected > 1.0)) | ((first > 1.0) & (corrected < 1.0))
-        keeps |= ((corrected < 1.0) & (asked > size)) | ((corrected > 1.0) & (asked < size))
+    keeps |= (is_less & (corrected > 1.0)) | (is_more & (corrected < 1.0))
+    keeps |= ((corrected < 1.0) & (asked > size)) | ((corrected > 1.0) & (asked < size))
     asked[keeps] = size
+    asked[~is_sampled] = np.nan
     return asked
+
+
+def _ratio(metric: MetricSpec, usage: Wholes, entries: Counts, request: int) -> Floats:
+    # Of what a pod uses in the mean to the target.
+    if metric.average_value_milli is None:
+        found = usage * 100 // (request * entries)
+        return found.astype(np.float64) / (metric.average_utilization or 1)
+    return (usage // entries).astype(np.float64) / metric.average_value_milli
 
 
 def _by_whole(
@@ -244,7 +273,7 @@ def _by_whole(
 ) -> Floats:
     # by_value and by_average_value.
     if metric.is_by_value:
-        usage = np.rint(load * 1000.0 / max(pods.serving, 1))
+        usage = np.rint(load * 1000.0 / np.maximum(pods.serving, 1))
         ratio = usage / (metric.value_milli or 1)
         asked = np.ceil(ratio * pods.ready)
     else:
@@ -257,7 +286,7 @@ def _by_whole(
     return asked
 
 
-def _holds(tolerance: Tolerance, ratio: Floats) -> NDArray[np.bool_]:
+def _holds(tolerance: Tolerance, ratio: Floats) -> Flags:
     return (1.0 - tolerance.down <= ratio) & (ratio <= 1.0 + tolerance.up)
 
 

@@ -7,13 +7,17 @@ ready. Names ascend with the time of creation, so that columns stay sorted.
 from collections.abc import Mapping, Sequence
 from struct import pack
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.simulate.load import Floats
 from podscale.core.metrics import Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 
+Counts = int | NDArray[np.intp]
 _LONG_AGO_S = 86400.0  # how old pods are that were there before the history begins
 
 
@@ -37,15 +41,19 @@ class Plant(Struct, frozen=True):
 
 
 class PodShares(Struct, frozen=True, gc=False):
-    """How the pods of a target count, for a while."""
+    """How many pods of a target count how: a number for each time, or one for all."""
 
-    ready: int  # they serve
-    serving: int  # they served when metrics were taken, some may be gone since
-    sampled: int  # of those that there are, they have a sample
-    initializing: int  # the newest of them, whose CPU is not trusted yet
-    missing: int  # ready, without a sample so far
-    pending: int
-    until_s: float  # as long as it is before this
+    ready: Counts  # they serve
+    serving: Counts  # they served when metrics were taken, some may be gone since
+    sampled: Counts  # of those that there are, they have a sample
+    initializing: Counts  # the newest of them, whose CPU is not trusted yet
+    pending: Counts
+    is_settled: bool = False  # all of them count in full
+
+    @property
+    def missing(self) -> Counts:
+        """Those that are ready, without a sample so far."""
+        return self.ready - self.sampled
 
 
 class _SimulatedPod(Struct):
@@ -66,6 +74,7 @@ class SimulatedWorkload:
         self._gone: list[tuple[float, float]] = []  # ready and deleted, of pods looked at still
         self._columns: Pods | None = None
         self._columns_until = 0.0
+        self._settled_s = 0.0  # from samples of then on all pods count in full
         self._create(replicas, now - _LONG_AGO_S, now - _LONG_AGO_S)
 
     def __len__(self) -> int:
@@ -144,33 +153,29 @@ class SimulatedWorkload:
         present = sum(pod.ready_s <= at for pod in self._pods)
         return present + sum(ready_s <= at <= gone_s for ready_s, gone_s in self._gone)
 
-    def shares(self, now: float, cpu_initialization_s: float) -> PodShares | None:
-        """Return how the pods count; None where those that initialize are not the newest."""
-        age_s, window_s = self._plant.metric_age_s, self._plant.window_s
-        at = now - age_s
-        ready = sampled = initializing = pending = 0
-        changes = []
-        for pod in self._pods:
-            if pod.ready_s > now:
-                pending += 1
-                changes.append(pod.ready_s)
-                continue
-            ready += 1
-            if pod.ready_s > at:
-                changes.append(pod.ready_s + age_s)
-                continue
-            sampled += 1
-            if pod.created_s + cpu_initialization_s > now and at < pod.ready_s + window_s:
-                initializing += 1
-                ends = pod.ready_s + window_s + age_s, pod.created_s + cpu_initialization_s
-                changes.append(min(ends))
-            elif initializing:
+    def shares(self, times: Floats, cpu_initialization_s: float) -> PodShares | None:
+        """Return how the pods count at ``times``, while none come or go; None where those that
+        initialize are not the newest. ``cpu_initialization_s`` is 0 where nobody asks for CPU."""
+        at = times - self._plant.metric_age_s
+        self._gone = [each for each in self._gone if each[1] >= at[0]]
+        size = len(self._pods)
+        if not self._gone and at[0] >= self._settled_s:
+            return PodShares(size, size, size, 0, 0, is_settled=True)
+        created_s, ready_s = np.array([(pod.created_s, pod.ready_s) for pod in self._pods]).T
+        in_order = np.sort(ready_s)
+        ready = in_order.searchsorted(times, side="right")
+        serving = sampled = in_order.searchsorted(at, side="right")
+        for since_s, until_s in self._gone:
+            serving = serving + ((since_s <= at) & (at <= until_s))
+        initializing: Counts = 0
+        if cpu_initialization_s:
+            has_sample = ready_s <= at[:, None]
+            starts = has_sample & (created_s + cpu_initialization_s > times[:, None])
+            starts &= at[:, None] < ready_s + self._plant.window_s
+            if (np.logical_or.accumulate(starts, axis=1) & has_sample & ~starts).any():
                 return None
-        gone = [each for each in self._gone if each[1] >= at]
-        changes += [(gone_s if ready_s <= at else ready_s) + age_s for ready_s, gone_s in gone]
-        serving = sampled + sum(ready_s <= at for ready_s, _ in gone)
-        until_s = min(changes, default=float("inf"))
-        return PodShares(ready, serving, sampled, initializing, ready - sampled, pending, until_s)
+            initializing = starts.sum(axis=1)
+        return PodShares(ready, serving, sampled, initializing, size - ready)
 
     def _create(self, count: int, now: float, ready_s: float | None) -> None:
         times: Sequence[float] = self._plant.ready_after_s
@@ -182,6 +187,7 @@ class SimulatedWorkload:
                     at += self._plant.nodes_after_s
             self._pods.append(_SimulatedPod(f"{self._name}-{self._count:09d}", now, at))
             self._count += 1
+            self._settled_s = max(self._settled_s, at + self._plant.window_s)
         self._columns = None
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.api.spec import Policy, Rules
+from hpa.decide.api.spec import HPA, Policy, Rules
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
-from hpa.decide.observation import ScaleEvent
+from hpa.decide.observation import Past, ScaleEvent
 from hpa.decide.variation import ACTUAL, Variation
 
 UP_FACTOR = 2.0
@@ -36,6 +36,23 @@ class RateLimit(Struct, frozen=True, gc=False):
 
     replicas: int
     policy: Policy | None = None
+
+
+_NO_RATE = RateLimit(0)
+
+
+def limited(
+    hpa: HPA, past: Past, current: int, desired: int, now: float, variation: Variation = ACTUAL
+) -> LimitedReplicas:
+    """Return ``desired`` within the bounds of ``hpa`` and how fast it may move."""
+    behavior, least, most = hpa.behavior, hpa.min_replicas, hpa.max_replicas
+    if behavior is None:
+        return limit_legacy(current, desired, least, most, variation)
+    events = (past.scale_ups, past.scale_downs)
+    # Only the direction taken has a limit to be met.
+    up = up_limit(current, *events, behavior.up, now) if desired > current else _NO_RATE
+    down = down_limit(current, *events, behavior.down, now) if desired < current else _NO_RATE
+    return limit(current, desired, least, most, up, down, variation)
 
 
 def limit_legacy(

@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Recommendation
+from hpa.decide.settings import Settings
 
 
 class Stabilized(Struct, frozen=True, gc=False):
@@ -18,6 +20,24 @@ class Stabilized(Struct, frozen=True, gc=False):
     replicas: int
     stored: tuple[Recommendation, ...]  # with the unstabilized number of this pass
     held_by: Recommendation | None = None
+
+
+def stabilized(
+    hpa: HPA,
+    past: tuple[Recommendation, ...],
+    current: int,
+    desired: int,
+    settings: Settings,
+    now: float,
+) -> Stabilized:
+    """Return what the windows of ``hpa`` leave of ``desired``."""
+    behavior = hpa.behavior
+    if behavior is None:
+        return stabilize_down(past, desired, settings.downscale_stabilization_s, now)
+    down = behavior.down.window_s
+    down_s = settings.downscale_stabilization_s if down is None else float(down)
+    up_s = float(behavior.up.window_s or 0)
+    return stabilize(past, current, desired, up_s, down_s, now)
 
 
 def stabilize_down(
