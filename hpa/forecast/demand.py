@@ -81,9 +81,13 @@ def measured(trace: Trace) -> float:
 
 
 def peaks(pods: Floats, slots: int) -> Floats:
-    """Return the highest of each minute and the ``slots`` after it; the end looks less far."""
-    padded = np.concatenate((pods, np.full(slots, -np.inf)))
-    found: Floats = np.lib.stride_tricks.sliding_window_view(padded, slots + 1).max(axis=1)
+    """Return the highest of each minute and the ``slots`` after it, of those that are known; the
+    end looks less far. NaN: none is."""
+    found, reach = pods.copy(), 1
+    while reach <= slots:
+        step = min(reach, slots + 1 - reach)
+        found[:-step] = np.fmax(found[:-step], found[step:])
+        reach += step
     return found
 
 
@@ -118,7 +122,7 @@ def next_lags(before: Sequence[float], pods: float) -> list[float]:
 def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
     # In blocks: one product with a matrix for all of them, then what each carries into the next.
     keep = math.exp(-1.0 / minutes)
-    size = 64
+    size = 32
     powers = keep ** np.arange(size)
     weights = np.tril(powers[np.subtract.outer(np.arange(size), np.arange(size)) % size])
     count = -(-len(values) // size)
@@ -133,33 +137,29 @@ def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
     return result
 
 
-class Seasons(Struct, frozen=True, eq=False):
-    """What the days before say of each minute, a row a minute."""
+def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
+    """Return what the days before say of each minute of ``pods`` and of ``days`` after them, a row
+    a minute: season, peak, peak2, day, week, mean15 and mean30 of the season.
 
-    curves: Floats  # season, peak, peak2, day, week, mean15 and mean30 of the season
+    ``pods`` begins with a day; ``peak`` is of each minute and those ahead.
+    """
+    whole = -(-len(pods) // DAY) + days
+    now, highest = (_whole_days(each, whole) for each in (pods, peak))
+    season, mean = _before(now, 7), _before(highest, 7)
+    week = np.full_like(highest, np.nan)
+    week[7:] = highest[:-7]
+    week = np.where(np.isnan(week), mean, week)
+    first = pods[np.argmin(np.isnan(pods))]
+    flat = np.where(np.isnan(season), first, season).reshape(-1)
+    curves = (season, mean, _before(highest, 2), _before(highest, 1), week)
+    smooth = [_decayed_mean(flat, minutes, flat[0]) for minutes in (15.0, 30.0)]
+    return np.column_stack((*(each.reshape(-1) for each in curves), *smooth))
 
-    @classmethod
-    def of(cls, pods: Floats, ahead: int, days: int) -> "Seasons":
-        """Return the seasons of all minutes of ``pods`` and of ``days`` after them.
 
-        ``pods`` begins with a day; ``ahead`` is how far peaks look.
-        """
-        whole = -(-len(pods) // DAY)
-        grid = np.full(((whole + days) * DAY,), np.nan)
-        grid[: len(pods)] = pods
-        now = grid.reshape(-1, DAY)
-        highest = peaks(np.where(np.isnan(grid), -np.inf, grid), ahead)
-        peak = np.where(np.isfinite(highest), highest, np.nan).reshape(-1, DAY)
-        season, mean = _before(now, 7), _before(peak, 7)
-        day = _before(peak, 1)
-        week = np.full_like(peak, np.nan)
-        week[7:] = peak[:-7]
-        week = np.where(np.isnan(week), mean, week)
-        first = pods[np.argmin(np.isnan(pods))]
-        flat = np.where(np.isnan(season), first, season).reshape(-1)
-        curves = [each.reshape(-1) for each in (season, mean, _before(peak, 2), day, week)]
-        smooth = [_decayed_mean(flat, minutes, flat[0]) for minutes in (15.0, 30.0)]
-        return cls(np.column_stack((*curves, *smooth)))
+def _whole_days(values: Floats, days: int) -> Floats:
+    grid = np.full(days * DAY, np.nan)
+    grid[: len(values)] = values
+    return grid.reshape(-1, DAY)
 
 
 def _before(grid: NDArray[np.float64], days: int) -> Floats:

@@ -12,9 +12,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from hpa.decide.expectation import MOST
-from hpa.forecast.demand import DAY, DemandHistory, Seasons, features, lags, peaks
+from hpa.forecast.demand import DAY, DemandHistory, features, lags, peaks, seasons
 from hpa.forecast.lanes import LoopRules, run
-from hpa.forecast.models import NONE, Weights, candidates
+from hpa.forecast.models import LEARNT_EVERY, NONE, Weights, candidates
 from hpa.simulate.load import Floats
 
 MOST_DAYS = 14  # that are learnt from, and that are replayed
@@ -105,21 +105,20 @@ class KnownPast(Struct, frozen=True, eq=False):
     """What is learnt from, worked out once: a row a minute."""
 
     pods: Floats
-    rows: Floats  # the features of each minute, as they are known a minute later
+    lags: Floats  # before each minute, and after the last
     peak: Floats  # of each minute and those ahead
     curves: Floats  # of the seasons, beyond the end as well
-    lags: Floats  # after the last minute
     ahead: int
 
     @classmethod
     def of(cls, pods: Floats, ahead: int, days: int = 0) -> "KnownPast":
         """Return what is known of ``pods``, and the seasons of ``days`` after them."""
-        lagged = lags(pods)
-        curves = Seasons.of(pods, ahead, days).curves
-        rows = features(np.vstack((lagged[:1], lagged[:-1])), curves[: len(pods)])
-        peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
-        peak[~np.isfinite(peak)] = np.nan
-        return cls(pods, rows, peak, curves, lagged[-1], ahead)
+        lagged, peak = lags(pods), peaks(pods, ahead)
+        return cls(pods, np.vstack((lagged[:1], lagged)), peak, seasons(pods, peak, days), ahead)
+
+    def rows(self, minutes: slice) -> Floats:
+        """Return the features of ``minutes``, of what is known when each begins."""
+        return features(self.lags[minutes], self.curves[minutes])
 
     def forecasts(self, first_day: int, days: int) -> PastForecasts:
         """Return the forecasts of the days from ``first_day`` until ``days``, each learnt before
@@ -128,18 +127,19 @@ class KnownPast(Struct, frozen=True, eq=False):
         end = min(len(self.pods), days * DAY)
         for start in range(first_day * DAY, end, DAY):
             day = slice(start, min(start + DAY, end))
+            rows = self.rows(day)
             for each in self.learnt(start):
                 made = found.setdefault(each.name, np.full(end, np.nan))
                 most = MOST * np.nanmax(self.pods[:start])
-                made[day] = np.minimum(each.forecast(self.rows[day]), most)
+                made[day] = np.minimum(each.forecast(rows), most)
         names = tuple(found)
         return PastForecasts(names, np.column_stack([found[name] for name in names]))
 
     def learnt(self, until: int, only: str | None = None) -> list[Weights]:
         """Return the candidates as of minute ``until``: of peaks that had been seen by then."""
         first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
-        seen = slice(first, until - self.ahead)
-        return candidates(self.rows[seen], self.peak[seen], only)
+        seen = slice(first, until - self.ahead, LEARNT_EVERY)
+        return candidates(self.rows(seen), self.peak[seen], only)
 
 
 def day_sums(

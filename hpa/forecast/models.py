@@ -4,6 +4,8 @@ Seasonal ones take one feature as it is; ridge weighs all of them, so that deman
 forecast in a given share of the training days (an expectile: Newey and Powell, 1987).
 """
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 from msgspec import Struct
 
@@ -15,8 +17,8 @@ NONE = "none"
 SEASONAL = {"day": "day", "week": "week", "level": "level", "holt-winters": "trend"}
 RIDGES = {"ridge": 0.5, "ridge 0.8": 0.8, "ridge 0.95": 0.95}
 _SHRINK = 1e-3  # of the mean of the diagonal
-_ROUNDS = 6
-_EVERY = 5  # minutes between two rows that are learnt from
+_ROUNDS = 5
+LEARNT_EVERY = 5  # minutes between two rows that are learnt from
 
 
 class Weights(Struct, frozen=True):
@@ -41,25 +43,32 @@ def candidates(rows: Floats, peak: Floats, only: str | None = None) -> list[Weig
         if only in (None, name)
     ]
     wanted = {name: above for name, above in RIDGES.items() if only in (None, name)}
-    if not wanted:
-        return found
-    rows, peak = rows[::_EVERY], peak[::_EVERY]
-    known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
-    if known.sum() >= DAY // _EVERY:
-        for name, above in wanted.items():
-            found.append(Weights(name, _ridge(rows[known], peak[known], above)))
+    if wanted:
+        known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
+        if known.sum() >= DAY // LEARNT_EVERY:
+            found += _ridges(rows[known], peak[known], wanted)
     return found
 
 
-def _ridge(rows: Floats, peak: Floats, above: float) -> tuple[float, ...]:
+def _ridges(rows: Floats, peak: Floats, wanted: Mapping[str, float]) -> Iterator[Weights]:
     size = np.sqrt((rows**2).mean(axis=0)) + 1e-9
     scaled = rows / size
-    weight = np.ones(len(peak))
-    answer = np.zeros(rows.shape[1])
-    for _ in range(_ROUNDS if above != 0.5 else 1):
-        weighted = scaled * weight[:, None]
-        square = scaled.T @ weighted
-        shrink = _SHRINK * np.trace(square) / len(square)
-        answer = np.linalg.solve(square + shrink * np.eye(len(square)), weighted.T @ peak)
-        weight = np.where(peak > scaled @ answer, above, 1.0 - above)
-    return tuple((answer / size).tolist())
+    squares, products = scaled.T @ scaled, scaled.T @ peak
+    mean = _solved(squares, products)
+    for name, above in wanted.items():
+        answer, low = mean, 1.0 - above
+        for _ in range(_ROUNDS if above != low else 0):
+            # Peaks that the last answer lies below weigh ``above``, the others the rest of 1.
+            is_below = peak > scaled @ answer
+            part = scaled[is_below]
+            answer = _solved(
+                low * squares + (above - low) * (part.T @ part),
+                low * products + (above - low) * (part.T @ peak[is_below]),
+            )
+        yield Weights(name, tuple((answer / size).tolist()))
+
+
+def _solved(squares: Floats, products: Floats) -> Floats:
+    shrink = _SHRINK * np.trace(squares) / len(squares)
+    answer: Floats = np.linalg.solve(squares + shrink * np.eye(len(squares)), products)
+    return answer

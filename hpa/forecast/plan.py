@@ -60,7 +60,7 @@ class ForecastPlan(Struct, frozen=True, eq=False):
         highest = max(float(np.nanmax(known.pods)), _LEAST)
         return cls(
             verdict, found[0], start_s + first * SLOT_S,
-            (known.curves[first:] / highest).astype(np.float16), tuple(known.lags.tolist()),
+            (known.curves[first:] / highest).astype(np.float16), tuple(known.lags[-1].tolist()),
             start_s + count * SLOT_S, highest, within_s, share,
         )  # fmt: skip
 
