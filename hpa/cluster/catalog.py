@@ -48,7 +48,6 @@ class Catalog:
         listener: CatalogListener,
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
-        self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
         self._store = store
@@ -58,7 +57,7 @@ class Catalog:
             self._add(written)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._store)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, tuple) and len(key) == 2 and self.get(key) is not None
@@ -115,7 +114,6 @@ class Catalog:
         self._thin(record)
         self._share_metrics(record)
         self._records.setdefault(record.key[0], {})[record.key[1]] = record
-        self._count += 1
         self._listener.changed(record, True)
 
     def _thin(self, record: AutoscalerRecord) -> None:
@@ -144,7 +142,6 @@ class Catalog:
         is_last = not self._records[key[0]]
         if is_last:
             del self._records[key[0]]
-        self._count -= 1
         record.observed.look = None  # they hold each other, out of the collector's sight
         self._listener.gone(record, is_last=is_last)
 

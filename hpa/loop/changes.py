@@ -52,7 +52,8 @@ class AutoscalerChanges:
             self.rivals.add(*record.key)
             self._ports.metrics.counts.autoscalers += 1
             self.foreign.note(record.foreign, status_writer(record.written), now, is_first=True)
-            self._machines.add(record)
+            if self._machines.is_leading:
+                self._machines.handle(record, Signal.TERM_BEGAN)
         if record.hpa is not None:
             self.schedule.own_period(record, record.hpa.options.sync_period_s, now)
         if self._machines.is_leading:

@@ -17,7 +17,6 @@ from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
-from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
 from hpa.history.stored_histories import HistoryKeeper
 from hpa.loop.changes import AutoscalerChanges
@@ -77,20 +76,11 @@ class Controller:
         self._forecasts = Forecasts(ports.gate, catalog, memory, settings, clock, ports.metrics)
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
         self.rounds = OverlappingRounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
+        self.catalog, self.traces = catalog, ports.traces
         self._passes: Passes | None = None
         self._metrics = ports.metrics
         ports.metrics.read.replicas = self._sizes
         ports.metrics.read.events_dropped = lambda: ports.recorder.dropped
-
-    @property
-    def catalog(self) -> Catalog:
-        """The autoscalers."""
-        return self.state.catalog
-
-    @property
-    def traces(self) -> DecisionLog:
-        """The decisions about them."""
-        return self.state.ports.traces
 
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored, and without

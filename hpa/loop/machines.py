@@ -50,11 +50,6 @@ class Machines:
         """Return what happened to one autoscaler lately, the oldest first."""
         return self._book.chapters(record.key, record.story)
 
-    def add(self, record: AutoscalerRecord) -> None:
-        """Take a new autoscaler in."""
-        if self.is_leading:
-            self.handle(record, Signal.TERM_BEGAN)
-
     def give_up(self, record: AutoscalerRecord) -> None:
         """End the pass under way, if there is one."""
         if record.progress.phase is not PassPhase.IDLE:

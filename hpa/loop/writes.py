@@ -194,14 +194,8 @@ def record_event(
 ) -> None:
     """Record an Event about an autoscaler."""
     meta = record.written.metadata
-    about = ObjectReference(
-        kind=resource.kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        api_version=resource.api_version,
-        resource_version=meta.resource_version,
-    )
+    whose = meta.namespace, meta.name, meta.uid
+    about = ObjectReference(resource.kind, *whose, resource.api_version, meta.resource_version)
     recorder.event(about, event.type, event.reason, event.message)
 
 
