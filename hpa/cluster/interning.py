@@ -19,7 +19,6 @@ from podscale.kube.objects.scale import Workload
 
 _MOST = 50_000  # remembered; then all are forgotten, which costs memory and nothing else
 
-_SOURCES = ("resource", "container_resource", "pods", "object", "external")
 
 P = TypeVar("P", bound=Struct)
 M = TypeVar("M", bound=ObjectMeta)
@@ -85,7 +84,7 @@ class InternedValues:
     def _current(self, metric: wire.CurrentMetric) -> wire.CurrentMetric:
         sources = {
             field: self._source(each)
-            for field in _SOURCES
+            for field in wire.SOURCES.values()
             if (each := getattr(metric, field)) is not None
         }
         return wire.CurrentMetric(self._text(metric.type), **sources)

@@ -13,17 +13,10 @@ from hpa.decide.api.spec import (
     MetricSpec,
     MetricStatus,
 )
+from hpa.decide.api.wire import METRIC_FIELDS
 from hpa.machine.events import StatusNews
 from podscale.core.quantity import format_milli
 from podscale.core.times.rfc3339 import rfc3339
-
-_FIELDS = {
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-}
 
 
 def status_news(hpa: HPA, new: HpaStatus, *, deadband: float) -> StatusNews:
@@ -98,7 +91,7 @@ def _moved(
 
 
 def _metric(metric: MetricStatus) -> dict[str, object]:
-    field = _FIELDS.get(metric.type)
+    field = METRIC_FIELDS.get(metric.type)
     if field is None:
         return {"type": metric.type}
     is_resource = metric.type in ("Resource", "ContainerResource")

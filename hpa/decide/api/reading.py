@@ -74,7 +74,7 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
 
 def read_metric(metric: wire.WireMetric) -> MetricSpec:
     """Return one metric; a type nobody knows keeps only its type."""
-    source = source_of(metric)
+    source: wire.WireSource | None = getattr(metric, wire.SOURCES.get(metric.type, ""), None)
     if source is None:
         return MetricSpec(metric.type)
     target = source.target
@@ -90,22 +90,6 @@ def read_metric(metric: wire.WireMetric) -> MetricSpec:
         average_value_milli=_milli(target.average_value),
         average_utilization=target.average_utilization,
     )
-
-
-def source_of(metric: wire.WireMetric) -> wire.WireSource | None:
-    """Return the source that the type names."""
-    match metric.type:
-        case "Resource":
-            return metric.resource
-        case "ContainerResource":
-            return metric.container_resource
-        case "Pods":
-            return metric.pods
-        case "Object":
-            return metric.object
-        case "External":
-            return metric.external
-    return None
 
 
 def read_selector(selector: wire.WireLabelSelector | None) -> MetricSelector | None:
@@ -134,13 +118,7 @@ def read_status(status: wire.WireStatus) -> HpaStatus:
 
 
 def _current(metric: wire.CurrentMetric) -> MetricStatus:
-    source = {
-        "Resource": metric.resource,
-        "ContainerResource": metric.container_resource,
-        "Pods": metric.pods,
-        "Object": metric.object,
-        "External": metric.external,
-    }.get(metric.type)
+    source: wire.SourceStatus | None = getattr(metric, wire.SOURCES.get(metric.type, ""), None)
     if source is None:
         return MetricStatus(metric.type)
     is_resource = metric.type in ("Resource", "ContainerResource")

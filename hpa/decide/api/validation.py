@@ -22,13 +22,6 @@ from podscale.core.selectors.labels import (
 )
 from podscale.core.selectors.selector import SelectorError, from_wire
 
-_SOURCES = {
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-}
 _CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 # Standard without being a container's: what a ResourceQuota may count.
 _QUOTAS = frozenset(
@@ -159,29 +152,25 @@ def _metrics(spec: wire.Spec, minimum: int) -> Iterator[FieldError]:
 def _metric(metric: wire.WireMetric, path: str) -> Iterator[FieldError]:
     if not metric.type:
         yield _required(f"{path}.type", "must specify a metric source type")
-    is_known = metric.type in _SOURCES
+    fields = wire.METRIC_FIELDS
+    is_known = metric.type in fields
     if not is_known:
-        yield _unsupported(f"{path}.type", metric.type, sorted(_SOURCES))
-    written = {
-        "Object": metric.object,
-        "External": metric.external,
-        "Pods": metric.pods,
-        "Resource": metric.resource,
-        "ContainerResource": metric.container_resource,
-    }
+        yield _unsupported(f"{path}.type", metric.type, sorted(fields))
+    written = {kind: getattr(metric, field) for kind, field in wire.SOURCES.items()}
     present = {kind: source for kind, source in written.items() if source is not None}
     for kind, source in present.items():  # the first one alone is looked at, whatever the type
-        yield from _source(kind, source, f"{path}.{_SOURCES[kind]}")
+        yield from _source(kind, source, f"{path}.{fields[kind]}")
         break
     if not is_known:
-        yield _unsupported(f"{path}.type", metric.type, sorted(_SOURCES))  # upstream says it twice
+        # Upstream says it twice.
+        yield _unsupported(f"{path}.type", metric.type, sorted(fields))
     elif metric.type not in present:
         detail = "must populate information for the given metric source"
-        yield _required(f"{path}.{_SOURCES[metric.type]}", detail)
+        yield _required(f"{path}.{fields[metric.type]}", detail)
     for kind in present if len(present) > 1 else ():
         if kind != metric.type:
             detail = "must populate the given metric source only"
-            yield FieldError(f"{path}.{_SOURCES[kind]}", "Forbidden", detail)
+            yield FieldError(f"{path}.{fields[kind]}", "Forbidden", detail)
 
 
 def _source(kind: str, source: wire.WireSource, path: str) -> Iterator[FieldError]:

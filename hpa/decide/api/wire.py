@@ -4,9 +4,21 @@ Every field is optional: hand-written objects come here too, and what must be th
 ``hpa.decide.api.validation``'s business. The schema of ``autoscaling.podscale.io`` is the same.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 Amount = str | int | float  # a quantity
+
+# The field of each type of metric, in the order in which the API server looks at them.
+METRIC_FIELDS: Mapping[str, str] = {
+    "Object": "object",
+    "External": "external",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+SOURCES = {**METRIC_FIELDS, "ContainerResource": "container_resource"}  # as attributes
 
 
 class WireReference(Struct, frozen=True, gc=False, rename="camel"):
