@@ -4,9 +4,6 @@ Follows ``scale/client.go`` (``convertToScale``) and ``ParseToLabelSelector``, K
 and 1.37. What the object form has no word for fails there, before the HPA sees the scale.
 """
 
-from sys import getsizeof
-
-from podscale.core.boundedcache import BoundedCache
 from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
@@ -23,22 +20,11 @@ class NotConvertible(KubeError):
     """The scale's selector has no object form; the message is upstream's."""
 
 
-_known: BoundedCache[str, str] = BoundedCache(4 * 1024 * 1024)
-
-
 def converted(text: str) -> str:
     """Return the canonical text; of several ``=`` on one key the last stays.
 
     Raises ``NotConvertible``.
     """
-    made = _known.get(text)
-    if made is None:
-        made = _convert(text)
-        _known.put(text, made, getsizeof(text) + getsizeof(made))
-    return made
-
-
-def _convert(text: str) -> str:
     try:
         found = selectors.parse(text)
     except SelectorError as error:
