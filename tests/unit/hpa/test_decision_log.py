@@ -14,6 +14,7 @@ from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog, shape_of
+from hpa.history.packed_trace import encode
 from podscale.core.change_ring import MOST, MOST_BYTES
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
@@ -55,6 +56,19 @@ def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
     assert again == trace
     assert again.steps
     assert replay(again).replicas == 8
+
+
+def test_a_change_takes_a_tenth_of_its_bytes_beside_the_first_trace_of_the_term() -> None:
+    traces = DecisionLog(first_reason)
+    for term in range(2):
+        traces.clear()
+        for number, load in enumerate((2000, 5000, 9000)):
+            key, trace = ("shop", f"web-{number}"), decided(load, NOW + term + number)
+            traces.put(key, trace)
+            traces.put(key, decided(load, trace.now + 15))  # the same: what waits is packed
+            assert traces.at(key, trace.now + 1) == trace
+            (change,) = traces._kept[key].older
+            assert len(change.body) < len(encode(trace)) / 10
 
 
 def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
