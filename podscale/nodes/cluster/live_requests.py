@@ -6,12 +6,12 @@ from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.listeners import Change
 from podscale.nodes.cluster.node_table import NodeArrays
-from podscale.nodes.cluster.pod_sums import counted_requests, is_ballast
+from podscale.nodes.cluster.pod_sums import counted_requests, gives_way
 from podscale.nodes.decide.ballast import Floats
 
 
 class LiveRequests:
-    """Sums over all pods but ballast, kept by the store's changes."""
+    """Sums over all pods but ballast and headroom, kept by the store's changes."""
 
     def __init__(self, pods: PodStore, namespace: str) -> None:
         """``namespace`` is that of ballast."""
@@ -39,7 +39,7 @@ class LiveRequests:
 
     def _add(self, view: PodView, sign: float) -> None:
         has_ended = view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-        if not view.node or has_ended or is_ballast(view, self._namespace):
+        if not view.node or has_ended or gives_way(view, self._namespace):
             return
         column = self._column(view.node)  # which may make ``_sums`` anew
         self._sums[:, column] += sign * np.array(counted_requests(view))

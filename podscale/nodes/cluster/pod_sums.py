@@ -90,7 +90,7 @@ class PodTotals:
             place = nodes.places.get(pod.node)
             if place is None or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                 continue
-            if is_ballast(pod, self._namespace):
+            if gives_way(pod, self._namespace):
                 continue
             wanted = requests_of(pod.template)
             for row, counted in enumerate(counted_requests(pod)):
@@ -119,9 +119,10 @@ def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeA
     return found
 
 
-def is_ballast(pod: PodView, namespace: str) -> bool:
-    """Return whether it is a ballast pod of this namespace."""
-    return pod.namespace == namespace and BALLAST_LABELS.matches(pod.labels)
+def gives_way(pod: PodView, ballast_namespace: str) -> bool:
+    """Return whether it is ballast or headroom: what it requests counts for no decision."""
+    kinds = (ballast_namespace, BALLAST_LABELS), (HEADROOM_NAMESPACE, HEADROOM_LABELS)
+    return any(pod.namespace == name and labels.matches(pod.labels) for name, labels in kinds)
 
 
 def counted_requests(pod: PodView) -> tuple[float, float]:

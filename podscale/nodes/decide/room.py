@@ -16,8 +16,8 @@ def refuses(
 ) -> Bools:
     """Return which nodes the fit check would refuse to ``pod`` with the ballast of ``plan``.
 
-    ``requested``: by all pods but ballast, now. A resource that the pod does not request, and
-    one of which ballast would hold its least, refuses nothing.
+    ``requested``: by all pods but ballast and headroom, now. A resource that the pod does not
+    request, and one of which ballast would hold its least, refuses nothing.
     """
     full = np.zeros(requested.shape[1], np.bool_)
     for row, wanted in enumerate(pod):

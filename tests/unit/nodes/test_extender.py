@@ -136,6 +136,8 @@ def test_sums_that_are_kept_are_those_that_are_counted(seed: int) -> None:
                 ]
         if step == 5:
             fleet.ballast("a", "3")
+            fleet.pod("room", "b", "3", started=OLD, namespace="podscale-headroom",
+                      labels={"app.kubernetes.io/component": "headroom"})  # fmt: skip
         fleet.feed()
     rounds = Rounds(fleet, mode="extender")
     fleet.feed()
