@@ -48,7 +48,7 @@ _RENEWED_ONCE_IN_S = 10.0  # where it is refused again and again
 _MOST_NAMES = 10_000
 _MOST_BYTES = 2 * 1024 * 1024
 _READ_AT_ONCE = 64 * 1024  # bytes, about a millisecond; more is read beside the loop
-_CONCURRENCY = 16
+_MOST_AT_ONCE = 16
 _MOST_SAID = 300  # characters of a backend's own words
 
 T = TypeVar("T")
@@ -175,9 +175,11 @@ class ExternalBackend:
         self.problem = ""  # of the last look
         self._credentials = ReaderCredentials(config, cluster, clock)
         self.connection = Connection(
-            self._credentials, user_agent=USER_AGENT, most_bytes=_MOST_BYTES
+            self._credentials,
+            user_agent=USER_AGENT,
+            most_bytes=_MOST_BYTES,
+            most_at_once=_MOST_AT_ONCE,
         )
-        self._at_once = asyncio.Semaphore(_CONCURRENCY)
         self._failure = ""  # the last one that was logged
 
     def claims(self, question: ExternalMetric) -> bool:
@@ -202,17 +204,13 @@ class ExternalBackend:
         selector = question.metric_selector
         asked_s = time.time()
         try:
-            # Who waits for a free place waits for an answer.
-            async with asyncio.timeout(self.config.timeout_s), self._at_once:
-                answer = await self.connection.request(
-                    "GET",
-                    f"{_ROOT}/namespaces/{'/'.join(place)}",
-                    query={"labelSelector": selector} if selector else {},
-                    timeout_s=self.config.timeout_s,
-                )
+            answer = await self.connection.request(
+                "GET",
+                f"{_ROOT}/namespaces/{'/'.join(place)}",
+                query={"labelSelector": selector} if selector else {},
+                timeout_s=self.config.timeout_s,
+            )
             samples = await _read(answer, lambda: self._samples(answer, question, asked_s))
-        except TimeoutError:
-            return self._failed("", is_timeout=True)
         except KubeError as error:
             is_absent = isinstance(error, ObjectNotFound) and error.reason == "NotFound"
             if is_absent and question.metric not in self.names and not self.claims(question):

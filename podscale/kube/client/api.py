@@ -26,7 +26,7 @@ class Response(Struct, frozen=True):
     """A 2xx or 304 answer."""
 
     status: int
-    headers: Mapping[str, str]  # names in lower case
+    headers: Mapping[str, str]  # by names in lower case
     body: bytes
 
 

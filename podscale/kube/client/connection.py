@@ -14,7 +14,6 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from podscale.core.ascii_text import ascii_lower
 from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
 from podscale.kube.client.credentials import Credentials, Identity
 from podscale.kube.client.errors import ApiError, ApiUnreachable
@@ -45,9 +44,13 @@ class Connection:
         impersonate_groups: tuple[str, ...] = (),
         limiter: Limiter | None = None,
         most_bytes: int = 0,
+        most_at_once: int = 0,
     ) -> None:
-        """``most_bytes`` bounds the body of one answer; 0: whatever the server sends."""
+        """``most_bytes`` bounds the body of one answer, ``most_at_once`` the requests under way:
+        others wait for their turn, within their deadlines. 0: no bound.
+        """
         self._most_bytes = most_bytes
+        self._most_at_once = most_at_once
         self._credentials = credentials
         self.user_agent = user_agent
         self._extra = [("Impersonate-Group", group) for group in impersonate_groups]
@@ -63,7 +66,7 @@ class Connection:
         # (aiohttp repeats a PUT by itself when the server had closed an idle connection).
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_call_guard)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
+        connector = aiohttp.TCPConnector(limit=self._most_at_once, keepalive_timeout=_KEEPALIVE_S)
         self._guarded = _session(connector, [trace])
         # Tracing costs a fifth of a request's CPU: what no guard is for goes without.
         self._session = _session(connector, [])
@@ -105,10 +108,7 @@ class Connection:
                     ) as answer:
                         content = await self._body(answer, method, path)
                     if answer.status < 400:
-                        lowered = {
-                            ascii_lower(name): value for name, value in answer.headers.items()
-                        }
-                        return Response(answer.status, lowered, content)
+                        return Response(answer.status, answer.headers, content)
                     error = _error(answer, content)
                     if error.status == 401 and not renewed:
                         renewed = True

@@ -6,6 +6,8 @@ import json
 import pytest
 
 from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.connection import Connection
+from podscale.kube.client.credentials import FixedCredentials, Identity
 from podscale.kube.client.errors import (
     ApiError,
     ApiUnreachable,
@@ -177,6 +179,33 @@ async def test_the_client_side_limit_spreads_requests():
         began = loop.time()
         await asyncio.gather(*(api.request("GET", "/api/v1/pods") for _ in range(15)))
     assert loop.time() - began >= 0.19  # 5 at once, 10 at 50/s
+
+
+async def test_who_finds_all_places_taken_waits_for_one_until_the_deadline():
+    answering, most, may_answer = 0, 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answering, most
+        while await reader.readuntil(b"\r\n\r\n"):
+            answering += 1
+            most = max(most, answering)
+            await may_answer.wait()
+            answering -= 1
+            writer.write(b"HTTP/1.1 200 OK\r\nEtag: one\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with (
+        raw(serve) as url,
+        Connection(FixedCredentials(Identity(url)), user_agent="t", most_at_once=2) as api,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = [group.create_task(api.request("GET", "/api")) for _ in range(5)]
+        with pytest.raises(ApiUnreachable, match="no answer within") as caught:
+            await api.request("GET", "/api", timeout_s=0.1)
+        may_answer.set()
+        answers = await asyncio.gather(*waiting)
+    assert caught.value.is_timeout
+    assert most == 2
+    assert [answer.headers["etag"] for answer in answers] == ["one"] * 5
 
 
 async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
