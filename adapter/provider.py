@@ -6,6 +6,7 @@ A batch of thousands of questions is a handful of demands on the feed.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from adapter.discovery import mapping, object_names, registry
 from adapter.discovery.listing import MetricSource
@@ -35,10 +36,12 @@ from podscale.core.metrics import (
     PodSamples,
     Question,
     Refused,
+    SampleGap,
     Unavailable,
 )
 from podscale.core.selectors import selector as selectors
 from podscale.feed.plan import Demand, QueryPlan
+from podscale.feed.reading import Outcome
 from podscale.feed.source_routing import DemandReader
 
 _PAGE = 50  # joined demands between two looks at the event loop: 20 us each
@@ -80,20 +83,37 @@ class FeedProvider:
             self._standings.joined(plan, namespace, [each for each, _ in members])
             for (plan, namespace), members in standing.items()
         ]
-        asked = Inquiries([self._inquire(question) for question in others])
+        inquiries = [self._inquire(question) for question in others]
+        asked = Inquiries(inquiries)
         outcomes = await self.feed.read([*(each.demand for each in joined), *asked.demands])
         answers: list[Answer | None] = [None] * len(questions)
         mine, rest = outcomes[: len(joined)], outcomes[len(joined) :]
         for count, (each, members) in enumerate(zip(joined, standing.values(), strict=True), 1):
             if count % _PAGE == 0:
                 await asyncio.sleep(0)
-            for (_, place), answer in zip(members, each.answers(mine[count - 1]), strict=True):
-                answers[place] = answer
-        for answer, places in zip(await asked.answers(rest), others.values(), strict=True):
+            outcome = mine[count - 1]
+            gap = self._gap(each.demand, outcome)
+            for (_, place), answer in zip(members, each.answers(outcome), strict=True):
+                answers[place] = answer if gap is None else readings.with_gap(answer, gap)
+        gaps = {
+            (demand.plan.key, demand.namespace): gap
+            for demand, outcome in zip(asked.demands, rest, strict=True)
+            if (gap := self._gap(demand, outcome)) is not None
+        }
+        for inquiry, answer, places in zip(
+            inquiries, await asked.answers(rest), others.values(), strict=True
+        ):
             found = readings.or_nothing(answer)
+            if gaps and isinstance(inquiry, Inquiry):
+                first = inquiry.demands[0]  # what was asked for; another tells what is there
+                gap = gaps.get((first.plan.key, first.namespace))
+                found = found if gap is None else readings.with_gap(found, gap)
             for place in places:
                 answers[place] = found
         return [answer for answer in answers if answer is not None]
+
+    def _gap(self, demand: Demand, outcome: Outcome) -> SampleGap | None:
+        return self.feed.gap(demand, outcome, partial(self._plans.windows, demand.plan))
 
     def _sorted(
         self, questions: Sequence[Question]

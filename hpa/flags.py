@@ -50,6 +50,10 @@ OWN: tuple[Flag, ...] = (
     Flag("coordinate", "bool", False,
          "Hold a utilization of CPU to the anchor of a VPA on the same target; per object: "
          "podscale.io/coordinate: on or off. Not in shadow mode."),
+    Flag("hold-after-outage", "bool", True,
+         "After an outage of Prometheus a size is not lowered by a metric until no range of its "
+         "query reaches into the outage, where a rate reads low; false: as upstream. Not in "
+         "shadow mode."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
               "cluster's metrics APIs, whoever serves them."),
@@ -141,6 +145,7 @@ def settings_of(flags: Flags) -> Settings:
         ),
         sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
         coordinates=flags.switch("coordinate"),
+        holds_after_outage=flags.switch("hold-after-outage") and flags.text("mode") != "shadow",
         metric_max_age_s=flags.seconds("metric-max-age") or None,
     )
 

@@ -4,7 +4,6 @@ A plan is made once per (rule, series, resource, metric selector) and kept, so t
 feed proves it once. Raises ``QueryError`` where a rule cannot ask such a thing at all.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -16,16 +15,14 @@ from adapter.queries.promql import QueryTemplate
 from adapter.rules.ruleset import ResourceRule, Rule
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
-from podscale.core.times import duration
-from podscale.feed.plan import Api, Confine, KeyLabels, QueryPlan, Render
+from podscale.feed.plan import Api, Confine, KeyLabels, QueryPlan, QueryWindow, Render
 from podscale.feed.prover.confinement import NotConfined, confined
+from podscale.feed.prover.windows import windows
 
 _MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors
 _PLAN_BYTES = 2000
 _MATCHER_BYTES = 250
 _TEXT_BYTES = 12  # of each character of the matchers
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
-_RANGE = re.compile(r"\[\s*([0-9a-z]+)\s*\]")
 
 
 class Plans:
@@ -33,7 +30,7 @@ class Plans:
 
     def __init__(self) -> None:
         self._plans: BoundedCache[tuple[object, ...], QueryPlan] = BoundedCache(_MOST_BYTES)
-        self._windows: WeakKeyDictionary[QueryPlan, float | None] = WeakKeyDictionary()
+        self._windows: WeakKeyDictionary[QueryPlan, tuple[QueryWindow, ...]] = WeakKeyDictionary()
 
     def custom(
         self, source: MetricSource, resource: str, is_scoped: bool, selector: Selector, text: str
@@ -103,8 +100,13 @@ class Plans:
 
     def window_s(self, plan: QueryPlan) -> float | None:
         """Return the width of the window behind the plan's values, where it is one."""
+        widths = {each.range_s for each in self.windows(plan)}
+        return widths.pop() if len(widths) == 1 else None
+
+    def windows(self, plan: QueryPlan) -> tuple[QueryWindow, ...]:
+        """Return what the plan's query looks back over, as far as it can be parsed."""
         if plan not in self._windows:
-            self._windows[plan] = _window(plan)
+            self._windows[plan] = windows(plan.text("x", ("x",)))
         return self._windows[plan]
 
     def clear(self) -> None:
@@ -159,14 +161,3 @@ def _renderer(
 
 def _confine(rule: Rule) -> Confine | None:
     return None if rule.confinement is None else partial(confined, to=rule.confinement)
-
-
-def _window(plan: QueryPlan) -> float | None:
-    text = _STRING.sub("", plan.text("x", ("x",)))
-    found = set(_RANGE.findall(text))
-    if len(found) != 1:
-        return None
-    try:
-        return duration.parse_prometheus(found.pop())
-    except duration.DurationError:
-        return None

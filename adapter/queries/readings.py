@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter.queries import values
 from adapter.stages import Stage
@@ -22,6 +22,7 @@ from podscale.core.metrics import (
     ObjectSample,
     PodSamples,
     Sample,
+    SampleGap,
     Stale,
 )
 from podscale.feed.reading import NO_ROW, Outcome, Reading
@@ -135,6 +136,13 @@ def or_nothing(answer: Answer) -> Answer:
             return NoData(Stage.NOT_A_NUMBER, left_out(answer))
         case ExternalSamples() if not answer.series:
             return NoData(Stage.EMPTY_RESULT, "the query returns no sample")
+    return answer
+
+
+def with_gap(answer: Answer, gap: SampleGap) -> Answer:
+    """Return ``answer`` with the time for which its source was away."""
+    if isinstance(answer, PodSamples | ObjectSample | ExternalSamples):
+        return structs.replace(answer, gap=gap)
     return answer
 
 

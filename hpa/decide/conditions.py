@@ -5,12 +5,16 @@ from typing import Literal
 from msgspec import Struct
 
 from hpa.decide.api.spec import Condition
+from podscale.core.metrics import SampleGap
+from podscale.core.times.duration import format_prometheus
+from podscale.core.times.rfc3339 import rfc3339
 
 ABLE = "AbleToScale"
 ACTIVE = "ScalingActive"
 LIMITED = "ScalingLimited"
 TO_ZERO = "ScaledToZero"
 ANCHOR_MOVED = "AnchorMoved"  # ours, an event: the recommender wrote another anchor
+GAP = "GapInWindow"  # ours: nothing shrinks by what was measured over an outage
 COORDINATED = "Coordinated"  # ours: whether the target hangs on a VPA's anchor
 
 GOT_SCALE = "the HPA controller was able to get the target's current scale"
@@ -45,6 +49,15 @@ LIMIT_TEXT = {
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
+
+
+def gap_text(gap: SampleGap) -> str:
+    """Return what a gap in the samples is for an autoscaler, and until when."""
+    since, until, whole = (rfc3339(at)[11:] for at in (gap.since_s, gap.until_s, gap.whole_s))
+    return (
+        f"Prometheus was away from {since} to {until}; what is measured over "
+        f"{format_prometheus(gap.window_s)} is whole again at {whole}, until then nothing shrinks"
+    )
 
 
 class DecisionEvent(Struct, frozen=True, gc=False):

@@ -18,6 +18,7 @@ from podscale.core.metrics import (
     ObjectSample,
     PodSamples,
     Refused,
+    SampleGap,
     Stale,
     Unavailable,
 )
@@ -90,6 +91,13 @@ class Observation(Struct, frozen=True, gc=False):
     same_target: tuple[str, ...] = ()  # other HPAs that name the same target
     expected: ExpectedDemand | None = None  # None: nothing is, or no forecast is wanted
     held: HeldTarget | None = None  # None: of what pods request, as upstream
+
+    @property
+    def gap(self) -> SampleGap | None:
+        """Of the gaps in what the metrics were measured by, the one that is felt longest."""
+        found = [getattr(answer, "gap", None) for answer in self.answers]
+        known = [gap for gap in found if isinstance(gap, SampleGap)]
+        return max(known, key=lambda gap: gap.whole_s, default=None)
 
 
 class Recommendation(Struct, frozen=True, gc=False):

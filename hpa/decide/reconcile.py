@@ -250,6 +250,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     elif desired < current:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
+    _tell_gap(pass_)
     if went_to_zero and normalized < hpa.min_replicas:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
@@ -278,11 +279,24 @@ def _tell_held(pass_: _Pass) -> None:
 
 
 def _not_below(pass_: _Pass, current: int, desired: int) -> int:
-    held = pass_.observation.held
-    if held is None or held.may_shrink or desired >= current:
+    held, gap = pass_.observation.held, pass_.observation.gap
+    if not pass_.settings.holds_after_outage or (gap is not None and gap.whole_s <= pass_.now):
+        gap = None
+    is_anchored = held is not None and not held.may_shrink
+    if desired >= current or not (is_anchored or gap):
         return desired
-    pass_.steps.append(ShrinkWaits(desired, current))
+    pass_.steps.append(ShrinkWaits(desired, current, None if is_anchored else gap))
     return current
+
+
+def _tell_gap(pass_: _Pass) -> None:
+    waits = next((step for step in pass_.steps if isinstance(step, ShrinkWaits)), None)
+    if waits is None or waits.gap is None:
+        return
+    text = words.gap_text(waits.gap)
+    if all(each.message != text for each in pass_.observation.hpa.status.conditions):
+        pass_.events.append(DecisionEvent("Normal", words.GAP, text))
+    put(pass_.conditions, words.ABLE, "True", words.GAP, text, pass_.now)
 
 
 def _counted_pods(observation: Observation) -> Pods:

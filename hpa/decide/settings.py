@@ -38,6 +38,7 @@ class Settings(Struct, frozen=True):
     initial_readiness_delay_s: float = 30.0
     sync_period_s: float = 15.0
     coordinates: bool = False  # with VPAs, where an object does not say
+    holds_after_outage: bool = True  # while a window reaches into an outage, nothing shrinks
     metric_max_age_s: float | None = None  # None: a provider's own limit is the only one
 
     @property

@@ -9,6 +9,7 @@ from hpa.decide.behavior.limits import LimitReason
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import Recommendation, UnreadableKind
 from hpa.decide.schedules import ScheduledMinimum
+from podscale.core.metrics import SampleGap
 
 
 class Paused(Struct, frozen=True, gc=False, tag=True):
@@ -68,11 +69,12 @@ class Chosen(Struct, frozen=True, gc=False, tag=True):
 
 
 class ShrinkWaits(Struct, frozen=True, gc=False, tag=True):
-    """Fewer replicas would be right for what pods request today; whether they are for the anchor
-    nobody knows."""
+    """Fewer replicas would be right for what was measured; whether they are for the anchor, which
+    is not known, or for what a gap in the samples hides, nobody knows."""
 
     before: int
     replicas: int
+    gap: SampleGap | None = None  # None: it is the anchor
 
 
 class Blocked(Struct, frozen=True, gc=False, tag=True):

@@ -6,6 +6,7 @@ says so, and the next thing follows: what holds the number then.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from hpa.decide.conditions import GAP
 from hpa.decide.steps import TargetUnreadable
 from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import Fact, facts
@@ -89,7 +90,12 @@ def _pods(text: str) -> Ask:
     return ask
 
 
+def _gap(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+    return f"The metrics still ask for less at {facts.get('whole')}, or a metric rises."
+
+
 _BY_REASON: Mapping[str, Ask] = {
+    GAP: _gap,
     "TargetNotFound": _target,
     "ContainerNotFound": _container,
     "ForeignPodsCounted": _pods(

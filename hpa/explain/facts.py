@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from hpa.decide.behavior.limits import counts
+from hpa.decide.conditions import GAP
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.decide.reconcile import tolerance_of
-from hpa.decide.steps import LimitApplied, Measured, ScaledFromZero
+from hpa.decide.steps import LimitApplied, Measured, ScaledFromZero, ShrinkWaits
 from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
+from podscale.core.times.rfc3339 import rfc3339
 
 Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
 Facts = dict[str, Fact]
@@ -239,6 +241,19 @@ def _bound(told: ReadTrace) -> Facts:
     return {} if woken is None else {"desired": woken.before}
 
 
+def _gap(told: ReadTrace) -> Facts:
+    step = step_of(told.trace, ShrinkWaits)
+    if step is None or step.gap is None:
+        return {}
+    gap = step.gap
+    return {
+        "since": rfc3339(gap.since_s),
+        "until": rfc3339(gap.until_s),
+        "window": gap.window_s,
+        "whole": rfc3339(gap.whole_s),
+    }
+
+
 def _of_metric(told: ReadTrace, measured: Measured | None) -> Facts:
     return {} if measured is None else metric_facts(told, measured)
 
@@ -289,6 +304,7 @@ _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
         _first_invalid,
     ),
     "ForeignPodsCounted": _foreign,
+    GAP: _gap,
     "StalePodsInAnswer": lambda told: {"pods": list(gone_pods(told))},
     "SeriesSummed": _series,
     "NotReadyPodsLeftOut": lambda told: {"pods": list(unready_pods(told))},

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
+from hpa.decide.conditions import GAP, gap_text
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
@@ -64,6 +65,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield from _metric(told, measured)
     yield from _choice(told)
     yield from _held(told)
+    yield from _gap(told)
     yield from _window(told)
     yield from _forecast(told)
     yield from _limit(told)
@@ -92,6 +94,8 @@ def sentence_of(told: ReadTrace, reason: str) -> str:
             found = _forecast(told)
         case "AnchorMissing":
             found = _held(told)
+        case _ if reason == GAP:
+            found = _gap(told)
         case "ScaleUpStabilized" | "ScaleDownStabilized":
             found = _window(told)
         case _ if told.limit is not None and reason == limit_reason(told):
@@ -287,8 +291,17 @@ def _held(told: ReadTrace) -> Iterator[str]:
     if held is not None:
         yield f"{held.text[:1].upper()}{held.text[1:]}."
     step = step_of(told.trace, ShrinkWaits)
-    if step is not None:
+    if step is not None and step.gap is None:
         yield f"Until the anchor is known nothing shrinks: {step.before} becomes {step.replicas}."
+
+
+def _gap(told: ReadTrace) -> Iterator[str]:
+    step = step_of(told.trace, ShrinkWaits)
+    if step is not None and step.gap is not None:
+        yield (
+            f"{gap_text(step.gap)}: {step.replicas} stays {step.replicas} (the metrics ask for "
+            f"{step.before})."
+        )
 
 
 def _window(told: ReadTrace) -> Iterator[str]:

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from hpa.decide import decide
 from hpa.decide.decision import Trace
 from hpa.decide.observation import MetricAnswer
-from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, SampleGap
 from podscale.core.samplecolumns import SampleColumns
 
 
@@ -50,11 +50,12 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
     window_s: float | None
     asked_s: float
     names: tuple[str, ...] | None
+    gap: SampleGap | None
 
     def answer(self, pods: tuple[str, ...]) -> PodSamples:
         names = pods if self.names is None else self.names
         held = SampleColumns(names, self.values, self.times, self.window_s)
-        return PodSamples(held, self.asked_s)
+        return PodSamples(held, self.asked_s, gap=self.gap)
 
 
 class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
@@ -65,10 +66,12 @@ class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
     asked_s: float
     left_out: int
     answered_by: str
+    gap: SampleGap | None
 
     def answer(self, _pods: tuple[str, ...]) -> ExternalSamples:
         series = ExternalSample(self.labels, Sample(self.value_milli, self.time_s, self.window_s))
-        return ExternalSamples([series], self.asked_s, self.left_out, self.answered_by)
+        rest = self.left_out, self.answered_by, self.gap
+        return ExternalSamples([series], self.asked_s, *rest)
 
 
 class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
@@ -118,10 +121,10 @@ def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
         if times[:8] * len(held.names) == times:
             times = times[:8]  # of one scrape, or not known
         own = None if held.names == pods else held.names
-        return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own)
+        return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own, answer.gap)
     if type(answer) is ExternalSamples and len(answer.series) == 1:
         one = answer.series[0]
         value, time_s, window_s = structs.astuple(one.sample)
-        rest = answer.asked_s, answer.left_out, answer.answered_by
+        rest = answer.asked_s, answer.left_out, answer.answered_by, answer.gap
         return _Series(one.labels, value, time_s, window_s, *rest)
     return _Whole(_plain_answer(answer))

@@ -73,17 +73,30 @@ class Sample(Struct, frozen=True, gc=False):
     window_s: float | None = None  # width of the rate window behind it; None: not known
 
 
+class SampleGap(Struct, frozen=True, gc=False):
+    """The source was away, and a window of the query reaches back into that time: a rate over it
+    reads low. Times are unix seconds.
+    """
+
+    since_s: float
+    until_s: float
+    window_s: float  # how far back from its end the window reaches
+    whole_s: float  # from when on no window of the query reaches into that time
+
+
 class PodSamples(Struct, frozen=True, gc=False, tag=True):
     """Samples by pod name. A pod without a sample is absent, a stale one is in ``stale``."""
 
     pods: Mapping[str, Sample]
     asked_s: float  # evaluation time of the query
     stale: frozenset[str] = frozenset()  # pods with a value too old or gone, never in ``pods``
+    gap: SampleGap | None = None  # None: of none is known
 
 
 class ObjectSample(Struct, frozen=True, gc=False, tag=True):
     sample: Sample
     asked_s: float
+    gap: SampleGap | None = None
 
 
 class ExternalSample(Struct, frozen=True, gc=False):
@@ -98,6 +111,7 @@ class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     asked_s: float
     left_out: int = 0  # series that are no numbers: the sum of ``series`` is then not the metric
     answered_by: str = ""  # the external backend whose answer it is; "": nobody's behind an adapter
+    gap: SampleGap | None = None
 
 
 class ContainerColumns(Struct, frozen=True, tag=True):

@@ -11,10 +11,12 @@ from typing import Self, TypeVar
 
 import structlog
 
+from podscale.core.boundedcache import BoundedCache
+from podscale.core.metrics import SampleGap
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions
 from podscale.feed.outage import Outage
-from podscale.feed.plan import Demand
+from podscale.feed.plan import Demand, QueryWindow
 from podscale.feed.queries.group import NamespaceRead, QueryGroup
 from podscale.feed.queries.queue import Queries
 from podscale.feed.queries.refresh import Refresh, Result
@@ -31,6 +33,8 @@ FORGOTTEN_PERIODS = 20
 # in the former: autoscalers' snapshots are the work, whatever they take.
 _MOST_BYTES = 32 * 1024 * 1024
 _ROW_BYTES = 40  # of an object in a snapshot
+_MOST_EMPTY_BYTES = 8 * 1024 * 1024
+_EMPTY_BYTES = 400
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +59,8 @@ class Feed:
         self._new_bytes = 0  # of groups made since
         self._refreshes: dict[object, list[Refresh]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}  # by namespace: rows of its objects
+        # When a demand gave nothing after an outage: targets are scraped again only then.
+        self._empty: BoundedCache[tuple[object, str], float] = BoundedCache(_MOST_EMPTY_BYTES)
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[object]] = set()
 
@@ -71,6 +77,19 @@ class Feed:
     def outage(self) -> Outage | None:
         """Return since when and why Prometheus does not answer, if it does not."""
         return self._client.outage.current(self._clock())
+
+    def gap(
+        self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
+    ) -> SampleGap | None:
+        """Return when Prometheus was away, if one of the demand's ``windows`` reaches there."""
+        if not self._client.outage.silences:
+            return None
+        key = demand.plan.key, demand.namespace
+        empty_s = self._empty.get(key) or 0.0
+        found = self._client.outage.gap(windows, self._clock(), empty_s)
+        if found is not None and isinstance(outcome, Reading) and not len(outcome.values):
+            self._empty.put(key, outcome.asked_s, _EMPTY_BYTES)
+        return found
 
     async def read(
         self, demands: Sequence[Demand], max_age_s: float | None = None

@@ -1,17 +1,26 @@
-"""Since when Prometheus does not answer, and why: the one place that knows.
+"""Since when Prometheus does not answer, and why; and when it did not: the one place that knows.
 
 Every request tells how it ended; whoever explains a missing number takes the text from here, so
 that all say the same. Pure: times are handed in.
 """
 
+from collections import deque
+from collections.abc import Callable, Sequence
+
 from msgspec import Struct, structs
 
-from podscale.core.metrics import Failure, Unavailable
+from podscale.core.metrics import Failure, SampleGap, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import Kind, QueryError
+from podscale.feed.plan import QueryWindow
 
 # A query that fails between others that are answered is that query's trouble.
 SILENT_S = 15.0
+# A hole of this share of a window lowers a rate by as much, which an HPA's tolerance forgives.
+_FORGIVEN = 0.1
+# A window holds four scrapes or more, and the first one after an outage may come that much late.
+_FIRST_SCRAPE = 0.25
+_MOST_REMEMBERED = 16
 # In these Prometheus was reached, and answered about the query.
 _ANSWERS: frozenset[Kind] = frozenset(
     {"bad-data", "execution", "timeout", "oversize", "partial", "no-place"}
@@ -32,9 +41,12 @@ class OutageWatch:
         self._answered_s = float("-inf")
         self._since_s: float | None = None
         self._failure: Failure | None = None
+        self.silences: deque[tuple[float, float]] = deque(maxlen=_MOST_REMEMBERED)  # ended ones
 
     def answered(self, now_s: float) -> None:
         """Note an answer, be it a refusal of the query."""
+        if self._since_s is not None:
+            self.silences.append((self._since_s, now_s))
         self._answered_s, self._since_s, self._failure = now_s, None, None
 
     def failed(self, error: QueryError, sent_s: float, now_s: float) -> QueryError:
@@ -61,6 +73,28 @@ class OutageWatch:
         if isinstance(failure, Unavailable):
             failure = structs.replace(failure, since_s=self._since_s)
         return Outage(self._since_s, failure)
+
+    def gap(
+        self, windows: Callable[[], Sequence[QueryWindow]], now_s: float, empty_s: float = 0.0
+    ) -> SampleGap | None:
+        """Return the silence into which one of a query's windows reaches longest, if one does.
+
+        ``empty_s`` is when the query gave nothing the last time after a silence: so long the
+        newest one goes on for it. Whether Prometheus went on scraping meanwhile cannot be seen
+        from here. Short silences count only where they are more of the window than a tolerance
+        forgives.
+        """
+        found = None
+        for place, (since_s, ended_s) in enumerate(self.silences, 1):
+            until_s = max(ended_s, empty_s) if place == len(self.silences) else ended_s
+            for each in windows():
+                least_s = min(SILENT_S, _FORGIVEN * each.range_s)
+                whole_s = until_s + each.offset_s + each.range_s * (1 + _FIRST_SCRAPE)
+                is_in_reach = since_s + each.offset_s <= now_s < whole_s
+                is_longest = found is None or whole_s > found.whole_s
+                if until_s - since_s >= least_s and is_in_reach and is_longest:
+                    found = SampleGap(since_s, until_s, each.range_s, whole_s)
+        return found
 
     def text(self, now_s: float) -> str:
         """Return the outage in words, ``""`` where there is none."""

@@ -5,13 +5,13 @@ the others.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from podscale.core.metrics import Failure
+from podscale.core.metrics import Failure, SampleGap
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand
+from podscale.feed.plan import Demand, QueryWindow
 from podscale.feed.reading import Outcome
 
 # In an outage one reader's queries look whether it is over; whoever reads waits for them so long:
@@ -31,6 +31,13 @@ class DemandReader(Protocol):
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot answers; ``None``: only ``read`` can tell."""
+        ...
+
+    def gap(
+        self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
+    ) -> SampleGap | None:
+        """Return when the demand's source was away, if one of its ``windows`` reaches there;
+        ``outcome`` is what was read now."""
         ...
 
     def relisted(self) -> None: ...
@@ -104,6 +111,13 @@ class FeedBySource:
         """Return what a snapshot of the demand's source answers."""
         found = self._sources.feed_for(demand.plan.source, demand.namespace)
         return found.at_once(demand) if isinstance(found, Feed) else found
+
+    def gap(
+        self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
+    ) -> SampleGap | None:
+        """Return when the demand's source was away; see ``Feed.gap``."""
+        found = self._sources.feed_for(demand.plan.source, demand.namespace)
+        return found.gap(demand, outcome, windows) if isinstance(found, Feed) else None
 
     def relisted(self) -> None:
         for feed in self._sources.feeds():

@@ -90,6 +90,9 @@ _OWN = {
     "podscale.io/forecast. Change: the time that it tells of passes.",
     "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
     "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
+    "GapInWindow": "Prometheus did not answer for a while, and a range of the query reaches into "
+    "that time, where a rate reads low: the size is not lowered by it. Change: the metrics still "
+    "ask for less when the range, and a quarter of it, has passed since.",
     "SmallPodsRemain": "Of an HPA that is coordinated with a VPA some pods have grown and some "
     "have not, or some use CPU that leave or are not ready: as many stay as carry all of the load "
     "where all are small. Change: the updater has resized all of them, and those that leave have.",

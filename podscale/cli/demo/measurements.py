@@ -170,8 +170,7 @@ class _Real:
             self._say("Prometheus has ended and is started again")
             await asyncio.sleep(_AGAIN_S)
             problem = await self._spawn()
-            if problem:
-                self._say(f"Prometheus does not start: {problem}")
+            self._say(f"Prometheus does not start: {problem}" if problem else "Prometheus is back")
 
     async def _end(self) -> None:
         child = self._child

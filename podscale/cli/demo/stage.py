@@ -59,6 +59,7 @@ class DemoStage:
         measurements: Measurements,
         page_url: str,
         session: aiohttp.ClientSession,
+        say: Callable[[str], None],
     ) -> None:
         self.cluster = cluster
         self.server = cluster.server
@@ -69,6 +70,8 @@ class DemoStage:
         self.rules = directory / "rules.yaml"
         self.began_s = clock()
         self._session = session
+        self._say = say
+        self._outage = ""
 
     async def get(self, path: str) -> Any:
         """Return the JSON at ``path`` of the sandbox's API server (``/...``) or of the page,
@@ -85,11 +88,17 @@ class DemoStage:
             return None
 
     async def warnings(self) -> list[str]:
-        """Return what the running adapter says is wrong."""
-        told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}") or {}
+        """Return what the running adapter says is wrong; say when Prometheus is back."""
+        told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}")
+        if told is None:
+            return []
         problem = " ".join(str(told.get("problem") or "").split())
         found = [f"rules file refused, the old rules stay: {problem}"] if problem else []
-        return [*filter(None, [str(told.get("prometheusProblem") or "")]), *found]
+        outage = str(told.get("prometheusProblem") or "")
+        if self._outage and not outage:
+            self._say("Prometheus answers again")
+        self._outage = outage
+        return [*filter(None, [outage]), *found]
 
 
 @asynccontextmanager
@@ -137,7 +146,7 @@ async def _on(
                     if running.server is None:
                         raise DemoError("cannot run here: nothing is served")
                     _open(cluster, running.server.port)
-                    here = DemoStage(cluster, clock, directory, measurements, urls[0], session)
+                    here = DemoStage(cluster, clock, directory, measurements, urls[0], session, say)
                     here.began_s = began_s
                     yield here
 

@@ -13,6 +13,7 @@ from hpa.decide.api.spec import Behavior, Policy, Rules
 from hpa.decide.decision import Outcome
 from hpa.decide.metrics.measuring import Invalid
 from hpa.decide.steps import Chosen, Corrected, Measured
+from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples, SampleGap
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 
@@ -184,3 +185,24 @@ def test_rules_of_the_generator_cover_both_directions() -> None:
     drawn = [worlds.rules(Random(seed), worlds.UP) for seed in range(50)]
     assert {each.select for each in drawn} == {"Max", "Min", "Disabled"}
     assert any(isinstance(each, Rules) and len(each.policies) > 1 for each in drawn)
+
+
+@given(seeds)
+@settings(max_examples=800, deadline=None)
+def test_a_gap_in_the_samples_lowers_nothing_and_changes_nothing_else(draw: Random) -> None:
+    seen, past, chosen = worlds.observation(draw), worlds.past(draw, NOW), worlds.settings(draw)
+    gap = SampleGap(NOW - 300, NOW - 60, 120.0, NOW + draw.choice((-1, 0, 1, 90)))
+    given = tuple(
+        structs.replace(each, gap=gap)
+        if isinstance(each, PodSamples | ObjectSample | ExternalSamples)
+        else each
+        for each in seen.answers
+    )
+    without = decide(seen, past, chosen, NOW).trace
+    decided = decide(structs.replace(seen, answers=given), past, chosen, NOW).trace.decided
+    is_measured = any(isinstance(step, Chosen) for step in without.steps)
+    is_held = gap.whole_s > NOW and given != seen.answers and is_measured
+    if is_held and without.decided is not None and isinstance(seen.scale, Scale):
+        assert decided == max(without.decided, seen.scale.spec_replicas)
+    else:
+        assert decided == without.decided

@@ -69,7 +69,7 @@ def test_what_cannot_be_asked_is_refused_before_it_is_asked():
     ("rate(s{<<.LabelMatchers>>}[2m]) / rate(t{<<.LabelMatchers>>}[5m])", None),
     ("s{<<.LabelMatchers>>}", None),
     ('s{<<.LabelMatchers>>,x="[5m]"}', None),
-    ("max_over_time(s{<<.LabelMatchers>>}[1h:5m])", None),
+    ("max_over_time(s{<<.LabelMatchers>>}[1h:5m])", 3600.0),
 ])  # fmt: skip
 def test_the_window_is_the_one_range_of_the_query(query, window_s):
     text = RULES.replace(QUERY, f"'{query}'")

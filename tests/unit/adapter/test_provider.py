@@ -27,6 +27,7 @@ from podscale.core.metrics import (
     PodSamples,
     Refused,
     Sample,
+    SampleGap,
     Stale,
     Unavailable,
 )
@@ -328,3 +329,29 @@ async def test_an_empty_list_is_a_reason_to_whoever_decides_by_it():
     made = await provider(RecordingFeed({"rules[0]": gone}))
     (answer,) = await made.answer([PodMetric("shop", METRIC, "app=web")])
     assert isinstance(answer, Stale)
+
+
+RESOURCES = RULES.replace(
+    "'cpu{<<.LabelMatchers>>} by (<<.GroupBy>>)'",
+    "'sum(rate(cpu{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)'",
+)
+
+
+async def test_an_answer_tells_of_the_gap_that_its_own_query_reaches_into():
+    used = {(pod, "app"): 0.5 for pod in PODS["shop"]}
+    answers = {"resourceRules": reading(containers=used)}
+    for gap in (None, SampleGap(1.0, 2.0, 120.0, 3.0)):
+        feed = RecordingFeed(answers)
+        feed.gap_found = gap
+        asked = [
+            PodMetric("shop", METRIC, "app=web"),
+            ObjectMetric("shop", "pods", "web-0", METRIC),
+            PodResource("shop", "app=web", "cpu"),
+            # Gauges are whole at once, and what cannot be measured has no gap.
+            PodResource("shop", "app=web", "memory"),
+            ExternalMetric("shop", "queue_depth"),
+            PodMetric("shop", METRIC, "app=nobody"),
+        ]
+        found = await (await provider(feed, text=RESOURCES)).answer(asked)
+        assert [each.gap for each in found[:5]] == [gap, gap, gap, None, None]
+        assert isinstance(found[5], NoData)

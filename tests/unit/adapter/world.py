@@ -8,9 +8,10 @@ import numpy as np
 from adapter.discovery.objects import Names
 from adapter.rules import config
 from adapter.rules.ruleset import RuleSet, compile_rules
+from podscale.core.metrics import SampleGap
 from podscale.core.selectors.selector import Selector
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand
+from podscale.feed.plan import Demand, QueryWindow
 from podscale.feed.reading import Outcome, Reading
 from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from podscale.kube.discovery.restmapper import Mapper
@@ -86,10 +87,17 @@ class RecordingFeed:
         self.options = FeedOptions()
         self.answers = dict(answers or {})
         self.asked: list[list[Demand]] = []
+        self.gap_found: SampleGap | None = None
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Have no snapshot."""
         return None
+
+    def gap(
+        self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
+    ) -> SampleGap | None:
+        """Return ``gap_found``, where the demand has windows at all."""
+        return self.gap_found if windows() else None
 
     async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
         """Return one outcome per demand: by rule, else everybody's sample is 1.5."""

@@ -5,9 +5,11 @@ from typing import get_args
 import pytest
 from aiohttp import web
 
+from podscale.core.metrics import SampleGap
 from podscale.feed.errors import Kind
 from podscale.feed.http import refusals
 from podscale.feed.outage import SILENT_S, OutageWatch
+from podscale.feed.plan import QueryWindow
 from podscale.feed.stats import FeedStats
 from podscale.page.state.feed_health import FeedHealth, FeedSource
 from tests.unit.feed.prometheus import pods_plan, want
@@ -72,3 +74,104 @@ async def test_the_feed_says_it_to_everybody_and_the_page_its_age(fake, opened):
     await feed.read([demand], 0.0)
     assert feed.outage() is None
     assert health.answer(clock.now_s).outage == ""
+
+
+def silent(watch, since_s, until_s):
+    watch.failed(refusals.error("unreachable"), since_s, since_s)
+    watch.answered(until_s)
+
+
+def gap(watch, now_s, *windows):
+    return watch.gap(lambda: [QueryWindow(*each) for each in windows], now_s)
+
+
+def test_a_window_reaches_into_an_outage_until_it_has_passed_and_a_quarter_more():
+    watch = OutageWatch()
+    silent(watch, 1000.0, 1180.0)
+    known = SampleGap(1000.0, 1180.0, 120.0, 1180.0 + 150.0)
+    assert gap(watch, 1180.0, (0, 120), (0, 60)) == known
+    assert gap(watch, 1329.9, (0, 120), (0, 60)) == known
+    assert gap(watch, 1330.0, (0, 120), (0, 60)) is None
+    assert gap(watch, 1200.0) is None  # a gauge is right at once
+
+
+def test_an_offset_brings_an_outage_later():
+    watch = OutageWatch()
+    silent(watch, 1000.0, 1180.0)
+    hour_ago = (3600, 120)
+    assert gap(watch, 4599.0, hour_ago) is None
+    assert gap(watch, 4600.0, hour_ago) == SampleGap(1000.0, 1180.0, 120.0, 4930.0)
+    assert gap(watch, 4930.0, hour_ago) is None
+
+
+@pytest.mark.parametrize(("range_s", "least_s"), [(10, 1), (60, 6), (120, 12), (600, SILENT_S)])
+def test_a_silence_that_a_tolerance_forgives_is_none(range_s, least_s):
+    for silence_s, is_known in ((least_s - 0.1, False), (least_s, True)):
+        watch = OutageWatch()
+        silent(watch, 1000.0, 1000.0 + silence_s)
+        assert (gap(watch, 1000.0 + silence_s, (0, range_s)) is not None) is is_known
+
+
+def test_a_short_silence_displaces_no_long_one():
+    watch = OutageWatch()
+    silent(watch, 1000.0, 1100.0)
+    silent(watch, 1110.0, 1112.0)
+    found = gap(watch, 1120.0, (0, 120), (0, 10))
+    assert found == SampleGap(1000.0, 1100.0, 120.0, 1250.0)
+    silent(watch, 1130.0, 1150.0)
+    found = gap(watch, 1160.0, (0, 120))
+    assert found == SampleGap(1130.0, 1150.0, 120.0, 1300.0)
+
+
+def test_without_an_outage_nobody_walks_a_query():
+    watch = OutageWatch()
+    watch.answered(1000.0)
+    watch.failed(refusals.error("bad-data"), 1001.0, 1001.0)
+
+    def never():
+        raise AssertionError("asked")
+
+    assert watch.gap(never, 1100.0) is None
+    watch.failed(refusals.error("unreachable"), 1100.0, 1100.0)  # it is not over
+    assert watch.gap(never, 1200.0) is None
+
+
+async def test_the_feed_knows_a_gap_once_prometheus_answers_again(fake, opened):
+    feed = await opened()
+    demand = want(pods_plan(), "n1", "p0")
+    began_s = opened.clock.now_s
+
+    async def known():
+        (outcome,) = await feed.read([demand], 0.0)
+        return feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
+
+    assert await known() is None  # nor is any when a process starts
+    fake.react = lambda _: web.Response(status=503, text="starting")
+    await known()
+    opened.clock.now_s += 100.0
+    assert await known() is None
+    fake.react = None
+    ended_s = began_s + 100.0
+    assert await known() == SampleGap(began_s, ended_s, 120.0, ended_s + 150.0)
+
+
+async def test_an_outage_goes_on_for_a_query_that_gives_nothing(fake, opened):
+    feed = await opened()
+    empty, other = want(pods_plan(), "nobody", "p0"), want(pods_plan(), "n1", "p0")
+
+    async def whole_s(demand):
+        (outcome,) = await feed.read([demand], 0.0)
+        found = feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
+        return None if found is None else found.whole_s
+
+    fake.react = lambda _: web.Response(status=503, text="starting")
+    await whole_s(empty)
+    opened.clock.now_s += 100.0
+    fake.react = None
+    ended_s = opened.clock.now_s
+    for _ in range(3):
+        await whole_s(empty)
+        opened.clock.now_s += 100.0
+    assert await whole_s(other) is None
+    fake.rows["nobody", "p0"] = 1.0
+    assert await whole_s(empty) == pytest.approx(ended_s + 200.0 + 150.0, abs=1.0)

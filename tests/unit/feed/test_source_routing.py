@@ -10,6 +10,7 @@ from msgspec import structs
 from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.feed import Feed
 from podscale.feed.outage import SILENT_S
+from podscale.feed.plan import QueryWindow
 from podscale.feed.source_routing import PROBE_S, FeedBySource
 from tests.unit.feed.opened import Opened, held, served
 from tests.unit.feed.prometheus import FakePrometheus, pods_plan, serving, want
@@ -98,3 +99,20 @@ async def test_the_first_who_reads_after_an_outage_is_answered(opened, infra, in
     infra.react = None
     both = await asyncio.gather(reader.read(demands), reader.read(demands))
     assert [served(each[0])["p0"] for each in both] == [77.0, 77.0]
+
+
+async def test_a_gap_is_that_of_the_demands_source(opened, infra, infra_feed, clock):
+    reader = FeedBySource(TwoSources(await opened(), infra_feed))
+    demands = {name: want(planned(name), "n1", "p0") for name in ("", "infra", "gone")}
+    infra.react = lambda _: web.Response(status=503)
+    await reader.read(list(demands.values()))
+    clock.now_s += SILENT_S + 1
+    infra.react = None
+    outcomes = await reader.read(list(demands.values()))
+    known = {
+        name: reader.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
+        for (name, demand), outcome in zip(demands.items(), outcomes, strict=True)
+    }
+    assert known[""] is known["gone"] is None
+    assert known["infra"] is not None
+    assert known["infra"].until_s == clock.now_s

@@ -7,7 +7,7 @@ from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.observation import ExpectedDemand, HeldTarget
 from hpa.history.packed_trace import PackedTrace
-from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import NOW, listed, per_pod, pod, queue, seen, web
 from tests.unit.hpa.world import in_columns
 
@@ -37,13 +37,15 @@ SEEN = {
 }
 
 
-def test_whose_answer_it_was_is_kept() -> None:
+def test_whose_answer_it_was_and_its_gap_are_kept() -> None:
+    gap = SampleGap(NOW - 60, NOW - 30, 120.0, NOW + 120)
     one = ExternalSample({}, Sample(9000, NOW))
-    answer = ExternalSamples([one], NOW, answered_by="keda")
-    trace = decide(
-        seen(web(queue(1000)), 2, listed(pod(), pod()), [answer]), Past(), Settings(), NOW
-    )
-    assert PackedTrace.of(trace.trace).trace().observation.answers == (answer,)
+    queued = ExternalSamples([one], NOW, answered_by="keda", gap=gap)
+    used = PodSamples(in_columns({"web-0": Sample(500, NOW), "web-1": Sample(500, NOW)}), NOW)
+    used = structs.replace(used, gap=gap)
+    hpa = web(queue(1000), per_pod(500))
+    trace = decide(seen(hpa, 2, listed(pod(), pod()), [queued, used]), Past(), Settings(), NOW)
+    assert PackedTrace.of(trace.trace).trace().observation.answers == (queued, used)
 
 
 @pytest.mark.parametrize("field", structs.fields(Observation), ids=lambda field: field.name)
