@@ -1,6 +1,6 @@
 """The adapter put together: rules, lists, providers and the three API groups.
 
-It stands on a ``AdapterGround`` that other parts of the process may share (``podscale run``
+It is given ``AdapterPorts`` that other parts of the process may share (``podscale run``
 gives the HPA and the VPA the same feed and the same pods).
 """
 
@@ -52,8 +52,8 @@ from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 
 
-class AdapterGround(Struct, frozen=True):
-    """What the adapter stands on. The pods and the discovery are kept current by others."""
+class AdapterPorts(Struct, frozen=True):
+    """What the adapter reads and writes. Pods and discovery are kept current by others."""
 
     api: Api
     discovery: ApiDiscovery
@@ -83,7 +83,7 @@ class Adapter:
     def __init__(
         self,
         flags: Flags,
-        ground: AdapterGround,
+        ports: AdapterPorts,
         *,
         others: Sequence[MetricsProvider] | None = None,
         told: Callable[[str, str], None] | None = None,
@@ -95,25 +95,25 @@ class Adapter:
         """
         self._clock = clock
         self._flags = flags
-        self._ground = ground
+        self._ports = ports
         self._told = told or (lambda _reason, _message: None)
         self._rules = RuleSet.empty()
-        mapper = NewestMapper(ground.discovery)
+        mapper = NewestMapper(ports.discovery)
         self._file = rules_file(
             Path(flags.text("config")), mapper, self._take, self._refuse,
-            sources=lambda: ground.sources.names,
+            sources=lambda: ports.sources.names,
         )  # fmt: skip
-        self._others = OnDemandMetadata(ground.api)
-        self.objects = WatchedObjects(ground.pods, self._others)
+        self._others = OnDemandMetadata(ports.api)
+        self.objects = WatchedObjects(ports.pods, self._others)
         self._plans = Plans()
         self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)
         self.metric_rules = WatchedMetricRules(
-            ground.api, mapper, lambda: ground.sources.named, self._take_objects
+            ports.api, mapper, lambda: ports.sources.named, self._take_objects
         )
         self._statuses = RuleStatusWriter(
-            ground.api, self.metric_rules, self._state_of, self._listed
+            ports.api, self.metric_rules, self._state_of, self._listed
         )
-        self._sources = ground.sources
+        self._sources = ports.sources
         self._sources_file = sources_file(
             flags.text("sources"), self._take_sources, self._refuse_sources
         )
@@ -122,7 +122,7 @@ class Adapter:
             Path(path), backends_file.load, self._take_backends, self._refuse_backends,
             what="external backends", when_empty="`backends: []` where none are to be asked",
         ) if path else None  # fmt: skip
-        self._feed = feed = FeedBySource(ground.sources)
+        self._feed = feed = FeedBySource(ports.sources)
         options = feed.options
         self._reuse = ResponseCache(options.max_age_s if options.is_coalescing else 0.0, clock)
         self.provider = FeedProvider(
@@ -130,8 +130,8 @@ class Adapter:
             custom=self._custom, external=self._external,
         )  # fmt: skip
         found = sources.load() if others is None else others
-        self.source = MetricSources(self.provider, found, ground.backends if path else None)
-        freshness = ground.metrics.freshness
+        self.source = MetricSources(self.provider, found, ports.backends if path else None)
+        freshness = ports.metrics.freshness
         custom = CustomApi(self.source, self._custom, self._reuse, freshness, clock)
         external = ExternalApi(self.source, self._external, self._reuse, freshness, clock)
         self.groups: tuple[ApiGroup, ...] = (
@@ -167,7 +167,7 @@ class Adapter:
     @property
     def is_loaded(self) -> bool:
         """Whether pods are there and every rule has been listed, or have failed to be."""
-        pods = self._ground.pods
+        pods = self._ports.pods
         return (pods.is_synced or pods.is_refused) and self.relister.is_tried
 
     async def prepare(self) -> None:
@@ -175,14 +175,14 @@ class Adapter:
         if self._sources_file is not None:
             await self._sources.replace(await self._sources_file.first())
         if self._backends_file is not None:
-            await self._ground.backends.replace(await self._backends_file.first())
+            await self._ports.backends.replace(await self._backends_file.first())
         self._rules = await self._file.first()
         has_rules = bool(self._rules.custom or self._rules.external)
         self._relister = Relister(
             self._sources,
             self._rules,
             flags_.relist_options(self._flags, has_rules=has_rules),
-            seen=self,
+            listed=self._note_listed,
             renewed=self._relisted,
             clock=self._clock,
         )
@@ -197,7 +197,7 @@ class Adapter:
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
             if self._backends_file is not None:
-                group.create_task(self._ground.backends.run(), name="external backends")
+                group.create_task(self._ports.backends.run(), name="external backends")
                 group.create_task(self._backends_file.follow(interval_s), name="backends file")
             if self._sources_file is not None:
                 group.create_task(self._sources_file.follow(interval_s), name="sources file")
@@ -215,7 +215,7 @@ class Adapter:
     @property
     def outage(self) -> str:
         """Since when and why Prometheus does not answer; empty where it does."""
-        return self._ground.client.outage_text()
+        return self._ports.client.outage_text()
 
     def _rules_told(self) -> RulesTold:
         return RulesTold(
@@ -227,23 +227,23 @@ class Adapter:
             problem=self.rules_problem,
             service=self._flags.text("service"),
             namespace_label=self._sources.named.default_access.namespace_label,
-            backends=self._ground.backends.told({name for _, name in self._external().sources}),
+            backends=self._ports.backends.told({name for _, name in self._external().sources}),
             prometheus_problem=self.outage,
             rules=[told(state) for state in self.relister.states.values()],
         )
 
-    def relisted(self, state: RuleState, seconds: float) -> None:
-        """A rule has been listed, or has failed to be; a ``RelistObserver``."""
+    def _note_listed(self, state: RuleState, seconds: float) -> None:
+        """Note that a rule has been listed, or has failed to be."""
         if state.rule.origin:
             self._statuses.note(state.rule.namespace)
         if not state.rule.namespace:  # thousands of teams' rules are told in their own status
-            self._ground.metrics.relisted(state, seconds)
+            self._ports.metrics.relisted(state, seconds)
 
     async def _write_statuses(self) -> None:
         await self.metric_rules.installed.wait()
-        if not self._ground.is_server:
+        if not self._ports.is_server:
             return
-        elector = self._ground.elector
+        elector = self._ports.elector
         if elector is None:
             await self._statuses.run(lambda: True)
             return
@@ -270,7 +270,7 @@ class Adapter:
     async def _take_objects(self, rules: RuleSet, namespace: str) -> None:
         await self.relister.replace(rules if namespace else self._everywhere(), namespace)
         if not namespace:
-            self._ground.metrics.keep_only(self.relister.states)
+            self._ports.metrics.keep_only(self.relister.states)
         self._statuses.note(namespace)
 
     def _everywhere(self) -> RuleSet:
@@ -287,7 +287,7 @@ class Adapter:
         await self.relister.replace(self._everywhere())
         self._plans.clear()
         self._reuse.clear()
-        metrics = self._ground.metrics
+        metrics = self._ports.metrics
         metrics.keep_only(self.relister.states)
         metrics.reloads.labels("success").inc()
         metrics.config_ok.set(1)
@@ -302,7 +302,7 @@ class Adapter:
         await self.relister.relist()
 
     async def _take_backends(self, named: NamedBackends) -> None:
-        await self._ground.backends.replace(named)
+        await self._ports.backends.replace(named)
         self._told("BackendsReloaded", "the backends file has changed and is in force")
 
     def _refuse_backends(self, problem: str) -> None:
@@ -316,14 +316,14 @@ class Adapter:
         )
 
     def _refuse(self, problem: str) -> None:
-        self._ground.metrics.reloads.labels("failure").inc()
-        self._ground.metrics.config_ok.set(0)
+        self._ports.metrics.reloads.labels("failure").inc()
+        self._ports.metrics.config_ok.set(0)
         self._told(
             "RulesNotReloaded", f"the rules file does not read well, old rules stay: {problem}"
         )
 
     def _pods_synced(self) -> HealthVerdict:
-        pods = self._ground.pods
+        pods = self._ports.pods
         if pods.is_synced:
             return HealthVerdict()
         if pods.is_refused:
@@ -339,7 +339,7 @@ class Adapter:
         return HealthVerdict(False, "the first relist is under way")
 
     def _backends_tried(self) -> HealthVerdict:
-        is_tried = self._ground.backends.is_tried
+        is_tried = self._ports.backends.is_tried
         return HealthVerdict(is_tried, "" if is_tried else "they are being listed")
 
     def _objects_tried(self) -> HealthVerdict:

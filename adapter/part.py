@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from adapter import flags as flags_
-from adapter.adapter import Adapter, AdapterGround
+from adapter.adapter import Adapter, AdapterPorts
 from adapter.announcing import announcing
 from adapter.backends.open_backends import OpenBackends
 from adapter.errors import ConfigInvalid
@@ -105,7 +105,7 @@ def reader(
             recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
             # A launcher has upstream's rights, and those do not include events.
             told = None if shared.is_launcher else announcing(recorder)
-            ground = AdapterGround(
+            ports = AdapterPorts(
                 shared.api,
                 shared.discovery,
                 shared.pods,
@@ -116,7 +116,7 @@ def reader(
                 _elector(flags, shared),
                 KIND.name in shared.names,
             )
-            adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
+            adapter = Adapter(flags, ports, others=others, told=told, clock=shared.wall)
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:

@@ -78,14 +78,6 @@ class RelistOptions(Struct, frozen=True):
         return self.max_age_s or self.interval_s
 
 
-class RelistObserver(Protocol):
-    """Is told what a relist found (``adapter.selfmetrics``)."""
-
-    def relisted(self, state: RuleState, seconds: float) -> None:
-        """One rule has been listed, or has failed to be."""
-        ...
-
-
 class Relister:
     """The lists of custom and external metrics, and the loop that renews them."""
 
@@ -95,13 +87,13 @@ class Relister:
         rules: RuleSet,
         options: RelistOptions,
         *,
-        seen: RelistObserver | None = None,
+        listed: Callable[[RuleState, float], None] | None = None,
         renewed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._lister = lister
         self._options = options
-        self._seen = seen
+        self._listed = listed
         self._renewed = renewed
         self._clock = clock
         self._slots: dict[str, asyncio.Semaphore] = {}  # by source
@@ -350,8 +342,8 @@ class Relister:
                 failure = structs.replace(state.failure, seconds=seconds)
                 state = structs.replace(state, failure=failure)
             self._scopes[rule.namespace].states[rule.id] = state
-            if self._seen is not None:
-                self._seen.relisted(state, seconds)
+            if self._listed is not None:
+                self._listed(state, seconds)
             if state.listing is not before.listing or state.failure is not before.failure:
                 changed[rule.namespace] = None
             behind = behind or is_behind(state)

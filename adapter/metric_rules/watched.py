@@ -6,7 +6,6 @@ another: a change of one touches no other. Where the CRDs are not installed ther
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Protocol
 
 import structlog
 
@@ -36,10 +35,8 @@ _LOOK_S = 30.0  # for CRDs that are not there yet
 _PAGE = 8  # objects compiled in one turn of the loop, some 0.3 ms each
 
 
-class TakesRules(Protocol):
-    """Works with the rules of a namespace, or ("") with those of everywhere."""
-
-    def __call__(self, rules: RuleSet, namespace: str) -> Awaitable[None]: ...
+# Works with the rules of a namespace, or ("") with those of everywhere.
+TakeRules = Callable[[RuleSet, str], Awaitable[None]]
 
 
 class WatchedMetricRules:
@@ -50,7 +47,7 @@ class WatchedMetricRules:
         api: Api,
         mapper: ResourceMapper,
         sources: Callable[[], NamedSources],
-        take: TakesRules,
+        take: TakeRules,
         look_s: float = _LOOK_S,
     ) -> None:
         self._api = api

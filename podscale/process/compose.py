@@ -24,7 +24,6 @@ from podscale.process import apiservices, clusters, rights
 from podscale.process.clusters import Targets
 from podscale.process.monitoring import monitored
 from podscale.process.part import (
-    Apart,
     ApartKind,
     FeedReader,
     Flagged,
@@ -32,6 +31,7 @@ from podscale.process.part import (
     Part,
     PartKind,
     Shared,
+    Stopping,
     Work,
 )
 from podscale.serving.apis.api import ApiGroup, Route
@@ -54,7 +54,7 @@ class Composed(Struct, frozen=True, eq=False):
     """A running process. ``shared`` and ``server`` are None where nothing asks for them."""
 
     parts: dict[str, Part]
-    apart: Sequence[Apart] = ()
+    apart: Sequence[Stopping] = ()
     shared: Shared | None = None
     server: RunningServer | None = None
     health: Health | None = None
@@ -229,7 +229,7 @@ def _server_flags(flags: Flagged) -> Flags | None:
 
 async def _open_apart(
     flags: Flagged, kinds: Kinds, verbosity: Verbosity, port: int | None, stack: AsyncExitStack
-) -> list[Apart]:
+) -> list[Stopping]:
     return [
         await stack.enter_async_context(kind.open(own, verbosity, port))
         for name, own in flags.items()

@@ -117,11 +117,11 @@ class ApartKind(Struct, frozen=True):
     name: str
     table: Sequence[Flag]
     problems: Callable[[Flags], Sequence[str]]
-    open: Callable[[Flags, Verbosity, int | None], AbstractAsyncContextManager["Apart"]]
+    open: Callable[[Flags, Verbosity, int | None], AbstractAsyncContextManager["Stopping"]]
 
 
-class Apart(Protocol):
-    """Such a part while it runs."""
+class Stopping(Protocol):
+    """What is to be done between SIGTERM and the end."""
 
     async def stop(self) -> None:
         """Finish what is in flight."""

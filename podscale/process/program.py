@@ -5,11 +5,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 import structlog
 
 from podscale.kube.client.errors import KubeError, NotConfigured
+from podscale.process.part import Stopping
 from podscale.serving.auth.trust import TrustError
 from podscale.serving.certificates.tls import TlsError
 from podscale.serving.flags import FlagError, Flags
@@ -17,12 +17,6 @@ from podscale.serving.monitoring import logs
 from podscale.serving.monitoring.logs import Verbosity
 
 log = structlog.get_logger(__name__)
-
-
-class Stopping(Protocol):
-    """What a program does between SIGTERM and its end."""
-
-    async def stop(self) -> None: ...
 
 
 Serve = Callable[[Flags, Verbosity], AbstractAsyncContextManager[Stopping]]

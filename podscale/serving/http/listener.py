@@ -28,11 +28,11 @@ class Listener:
     """One listening socket. ``close`` it before the server's tasks are waited for."""
 
     def __init__(
-        self, house: ListenerHost, listening: socket.socket, tls: ssl.SSLContext | None
+        self, host: ListenerHost, listening: socket.socket, tls: ssl.SSLContext | None
     ) -> None:
         """``listening`` is bound and does not block; it is closed by ``close``."""
         self.listening = listening
-        self._house = house
+        self._host = host
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -47,7 +47,7 @@ class Listener:
             self._pause.cancel()
         self._loop.remove_reader(self.listening)
         self.listening.close()
-        for accepted in self._house.places.handshakes.values():
+        for accepted in self._host.places.handshakes.values():
             cut(accepted)
 
     def _accept(self) -> None:
@@ -68,16 +68,16 @@ class Listener:
         self._loop.add_reader(self.listening, self._accept)
 
     def _let_in(self, accepted: socket.socket) -> None:
-        house = self._house
-        if not house.places.make_room():
+        host = self._host
+        if not host.places.make_room():
             accepted.close()
             return
-        connection = HttpConnection(house)
-        house.places.handshakes[connection] = accepted
-        house.spawn(self._shake_hands(connection, accepted))
+        connection = HttpConnection(host)
+        host.places.handshakes[connection] = accepted
+        host.spawn(self._shake_hands(connection, accepted))
 
     async def _shake_hands(self, connection: HttpConnection, accepted: socket.socket) -> None:
-        house = self._house
+        host = self._host
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -86,9 +86,9 @@ class Listener:
                 ssl_handshake_timeout=_HANDSHAKE_S if self._tls is not None else None,
             )
         except OSError:  # TLS errors and deadlines are OSErrors as well
-            house.failed_handshakes += 1
+            host.failed_handshakes += 1
         except Exception:  # noqa: BLE001 - one connection's failure must not end the task group
-            house.failed_handshakes += 1
+            host.failed_handshakes += 1
             structlog.get_logger().exception("HandshakeFailed")
         finally:
-            house.places.handshakes.pop(connection, None)
+            host.places.handshakes.pop(connection, None)
