@@ -154,9 +154,7 @@ def day_sums(
         pods = np.concatenate((subject.demand.pods[:1], subject.demand.pods))[-steps - 1 :]
         width = len(each.names)
         none = np.full((steps, len(_TARGETS)), np.nan)
-        demand.append(
-            np.column_stack([pods[:-1]] * width + [pods[:-1] / part for part in _TARGETS])
-        )
+        demand.append(pods[:-1, None] / np.concatenate((np.ones(width), _TARGETS)))
         ahead.append(np.column_stack((each.pods[-steps:], none)))
         need.append(subject.demand.needed[-steps:])
         least.append(np.full(width + len(_TARGETS), subject.least))

@@ -66,8 +66,8 @@ def run(
     total = np.clip(np.ceil(np.nan_to_num(demand[0], nan=1.0)), least, most)
     coming = np.zeros((rules.delay, count))  # pods by the minutes since they were made
     sizes, ready, asked = (np.empty((steps, count)) for _ in range(3))
+    serving = total
     for step in range(steps):
-        serving = total - coming.sum(axis=0)
         now = demand[step]
         with np.errstate(invalid="ignore", divide="ignore"):
             # Pods that come up count as idle where more are asked for.
@@ -83,20 +83,21 @@ def run(
         if rules.down_window:
             past = asked[max(0, step - rules.down_window) : step + 1]
             highest = np.maximum(want, past.max(axis=0))
-        size = np.clip(total, lowest, highest)
+        size = np.minimum(np.maximum(total, lowest), highest)
         fewest, largest = _limits(rules, sizes, step, total)
-        size = np.clip(size, np.minimum(fewest, total), np.maximum(largest, total))
-        size = np.clip(size, least, most)
-        coming = np.vstack((np.zeros(count), coming[:-1]))
-        less = total - size
-        if (less > 0).any() and rules.delay:
-            # Those that are not ready go first, the newest of them before the others.
-            left = np.maximum(np.cumsum(coming, axis=0) - np.maximum(less, 0.0), 0.0)
-            coming = np.diff(left, axis=0, prepend=np.zeros((1, count)))
+        size = np.minimum(np.maximum(size, np.minimum(fewest, total)), np.maximum(largest, total))
+        size = np.minimum(np.maximum(size, least), most)
         if rules.delay:
+            coming[1:] = coming[:-1].copy()
+            coming[0] = 0.0
+            less = total - size
+            if rules.delay > 1 and (less > 0).any():
+                # Those that are not ready go first, the newest of them before the others.
+                left = np.maximum(np.cumsum(coming, axis=0) - np.maximum(less, 0.0), 0.0)
+                coming = np.diff(left, axis=0, prepend=np.zeros((1, count)))
             coming[0] = np.maximum(-less, 0.0)
-        total = size
-        sizes[step], ready[step] = total, total - coming.sum(axis=0)
+        total, serving = size, size - coming.sum(axis=0)
+        sizes[step], ready[step] = total, serving
     return LaneRuns(sizes, ready)
 
 
