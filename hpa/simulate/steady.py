@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from hpa.decide import Decision, Past, Settings
@@ -37,6 +37,14 @@ Flags = NDArray[np.bool_]
 Wholes = NDArray[np.int64]
 
 
+class _Windows(Struct, frozen=True):
+    """The windows of stabilization."""
+
+    up_s: float
+    down_s: float
+    passes: int  # in the longer one
+
+
 class SteadyPasses:
     """The passes over one HPA: what its metrics asked for at each, and the next that may turn."""
 
@@ -52,16 +60,16 @@ class SteadyPasses:
              plant.request_milli(metric.name, metric.container))
             for metric, load in zip(hpa.metrics, loads, strict=True)
         ]  # fmt: skip
-        down_s = None if hpa.behavior is None else hpa.behavior.down.window_s
+        window_s = None if hpa.behavior is None else hpa.behavior.down.window_s
         is_cpu = any(_is_cpu(metric) for metric in hpa.metrics)
         self._initialization_s = settings.cpu_initialization_s if is_cpu else 0.0
-        self._down_s = settings.downscale_stabilization_s if down_s is None else float(down_s)
-        self._up_s = 0.0 if hpa.behavior is None else float(hpa.behavior.up.window_s or 0)
+        down_s = settings.downscale_stabilization_s if window_s is None else float(window_s)
+        up_s = 0.0 if hpa.behavior is None else float(hpa.behavior.up.window_s or 0)
         # A place for the size found at the beginning, then one for each pass; NaN: none.
         self._asked = np.full(len(times) + 1, np.nan)
         self._asked_at = np.concatenate((times[:1], times))
         period_s = float(times[1] - times[0]) if len(times) > 1 else 1.0
-        self._seen = math.ceil(max(self._up_s, self._down_s) / period_s) + 1  # passes of a window
+        self._windows = _Windows(up_s, down_s, math.ceil(max(up_s, down_s) / period_s) + 1)
         # Until when the policies of a direction are known to let nothing through.
         self._barred_s: dict[str, float] = {}
         self._turn_row = -1  # it may change the size
@@ -102,7 +110,7 @@ class SteadyPasses:
     def past(self, row: int, past: Past) -> Past:
         """Return ``past`` with the recommendations that a pass at ``row`` can still see; of equal
         ones in a row the last, which counts for the longest."""
-        start = max(0, row - self._seen)
+        start = max(0, row - self._windows.passes)
         asked, at = self._asked[start : row + 1], self._asked_at[start : row + 1]
         known = ~np.isnan(asked)
         known[:-1] &= asked[:-1] != asked[1:]
@@ -151,7 +159,7 @@ class SteadyPasses:
 
     def _until_turn(self, asked: Floats, at: int, size: int) -> int:
         # How many of the passes from ``at`` on keep the size, windows and bounds considered.
-        start, count = max(0, at - self._seen), len(asked)
+        start, count = max(0, at - self._windows.passes), len(asked)
         seen = np.concatenate((self._asked[start : at + 1], asked))
         up, down = seen > size, seen < size
         is_up = size < self._hpa.max_replicas and bool(up.any())
@@ -164,19 +172,19 @@ class SteadyPasses:
         if self._hpa.behavior is None:
             # One higher number of the window raises the size, whatever is asked for now.
             if is_up:
-                turns |= known[-count:] & (_last(up, seen_at, count) >= now - self._down_s)
+                turns |= known[-count:] & (_last(up, seen_at, count) >= now - self._windows.down_s)
             if is_down:
                 held_at = _last(known & ~down, seen_at, count)
-                turns |= down[-count:] & (held_at < now - self._down_s)
+                turns |= down[-count:] & (held_at < now - self._windows.down_s)
         else:
             if is_up:
                 is_free = now >= self._barred_s.get("ScaleUpLimit", -math.inf)
                 held_at = _last(known & ~up, seen_at, count)
-                turns |= up[-count:] & is_free & (held_at <= now - self._up_s)
+                turns |= up[-count:] & is_free & (held_at <= now - self._windows.up_s)
             if is_down:
                 is_free = now >= self._barred_s.get("ScaleDownLimit", -math.inf)
                 held_at = _last(known & ~down, seen_at, count)
-                turns |= down[-count:] & is_free & (held_at <= now - self._down_s)
+                turns |= down[-count:] & is_free & (held_at <= now - self._windows.down_s)
         return int(np.argmax(turns)) if turns.any() else count
 
 
