@@ -13,7 +13,6 @@ from hpa import flags as flags_
 from hpa.cluster.stores import HpaStores
 from hpa.decisions.api import DecisionsApi
 from hpa.decisions.decisions import KIND as DECISIONS
-from hpa.explain import first_reason
 from hpa.flags import HpaChoice
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
@@ -79,7 +78,7 @@ class HpaPart(LeadingPart):
                 mapper=lambda: discovery.mapper,
                 recorder=recorder,
                 metrics=self.metrics,
-                traces=DecisionLog(first_reason),
+                traces=DecisionLog(),
                 shards=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
                 gate=gate,
             ),

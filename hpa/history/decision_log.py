@@ -4,7 +4,6 @@ A change is another size decided, or other steps on the way to it; in between th
 trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -15,6 +14,7 @@ from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
+from hpa.explain import first_reason
 from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
 from podscale.core.change_ring import SMALL, ChangeRing
@@ -68,8 +68,7 @@ class Follower(Protocol):
 class DecisionLog:
     """The traces of all autoscalers."""
 
-    def __init__(self, first_reason: Callable[[Trace], str]) -> None:
-        self._first_reason = first_reason
+    def __init__(self) -> None:
         self._kept: dict[Key, AutoscalerLog] = {}
         self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
         self._like = b""  # the first trace of the term: the others are much like it
@@ -103,7 +102,7 @@ class DecisionLog:
         if len(self._shapes) >= _KEPT_SHAPES:
             self._shapes.clear()
         kept.shape = self._shapes.setdefault(shape, shape)
-        kept.reason = self._first_reason(trace)
+        kept.reason = first_reason(trace)
         # Ten thousand may change together, at a start or an outage.
         was_unpacked = kept.newest is not None
         may_wait = was_unpacked or self._unpacked < MOST_UNPACKED

@@ -8,7 +8,6 @@ from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import MetricObject
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
@@ -23,7 +22,7 @@ class Crowd:
     """A page and the traces under it."""
 
     def __init__(self) -> None:
-        self.traces = DecisionLog(first_reason)
+        self.traces = DecisionLog()
         self.page = PagePart(PageSources(self.traces), wall=lambda: START + PASSES * 15.0)
         self.traces.follower = self.page.board
 

@@ -18,7 +18,6 @@ from hpa.decide.api.reading import UP
 from hpa.decide.api.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import (
     Answer,
@@ -299,7 +298,7 @@ class Played:
 
     def __init__(self) -> None:
         self.now = START
-        self.traces = DecisionLog(first_reason)
+        self.traces = DecisionLog()
         self.worker = Worker()
         self.shop = Autoscaled(SHOP, 2, shop_answer)
         self.queue = Autoscaled(QUEUE, 1, queue_answer)

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
-from hpa.explain import first_reason
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
@@ -151,7 +150,7 @@ class Replica:
                 mapper=lambda: kinds.mapper,
                 recorder=Silent(),  # type: ignore[arg-type]
                 metrics=self.metrics,
-                traces=DecisionLog(first_reason),
+                traces=DecisionLog(),
                 shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
             ),
             structs.replace(settings, metric_max_age_s=MAX_AGE_S),

@@ -12,7 +12,6 @@ from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Pods
-from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog, shape_of
 from hpa.history.packed_trace import encode
 from podscale.core.change_ring import MOST, MOST_BYTES
@@ -43,7 +42,7 @@ def decided(load: int, at: float = NOW) -> Trace:
 
 def packed(trace: Trace) -> Trace | None:
     """Keep one, and a later one, and return the first as it is told then."""
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     traces.put(KEY, trace)
     traces.put(KEY, decided(9000, trace.now + 600))
     return traces.at(KEY, trace.now + 1)
@@ -59,7 +58,7 @@ def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
 
 
 def test_a_change_takes_a_tenth_of_its_bytes_beside_the_first_trace_of_the_term() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for term in range(2):
         traces.clear()
         for number, load in enumerate((2000, 5000, 9000)):
@@ -75,7 +74,7 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
     class Seconds(float):
         """As a provider of another package might count."""
 
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     traces.put(KEY, decided(2000, Seconds(NOW)))
     last = traces.last(KEY)
     assert last is not None
@@ -84,7 +83,7 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
 
 
 def test_since_when_the_source_is_silent_is_kept_once_it_is_known() -> None:
-    watch, traces = OutageWatch(), DecisionLog(first_reason)
+    watch, traces = OutageWatch(), DecisionLog()
     hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1])
     for second in range(0, 60, 10):
         failed = watch.failed(refusals.error("deadline"), NOW + second, NOW + second + 9)
@@ -101,7 +100,7 @@ def test_since_when_the_source_is_silent_is_kept_once_it_is_known() -> None:
 
 
 def test_passes_that_decide_alike_keep_only_the_last() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for n in range(100):
         traces.put(KEY, decided(1000 + n % 50, NOW + n))
     assert len(traces.changes(KEY)) == 1
@@ -112,7 +111,7 @@ def test_passes_that_decide_alike_keep_only_the_last() -> None:
 
 
 def test_the_decision_in_force_at_a_time_is_found_and_before_that_nothing() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for n, load in enumerate((1000, 2000, 1000, 500)):
         traces.put(KEY, decided(load, NOW + 60 * n))
     at_70 = traces.at(KEY, NOW + 70)
@@ -126,7 +125,7 @@ def test_the_decision_in_force_at_a_time_is_found_and_before_that_nothing() -> N
 
 
 def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for n in range(200):
         traces.put(KEY, decided(2000 + 1000 * n, NOW + n))
     kept = traces.changes(KEY)
@@ -146,7 +145,7 @@ def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
     pods: int, metrics: int, least: int
 ) -> None:
     # The figures of docs/explain.md.
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     made: list[Trace] = []
     fewest = MOST
     for trace in day(pods, metrics, passes=240):
@@ -169,7 +168,7 @@ def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
 
 
 def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_says_so() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for turn, trace in enumerate(day(2000, 1, passes=2)):
         traces.put(KEY, trace)
         assert traces.changes(KEY) == []
@@ -179,7 +178,7 @@ def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_
 
 
 def test_after_decisions_too_large_to_be_kept_the_first_that_is_says_since_when() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     large = day(2000, 1, passes=1)[0]
     traces.put(KEY, large)
     small = structs.replace(day(3, 1, passes=1)[0], now=large.now + 100)
@@ -201,7 +200,7 @@ class Followed:
 
 
 def test_the_size_shown_is_of_the_last_pass_that_came_to_its_end() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     assert traces.decided(KEY) is None
     traces.put(KEY, decided(2000))
     assert traces.decided(KEY) == 8
@@ -215,7 +214,7 @@ def test_the_size_shown_is_of_the_last_pass_that_came_to_its_end() -> None:
 
 
 def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     traces.follower = followed = Followed()
     for load in (1000, 1010, 2000):
         traces.put(KEY, decided(load))
@@ -237,7 +236,7 @@ def test_the_last_one_is_whole_with_samples_in_columns_too(ages: tuple[float, ..
     trace = decided(2000)
     seen = structs.replace(trace.observation, answers=(columns(2000),))
     trace = decide(seen, Past(), Settings(), NOW).trace
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     traces.put(KEY, structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1))
     last = traces.last(KEY)
     assert last is not None
@@ -265,7 +264,7 @@ def test_many_external_series_are_kept_like_few() -> None:
     hpa = structs.replace(PLAIN_HPA, metrics=(spec,))
     seen = Observation(hpa, Scale(4, 4, "app=web"), PODS, (ExternalSamples(Lazily(), NOW),))
     trace = decide(seen, Past(), Settings(), NOW).trace
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     traces.put(KEY, trace)
     last = traces.last(KEY)
     assert last is not None
@@ -277,7 +276,7 @@ def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hpa.history.decision_log.MOST_UNPACKED", 2)
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     keys = [("shop", f"web-{n}") for n in range(4)]
 
     def waiting() -> list[bool]:
@@ -299,7 +298,7 @@ def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
 
 
 def test_who_is_forgotten_before_it_is_packed_makes_room() -> None:
-    traces = DecisionLog(first_reason)
+    traces = DecisionLog()
     for n in range(3):
         traces.put(KEY, decided(2000 + 1000 * n, NOW + 15 * n))
     assert traces._unpacked == 1

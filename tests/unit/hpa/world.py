@@ -17,7 +17,6 @@ import msgspec
 
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
-from hpa.explain import first_reason
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
@@ -317,7 +316,7 @@ class Cluster:
             mapper=lambda: kinds.mapper,
             recorder=self.recorder,  # type: ignore[arg-type]
             metrics=self.metrics,
-            traces=DecisionLog(first_reason),
+            traces=DecisionLog(),
             shards=HistoryConfigMaps(self.world, "podscale", "hpa"),
             gate=gate,
         )
