@@ -68,14 +68,14 @@ class HistoryColumns(Sequence[HistorySeries]):
         values: NDArray[np.float64],
     ) -> None:
         """``labels`` are msgpack; ``counts`` the samples of each series."""
-        self._labels = labels
+        self.label_texts = labels  # the same bytes are the same labels
         self.counts = np.array(counts, dtype=np.intp)
         self._ends = np.cumsum(self.counts)
         self.time_s = time_s
         self.values = values
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.label_texts)
 
     @overload
     def __getitem__(self, place: int) -> HistorySeries: ...
@@ -89,7 +89,7 @@ class HistoryColumns(Sequence[HistorySeries]):
         end = int(self._ends[place])
         part = slice(end - int(self.counts[place]), end)
         return HistorySeries(
-            _labels.decode(self._labels[place]), self.time_s[part], self.values[part]
+            _labels.decode(self.label_texts[place]), self.time_s[part], self.values[part]
         )
 
 

@@ -103,7 +103,7 @@ def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: Fleet
         pods = len(steps) / (last + 1 - int(steps.min()))
     return _Figures(
         ordered[at],
-        shape_of(resource, steps, values, 3600 // span.step_s),
+        shape_of(resource, steps, values, ordered, 3600 // span.step_s),
         needs(steps, values, span.block_steps, span.blocks, share),
         pods,
         int(steps.min()),

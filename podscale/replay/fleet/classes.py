@@ -15,6 +15,7 @@ _HOURS = 24
 _IDLE_CORES = 0.01
 _ACTIVE = 0.02  # of the 99th percentile: from here on an hour counts as active
 _SELDOM = 0.35  # of the hours
+_PLATEAU = 0.5  # of the 99th percentile: what runs seldom, and then with as much, is a batch
 _BURST = 3.0  # times the median
 _MOVES = 0.1  # of the mean: less spread than this is steady, whatever its shape
 _EXPLAINED = 0.5  # of the spread, by the time of day or by a line
@@ -33,28 +34,35 @@ class UsageShape(Struct, frozen=True):
     seen: float  # share of the hours that are known, since the first sample
 
 
-def shape_of(resource: str, steps: NDArray[np.intp], values: Floats, hour_steps: int) -> UsageShape:
-    """Return the shape of samples on a grid with ``hour_steps`` steps an hour; at least one."""
+def shape_of(
+    resource: str, steps: NDArray[np.intp], values: Floats, ordered: Floats, hour_steps: int
+) -> UsageShape:
+    """Return the shape of samples on a grid with ``hour_steps`` steps an hour; at least one.
+
+    ``ordered`` are the same values, the smallest first.
+    """
     begins, ends = int(steps.min()), int(steps.max()) + 1
     hour = (steps - begins) // hour_steps
     hours = (ends - begins - 1) // hour_steps + 1
     count = np.bincount(hour, minlength=hours)
     known = np.flatnonzero(count)
     mean = (np.bincount(hour, values, hours) / np.maximum(count, 1))[known]
-    middle, high = np.sort(values)[[len(values) // 2, int(0.99 * (len(values) - 1))]]
+    middle, high = ordered[[len(values) // 2, int(0.99 * (len(values) - 1))]]
     spread = float(mean.var())
     level = float(mean.mean())
-    active = float((mean > _ACTIVE * high).mean()) if high > 0.0 else 0.0
+    is_active = mean > _ACTIVE * high if high > 0.0 else np.zeros(len(mean), np.bool_)
+    active = int(np.count_nonzero(is_active)) / len(mean)
     seen = len(known) / hours
     burst = float(high / middle) if middle > 0.0 else (np.inf if high > 0.0 else 1.0)
     moves = spread**0.5 / level if level > 0.0 else 0.0
     daily = _of_day(known, mean) if hours >= 2 * _HOURS else 0.0
     growth = _growth(known, mean, level) if hours >= _FEWEST_DAYS * _HOURS else 0.0
-    plateau = np.median(mean[mean > _ACTIVE * high]) / high if active else 0.0
     found: UsageClass
-    if resource == "cpu" and float(values.max()) < _IDLE_CORES:
+    if resource == "cpu" and ordered[-1] < _IDLE_CORES:
         found = "idle"
-    elif seen < 1.0 - _SELDOM or (active < _SELDOM and plateau > 0.5):
+    elif seen < 1.0 - _SELDOM or (
+        0.0 < active < _SELDOM and np.median(mean[is_active]) > _PLATEAU * high
+    ):
         found = "batch"
     elif growth >= _GROWTH:
         found = "growing"

@@ -124,21 +124,26 @@ class FleetReader:
 
     async def _usage(self, resource: str, query: str, usage: FleetUsage) -> None:
         span = self._span
+        row_of: dict[bytes, int] = {}  # labels of most series are those of the slice before
         async for part in self._slices(query, span.step_s, resource, span.start_s):
             if not len(part.series.values):
                 continue
-            rows = np.array([
-                usage.row(sized, each.labels.get(self._names.pod, ""))
-                for each in part.series if (sized := self._sized_of(each))
-            ], np.intp)  # fmt: skip
+            rows = np.empty(len(part.series), np.intp)
+            for place, text in enumerate(map(bytes, part.series.label_texts)):
+                row = row_of.get(text)
+                if row is None:
+                    each = part.series[place]
+                    pod = each.labels.get(self._names.pod, "")
+                    row = row_of[text] = usage.row(self._sized_of(each), pod)
+                rows[place] = row
             first = round((part.start_s - span.start_s) / span.step_s)
             steps = np.rint((part.series.time_s - part.start_s) / span.step_s).astype(np.intp)
-            grid = np.full((int(steps.max()) + 1, len(rows)), np.nan)
+            grid = np.full((len(rows), int(steps.max()) + 1), np.nan)
             values = part.series.values
             # Less than nothing is no usage: a counter that a proxy has mixed up.
             usable = np.isfinite(values) & (values >= 0.0)
-            places = np.repeat(np.arange(len(rows)), part.series.counts)
-            grid[steps[usable], places[usable]] = values[usable]
+            begins = np.repeat(np.arange(len(rows)) * grid.shape[1], part.series.counts)
+            grid.ravel()[begins + steps] = np.where(usable, values, np.nan)
             usage.add(resource, rows, grid, first)
 
     def _sized_of(self, series: HistorySeries) -> FleetContainer:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from podscale.replay.fleet.classes import shape_of
+from podscale.replay.fleet.classes import UsageShape, shape_of
 from podscale.replay.fleet.owners import FleetWorkload, workload_of
 
 HOUR = 12  # steps
@@ -11,6 +11,10 @@ DAYS = 8
 STEPS = np.arange(DAYS * 24 * HOUR)
 OF_DAY = STEPS % (24 * HOUR) / (24 * HOUR)
 NOISE = np.random.default_rng(1).normal(1.0, 0.02, STEPS.size)
+
+
+def shaped(resource: str, steps: np.ndarray, values: np.ndarray) -> UsageShape:
+    return shape_of(resource, steps, values, np.sort(values), HOUR)
 
 
 @pytest.mark.parametrize(("pod", "kind", "name"), [
@@ -44,14 +48,14 @@ def test_owners_count_before_names():
     (np.where(STEPS % (24 * HOUR) < 24, 2.0, 0.0) * NOISE, "batch"),
 ])  # fmt: skip
 def test_usage_has_a_class(values, found):
-    assert shape_of("cpu", STEPS, values, HOUR).usage_class == found
+    assert shaped("cpu", STEPS, values).usage_class == found
 
 
 def test_what_runs_for_an_hour_a_day_is_batch():
     kept = STEPS % (24 * HOUR) < HOUR
-    shape = shape_of("cpu", STEPS[kept], NOISE[kept], HOUR)
+    shape = shaped("cpu", STEPS[kept], NOISE[kept])
     assert (shape.usage_class, shape.seen < 0.1) == ("batch", True)
 
 
 def test_memory_is_never_idle():
-    assert shape_of("memory", STEPS, 0.004 * NOISE, HOUR).usage_class == "steady"
+    assert shaped("memory", STEPS, 0.004 * NOISE).usage_class == "steady"
