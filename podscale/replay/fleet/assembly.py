@@ -97,8 +97,8 @@ def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: Fleet
     ordered = np.sort(values)
     at = np.ceil(np.array(_QUANTILES) * (len(ordered) - 1)).astype(np.intp)
     # Pods at once: now where it runs now, else in the steps in which there was any.
-    recent = steps > last - 3
-    pods = float(recent.sum()) / len(np.unique(steps[recent]))
+    in_step = np.bincount(last - steps[steps > last - 3])
+    pods = float(in_step.sum()) / int(np.count_nonzero(in_step))
     if last < span.blocks * span.block_steps - 3:
         pods = len(steps) / (last + 1 - int(steps.min()))
     return _Figures(

@@ -272,11 +272,10 @@ class HistogramMatrix(ColumnArrays):
         self._tighten(columns)
 
     def _tighten(self, columns: Columns) -> None:
-        lowest, highest = self._bounds(
-            self.weights[:, columns], self.lowest[columns], self.highest[columns]
-        )
-        self.lowest[columns] = lowest
-        self.highest[columns] = highest
+        lowest, highest = self.lowest[columns], self.highest[columns]
+        rows = slice(int(lowest.min()), int(highest.max()) + 1)
+        bounds = self._bounds(self.weights[rows, columns], lowest, highest, rows.start)
+        self.lowest[columns], self.highest[columns] = bounds
 
     def _bounds(
         self,
