@@ -12,7 +12,7 @@ from podscale.core.metrics import ContainerColumns
 from vpa.model.api.policy import Windows
 from vpa.model.histograms.matrix import Columns, Floats
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.samples import Containers, as_rows
+from vpa.model.samples.samples import Containers, as_rows, kept
 
 
 class IntakeObserver(Protocol):
@@ -52,19 +52,19 @@ class Intake:
     ) -> int:
         """Add samples of one resource, at most one per row; return how many were accepted."""
         given = (rows >= 0) & ~np.isnan(values)
-        chosen, used, at = rows[given], values[given], times[given]
+        chosen, used, at = kept(rows, given), kept(values, given), kept(times, given)
         if not chosen.size:
             return 0
         take = self._rows.add_cpu if resource == "cpu" else self._rows.add_memory
         accepted = take(self._aggregates.histograms(resource), chosen, used, at)
-        columns, taken_at = self._rows.column[chosen[accepted]], at[accepted]
+        taken, used, taken_at = kept(chosen, accepted), kept(used, accepted), kept(at, accepted)
+        columns = self._rows.column[taken]
         if self.observer is not None and taken_at.size:
-            latest = float(taken_at.max())
-            self.observer.observe(resource, chosen[accepted], columns, used[accepted], latest)
+            self.observer.observe(resource, taken, columns, used, float(taken_at.max()))
         counts = 1.0 if minutes is None else minutes
         self._aggregates.span(resource).add(columns, taken_at, counts)
         if resource == "memory":
-            np.maximum.at(self._aggregates.highest_peak, columns, used[accepted])
+            np.maximum.at(self._aggregates.highest_peak, columns, used)
         return int(accepted.sum())
 
     def add_oom(self, row: int, requested: int, at: float, windows: Windows) -> bool:

@@ -6,6 +6,8 @@ sample takes the old peak out and puts the new one in. An OOM is a memory sample
 container would have needed. Follows ``model/container.go`` of upstream's recommender.
 """
 
+from typing import TypeVar
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from vpa.model.estimation.amounts import scale
 from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats, HistogramMatrix
 
 Mask = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 
 # Every CPU sample weighs the same: upstream weighs by request, which it no longer fills in.
 CPU_WEIGHT = 0.1
@@ -155,8 +158,8 @@ class Containers(ColumnArrays):
         than the container's last one.
         """
         accepted = _usable(cores) & (times > self.last_cpu[rows]) & _first_of_row(rows)
-        taken, at = rows[accepted], times[accepted]
-        matrix.add(self.column[taken], cores[accepted], CPU_WEIGHT, at)
+        taken, at = kept(rows, accepted), kept(times, accepted)
+        matrix.add(self.column[taken], kept(cores, accepted), CPU_WEIGHT, at)
         self.last_cpu[taken] = at
         return accepted
 
@@ -165,7 +168,8 @@ class Containers(ColumnArrays):
     ) -> Mask:
         """Add one sample per row; return which were taken, also where the peak stayed."""
         accepted = _usable(used) & (times >= self.last_memory[rows]) & _first_of_row(rows)
-        self._take(matrix, rows[accepted], used[accepted], times[accepted], self.memory_peak)
+        taken, at = kept(rows, accepted), kept(times, accepted)
+        self._take(matrix, taken, kept(used, accepted), at, self.memory_peak)
         return accepted
 
     def add_oom(
@@ -232,6 +236,11 @@ class Containers(ColumnArrays):
 
 def as_rows(row: int) -> Columns:
     return np.array([row], dtype=np.intp)
+
+
+def kept(values: NDArray[T], mask: Mask) -> NDArray[T]:
+    """Return the values where ``mask`` is true; mostly it is everywhere, and nothing is copied."""
+    return values if mask.all() else values[mask]
 
 
 def _usable(values: Floats) -> Mask:
