@@ -33,6 +33,7 @@ class Ring:
     paths: tuple[str, ...]
     budget_s: int
     tools: tuple[str, ...] = ()
+    long_tools: tuple[str, ...] = ()  # of the long form only
     workers: int = 0  # 0: in one process
     dist: str = "worksteal"  # loadfile: a file's tests share what its fixtures start
     timeout_s: int = 0  # of one test; 0: as pyproject.toml says
@@ -48,7 +49,8 @@ class Ring:
     @property
     def modules(self) -> tuple[str, ...]:
         """The Go modules that build its programs."""
-        found = (module_of(program, self.kubernetes).name for program in self.tools)
+        tools = self.tools if os.environ.get("PODSCALE_SHORT") else (*self.tools, *self.long_tools)
+        found = (module_of(program, self.kubernetes).name for program in tools)
         return tuple(dict.fromkeys(found))
 
     @property
@@ -71,6 +73,7 @@ _CLUSTER = Ring(
     ("tests/cluster",),
     1650,
     (*_PLANE, "helm", "promtool", "recommender"),
+    ("karpenter",),
     workers=2,  # most of it waits; each worker has a control plane of its own
     dist="loadfile",
     is_timed=True,

@@ -93,7 +93,8 @@ def test_a_skip_is_listed_with_its_reason(tmp_path):
     assert "no such program" in outcome.skipped[0]
 
 
-def test_the_budgets_and_a_cold_build_fit_into_an_hour_and_a_half():
+def test_the_budgets_and_a_cold_build_fit_into_an_hour_and_a_half(monkeypatch):
+    monkeypatch.setenv("PODSCALE_SHORT", "1")
     short = [ring for ring in RINGS if not ring.kubernetes]
     modules = {module for ring in short for module in ring.modules}
     builds = sum(module_of(module).cold_build_s for module in modules)
@@ -105,6 +106,14 @@ def test_the_short_form_leaves_an_older_kubernetes_to_the_long_one(monkeypatch):
     assert left_to_the_long_form() == ["cluster-1.36"]
     monkeypatch.setenv("PODSCALE_SHORT", "")
     assert left_to_the_long_form() == []
+
+
+def test_what_the_long_form_alone_runs_is_not_built_for_the_short_one(monkeypatch):
+    ring = next(ring for ring in RINGS if ring.name == "cluster")
+    monkeypatch.setenv("PODSCALE_SHORT", "")
+    long = ring.modules
+    monkeypatch.setenv("PODSCALE_SHORT", "1")
+    assert set(long) - set(ring.modules) == {"karpenter"}
 
 
 def test_an_older_kubernetes_needs_its_own_programs_and_the_newest_kubectl():

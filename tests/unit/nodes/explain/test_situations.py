@@ -1,5 +1,7 @@
 """Why a pod has no node: each situation with what must be said first."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -13,14 +15,18 @@ from tests.unit.nodes.explain.situations import SITUATIONS, A, Situation, by_pod
 PREFIX = "nodes are available: "
 
 
-def explained(situation: Situation) -> PodPlacement:
+def read(situation: Situation) -> tuple[ScheduledPod, ClusterView]:
     wire = msgspec.json.encode
     cluster = ClusterView(
         tuple(decode(wire(each), Node) for each in situation.nodes),
         tuple(decode(wire(each), ScheduledPod) for each in situation.pods),
         tuple(decode(wire(each), VolumeClaim) for each in situation.others),
     )
-    return explain(decode(wire(situation.pod), ScheduledPod), cluster, 0.0)
+    return decode(wire(situation.pod), ScheduledPod), cluster
+
+
+def explained(situation: Situation) -> PodPlacement:
+    return explain(*read(situation), 0.0)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
@@ -45,6 +51,13 @@ def test_ballast_is_named_as_such() -> None:
     ballast = next(each for each in SITUATIONS if each.name == "cpu-taken-by-ballast")
     (group,) = explained(ballast).refused
     assert group.detail == "cpu: 2 wanted, 3 of 4 requested, 3 of it ballast"
+
+
+def test_a_cluster_with_other_pods_is_looked_at_anew() -> None:
+    ballast = next(each for each in SITUATIONS if each.name == "cpu-taken-by-ballast")
+    asked, cluster = read(ballast)
+    assert not explain(asked, cluster, 0.0).has_room
+    assert explain(asked, replace(cluster, pods=()), 0.0).has_room
 
 
 @pytest.mark.parametrize(("changes", "sentence"), [
