@@ -1,10 +1,8 @@
 """The candidates: what each makes of the features. A candidate is one weight for each of them.
 
-Seasonal ones take one feature as it is; ridge weighs all of them, so that demand lies above the
-forecast in a given share of the training days (an expectile: Newey and Powell, 1987).
+Seasonal ones take one feature as it is; ridge weighs all of them, so that demand rarely lies above
+the forecast in the training days (an expectile: Newey and Powell, 1987).
 """
-
-from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +13,8 @@ from hpa.simulate.load import Floats
 NONE = "none"
 # Holt-Winters without a trend of its own: the smoothed level, and the season's peak from there.
 SEASONAL = {"day": "day", "week": "week", "level": "level", "holt-winters": "trend"}
-RIDGES = {"ridge": 0.5, "ridge 0.8": 0.8, "ridge 0.95": 0.95}
+RIDGE = "ridge"
+_ABOVE = 0.95  # the weight of peaks above ridge; those below weigh the rest of 1
 _SHRINK = 1e-3  # of the mean of the diagonal
 _ROUNDS = 5
 LEARNT_EVERY = 5  # minutes between two rows that are learnt from
@@ -42,30 +41,27 @@ def candidates(rows: Floats, peak: Floats, only: str | None = None) -> list[Weig
         for name, feature in SEASONAL.items()
         if only in (None, name)
     ]
-    wanted = {name: above for name, above in RIDGES.items() if only in (None, name)}
-    if wanted:
+    if only in (None, RIDGE):
         known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
         if known.sum() >= DAY // LEARNT_EVERY:
-            found += _ridges(rows[known], peak[known], wanted)
+            found.append(Weights(RIDGE, _ridge(rows[known], peak[known])))
     return found
 
 
-def _ridges(rows: Floats, peak: Floats, wanted: Mapping[str, float]) -> Iterator[Weights]:
+def _ridge(rows: Floats, peak: Floats) -> tuple[float, ...]:
     size = np.sqrt((rows**2).mean(axis=0)) + 1e-9
     scaled = rows / size
+    low, more = 1.0 - _ABOVE, 2.0 * _ABOVE - 1.0
     squares, products = scaled.T @ scaled, scaled.T @ peak
-    mean = _solved(squares, products)
-    for name, above in wanted.items():
-        answer, low = mean, 1.0 - above
-        for _ in range(_ROUNDS if above != low else 0):
-            # Peaks that the last answer lies below weigh ``above``, the others the rest of 1.
-            is_below = peak > scaled @ answer
-            part = scaled[is_below]
-            answer = _solved(
-                low * squares + (above - low) * (part.T @ part),
-                low * products + (above - low) * (part.T @ peak[is_below]),
-            )
-        yield Weights(name, tuple((answer / size).tolist()))
+    answer = _solved(squares, products)
+    for _ in range(_ROUNDS):
+        is_above = peak > scaled @ answer
+        part = scaled[is_above]
+        answer = _solved(
+            low * squares + more * (part.T @ part),
+            low * products + more * (part.T @ peak[is_above]),
+        )
+    return tuple((answer / size).tolist())
 
 
 def _solved(squares: Floats, products: Floats) -> Floats:
