@@ -20,7 +20,7 @@ from podscale.kube.client.connect import is_in_pod as in_pod
 from podscale.kube.client.credentials import SERVICE_ACCOUNT
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
-from podscale.serving.flags import Flag, FlagError, Flags
+from podscale.serving.flags import Flag, FlagError, Flags, wrong_values
 
 _SHARED = "stores and one connection replace the client that it limited"
 
@@ -39,7 +39,7 @@ OWN: tuple[Flag, ...] = (
     Flag("prometheus-verb", default="GET",
          help="GET or POST; not given: GET for short queries, POST for long ones."),
     Flag("metrics-relist-interval", "duration", 600.0,
-         "How long after a relist of the metrics the next one starts."),
+         "How long after a relist of the metrics the next one starts.", must_be="greater than 0"),
     Flag("metrics-max-age", "duration", 0.0,
          "How far back a relist looks for series; 0: the relist interval."),
     Flag("lister-kubeconfig",
@@ -63,8 +63,10 @@ FEED: tuple[Flag, ...] = (
     Flag("sample-timestamps", default="on",
          help="on: ask when samples were scraped, so that stale ones are not served."),
     Flag("max-sample-age", "duration", 300.0, "Samples older than this are stale."),
-    Flag("prometheus-timeout", "duration", 10.0, "Deadline of one query."),
-    Flag("series-timeout", "duration", 60.0, "Deadline of one series query of a relist."),
+    Flag("prometheus-timeout", "duration", 10.0, "Deadline of one query.",
+         must_be="greater than 0"),
+    Flag("series-timeout", "duration", 60.0, "Deadline of one series query of a relist.",
+         must_be="greater than 0"),
     Flag("metrics-grace-period", "duration", 0.0,
          "How long a metric stays listed after its series have gone."),
     Flag("service",
@@ -81,7 +83,7 @@ TABLE: tuple[Flag, ...] = (*OWN, *FEED, *API_SERVER)
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes the adapter's own flags invalid, all at once."""
-    found = []
+    found = wrong_values(flags, (*OWN, *FEED))
     if not flags.text("config"):
         found.append("no metrics discovery configuration file specified: give --config")
     found += [
@@ -94,11 +96,6 @@ def problems(flags: Flags) -> list[str]:
             make(flags)
         except FlagError as error:
             found.append(str(error))
-    found += [
-        f"--{name} must be greater than 0"
-        for name in ("metrics-relist-interval", "prometheus-timeout", "series-timeout")
-        if flags.seconds(name) <= 0
-    ]
     return found
 
 

@@ -15,13 +15,14 @@ from podscale.kube.leadership.leading import LeaseChoice
 from podscale.process import leader_flags
 from podscale.process.leader_flags import leader_election
 from podscale.serving.flag_table import API_SERVER
-from podscale.serving.flags import Flag, Flags
+from podscale.serving.flags import Flag, Flags, wrong_values
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
     Flag("master", help="URL of the API server, instead of the kubeconfig's."),
     Flag("horizontal-pod-autoscaler-sync-period", "duration", 15.0,
-         "How often each autoscaler is decided on; podscale.io/sync-period sets it per object."),
+         "How often each autoscaler is decided on; podscale.io/sync-period sets it per object.",
+         must_be="greater than 0"),
     Flag("horizontal-pod-autoscaler-downscale-stabilization", "duration", 300.0,
          "How long a higher recommendation holds the size up, where behavior says nothing."),
     Flag("horizontal-pod-autoscaler-tolerance", "float", 0.1,
@@ -42,11 +43,13 @@ UPSTREAM: tuple[Flag, ...] = (
 OWN: tuple[Flag, ...] = (
     Flag("mode", default="replace",
          help="replace: instead of the in-tree controller; shadow: decide and explain, write "
-              "nothing; own: act on PodAutoscalers of autoscaling.podscale.io."),
+              "nothing; own: act on PodAutoscalers of autoscaling.podscale.io.",
+         choices=("replace", "shadow", "own")),
     Flag("namespaces", "strings", (), "Only these namespaces; none named is all."),
     Flag("selector", help="Only autoscalers with these labels."),
     Flag("emulated-version", default="1.37",
-         help="Kubernetes release whose decisions are followed: 1.36, 1.37 or 1.38."),
+         help="Kubernetes release whose decisions are followed: 1.36, 1.37 or 1.38.",
+         choices=tuple(RELEASES)),
     Flag("coordinate", "bool", False,
          "Hold a utilization of CPU to the anchor of a VPA on the same target; per object: "
          "podscale.io/coordinate: on or off. Not in shadow mode."),
@@ -56,8 +59,9 @@ OWN: tuple[Flag, ...] = (
          "shadow mode."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
-              "cluster's metrics APIs, whoever serves them."),
-    Flag("metrics-timeout", "duration", 30.0, "How long one batch of metrics is waited for."),
+              "cluster's metrics APIs, whoever serves them.", choices=("feed", "api")),
+    Flag("metrics-timeout", "duration", 30.0, "How long one batch of metrics is waited for.",
+         must_be="greater than 0"),
     Flag("metric-max-age", "duration", 0.0,
          "Older samples fail their metric; 0: the source's own limit is the only one."),
     Flag("status-deadband", "float", 0.1,
@@ -85,19 +89,7 @@ class HpaChoice(Struct, frozen=True):
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
-    found = []
-    for name, allowed in (
-        ("mode", ("replace", "shadow", "own")),
-        ("metrics-source", ("feed", "api")),
-        ("emulated-version", RELEASES),
-    ):
-        if flags.text(name) not in allowed:
-            found.append(f"--{name} must be one of {', '.join(allowed)}")
-    found += [
-        f"--{name} must be greater than 0"
-        for name in ("horizontal-pod-autoscaler-sync-period", "metrics-timeout")
-        if flags.seconds(name) <= 0
-    ]
+    found = wrong_values(flags, (*UPSTREAM, *OWN))
     found += [
         f"--{flag.name} must not be negative"
         for flag in (*UPSTREAM, *OWN)

@@ -1,6 +1,5 @@
 """The command line of the nodes part."""
 
-from collections.abc import Callable, Mapping
 from typing import get_args
 
 from podscale.core import quantity
@@ -17,7 +16,7 @@ from podscale.nodes.settings import Mode, NodesChoice
 from podscale.process import leader_flags
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
-from podscale.serving.flags import Flag, Flags
+from podscale.serving.flags import Flag, Flags, wrong_values
 
 LEASE = "podscale-nodes"
 
@@ -25,26 +24,30 @@ OWN: tuple[Flag, ...] = (
     Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
     Flag("mode", default="shadow",
          help="shadow: decide and write nothing; ballast: resize the ballast pods; extender: "
-              "answer schedulers; taint: taint nodes that are full."),
+              "answer schedulers; taint: taint nodes that are full.", choices=get_args(Mode)),
     Flag("node-selector", help="Only nodes with these labels; others have no ballast."),
     Flag("cpu-threshold", "float", 0.8, "Share of a node's CPU that pods may use; the label "
-         "nodes.podscale.io/cpu-threshold sets it per node."),
+         "nodes.podscale.io/cpu-threshold sets it per node.", must_be="above 0 and at most 1"),
     Flag("memory-threshold", "float", 0.85, "The same of memory, and "
-         "nodes.podscale.io/memory-threshold."),
+         "nodes.podscale.io/memory-threshold.", must_be="above 0 and at most 1"),
     Flag("usage-window", "duration", 300.0, "Usage is averaged over it, pods younger than it "
          "count with their requests; after two without a measurement a node is let go."),
-    Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable."),
-    Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go."),
+    Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable.",
+         must_be="at least 0 and below 1"),
+    Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go.",
+         must_be="at least 0 and below 1"),
     Flag("taint-hysteresis", "float", 0.1, "How far below the threshold a tainted node loses its "
-         "taint, as a share of it."),
-    Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node."),
+         "taint, as a share of it.", must_be="at least 0 and below 1"),
+    Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node.",
+         must_be="0 or more"),
     Flag("ballast-namespace", default="podscale-ballast", help="Where the ballast pods are."),
-    Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes."),
+    Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes.",
+         must_be="greater than 0"),
     Flag("make-room", "bool", False, "Evict so that resizes fit which their node has no room "
          "for, where the VPAs of all concerned are annotated vpa.podscale.io/make-room."),
     Flag("min-replicas", "int", 2, "For room: least live pods of a controller to evict one."),
     Flag("eviction-tolerance", "float", 0.5,
-         "For room: share of a controller's pods that may be down."),
+         "For room: share of a controller's pods that may be down.", must_be="between 0 and 1"),
     Flag("admission-controller-status-lease-namespace",
          help="For room: where the VPA admission controller's Lease is; empty: our own."),
     Flag("headroom-max", help="The most that pause pods may request which hold room for pods that "
@@ -52,35 +55,18 @@ OWN: tuple[Flag, ...] = (
     Flag("headroom-image", default="pause", help="Of these pods: any whose only process waits."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
-              "cluster's metrics API, whoever serves it."),
-    Flag("metrics-timeout", "duration", 10.0, "How long one batch of metrics is waited for."),
+              "cluster's metrics API, whoever serves it.", choices=("feed", "api")),
+    Flag("metrics-timeout", "duration", 10.0, "How long one batch of metrics is waited for.",
+         must_be="greater than 0"),
     *leader_flags.leader_election(LEASE, where="Its namespace; empty: the pod's own."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
-_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
-    "above 0 and at most 1": ("cpu-threshold memory-threshold", lambda value: 0 < value <= 1),
-    "at least 0 and below 1": ("ballast-step ballast-release taint-hysteresis",
-                               lambda value: 0 <= value < 1),
-    "greater than 0": ("nodes-interval metrics-timeout", lambda value: value > 0),
-    "0 or more": ("ballast-write-interval", lambda value: value >= 0),
-    "between 0 and 1": ("eviction-tolerance", lambda value: 0 <= value <= 1),
-}  # fmt: skip
 
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
-    found = [
-        f"--{name} must be one of {', '.join(allowed)}"
-        for name, allowed in (("mode", get_args(Mode)), ("metrics-source", ("feed", "api")))
-        if flags.text(name) not in allowed
-    ]
-    found += [
-        f"--{name} must be {what}"
-        for what, (names, holds) in _RANGES.items()
-        for name in names.split()
-        if not holds(flags.seconds(name))
-    ]
+    found = wrong_values(flags, OWN)
     if not 0 < flags.seconds("usage-window") <= LONGEST_S:
         found.append(f"--usage-window must be above 0 and at most {LONGEST_S / 60:.0f}m")
     if flags.text("mode") == "ballast" and not flags.switch("leader-elect"):

@@ -8,7 +8,7 @@ klog. Flags without a meaning here are accepted and say so.
 from collections.abc import Sequence
 
 from podscale.serving.certificates import ciphers
-from podscale.serving.flags import Flag, Flags
+from podscale.serving.flags import Flag, Flags, wrong_values
 
 _AUDIT = "podscale writes no audit log; the API server's own records these requests"
 _GO = "it concerns Go's runtime or HTTP stack"
@@ -108,16 +108,19 @@ FEATURES: tuple[Flag, ...] = (
     Flag("debug-socket-path", ignored=_GO),
     Flag("enable-priority-and-fairness", "bool", False,
          ignored="requests are limited by --max-requests-inflight"),
-    Flag("max-requests-inflight", "int", 400, "Reading requests in flight; beyond: 429."),
-    Flag("max-mutating-requests-inflight", "int", 200, "Writing requests in flight; beyond: 429."),
-    Flag("request-timeout", "duration", 60.0, "When the server gives up on a request (504)."),
+    Flag("max-requests-inflight", "int", 400, "Reading requests in flight; beyond: 429.",
+         must_be="greater than 0"),
+    Flag("max-mutating-requests-inflight", "int", 200, "Writing requests in flight; beyond: 429.",
+         must_be="greater than 0"),
+    Flag("request-timeout", "duration", 60.0, "When the server gives up on a request (504).",
+         must_be="greater than 0"),
     Flag("shutdown-delay-duration", "duration", 5.0,
          "How long readiness fails before the listener closes on SIGTERM."),
 )  # fmt: skip
 
 LOGS: tuple[Flag, ...] = (
     Flag("v", "int", 0, "Verbosity: 4 and above logs at debug level.", shorthand="v"),
-    Flag("log-format", "string", "console", "console or json."),
+    Flag("log-format", "string", "console", "console or json.", choices=("console", "json")),
     Flag("vmodule", ignored="verbosity is one for all modules"),
     Flag("log-flush-frequency", "duration", 5.0, ignored="logs are not buffered"),
     Flag("logtostderr", "bool", True, ignored=_KLOG),
@@ -143,7 +146,6 @@ API_SERVER: tuple[Flag, ...] = (
 )
 
 _AUDIT_FORMATS = ("legacy", "json")
-_LOG_FORMATS = ("console", "json")
 _HEADER_FLAGS = (
     "requestheader-username-headers",
     "requestheader-uid-headers",
@@ -154,7 +156,7 @@ _HEADER_FLAGS = (
 
 def problems(flags: Flags) -> Sequence[str]:
     """Return what makes these flags invalid, all at once; empty when they are valid."""
-    found = []
+    found = wrong_values(flags, API_SERVER)
     port = flags.number("secure-port")
     if not 0 <= port <= 65535:
         found.append(
@@ -172,18 +174,9 @@ def problems(flags: Flags) -> Sequence[str]:
             f"invalid audit log format {flags.text('audit-log-format')}, "
             f"allowed formats are {','.join(_AUDIT_FORMATS)}"
         )
-    if flags.text("log-format") not in _LOG_FORMATS:
-        found.append(f"--log-format must be one of {', '.join(_LOG_FORMATS)}")
     offered = ciphers.offer(flags.text("tls-min-version"), flags.listing("tls-cipher-suites"))
     if isinstance(offered, str):
         found.append(f"--tls-min-version, --tls-cipher-suites: {offered}")
     if bool(flags.text("tls-cert-file")) != bool(flags.text("tls-private-key-file")):
         found.append("--tls-cert-file and --tls-private-key-file go together; give both or none")
-    found += [
-        f"--{name} must be greater than 0"
-        for name in ("max-requests-inflight", "max-mutating-requests-inflight")
-        if flags.number(name) <= 0
-    ]
-    if flags.seconds("request-timeout") <= 0:
-        found.append("--request-timeout must be greater than 0")
     return found

@@ -7,8 +7,8 @@ adds its own and reads the result by name. What a flag means stands with its use
 import csv
 import difflib
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -36,6 +36,18 @@ class Flag(Struct, frozen=True):
     shorthand: str = ""
     ignored: str = ""
     is_listed: bool = True  # in --help
+    choices: tuple[str, ...] = ()  # beside the default; none: any text
+    must_be: str = ""  # one of ``_RANGES``
+
+
+_RANGES: Mapping[str, Callable[[Any], bool]] = {
+    "greater than 0": lambda value: value > 0,
+    "0 or more": lambda value: value >= 0,
+    "at least 1": lambda value: value >= 1,
+    "between 0 and 1": lambda value: 0 <= value <= 1,
+    "above 0 and at most 1": lambda value: 0 < value <= 1,
+    "at least 0 and below 1": lambda value: 0 <= value < 1,
+}
 
 
 class FlagError(ValueError):
@@ -95,6 +107,18 @@ def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
         if flag.ignored and flag.name in given
     )
     return Flags(values, frozenset(given), tuple(arguments), warnings)
+
+
+def wrong_values(flags: Flags, table: Iterable[Flag]) -> list[str]:
+    """Return which flags of the table have a value that they cannot have."""
+    found = []
+    for flag in table:
+        value = flags.values[flag.name]
+        if flag.choices and value not in (flag.default, *flag.choices):
+            found.append(f"--{flag.name} must be one of {', '.join(flag.choices)}")
+        if flag.must_be and not _RANGES[flag.must_be](value):
+            found.append(f"--{flag.name} must be {flag.must_be}")
+    return found
 
 
 def _which(

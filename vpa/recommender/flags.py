@@ -9,7 +9,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.process.leader_flags import leader_election
-from podscale.serving.flags import Flag, Flags
+from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.api.policy import Windows
@@ -30,36 +30,55 @@ _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("recommender-name", default="default", help="VPAs that name it, or nobody if default."),
-    Flag("recommender-interval", "duration", 60.0, "How often recommendations are made."),
-    Flag("update-worker-count", "int", 10, "Status and checkpoint writes in flight."),
+    Flag("recommender-interval", "duration", 60.0, "How often recommendations are made.",
+         must_be="greater than 0"),
+    Flag("update-worker-count", "int", 10, "Status and checkpoint writes in flight.",
+         must_be="at least 1"),
     Flag("storage", default="checkpoint",
-         help="checkpoint, or prometheus: history is read at the start, nothing is saved."),
-    Flag("checkpoints-timeout", "duration", 60.0, "How long checkpoints may be written per pass."),
-    Flag("checkpoints-gc-interval", "duration", 600.0, "How often orphans are deleted."),
+         help="checkpoint, or prometheus: history is read at the start, nothing is saved.",
+         choices=("checkpoint", "prometheus")),
+    Flag("checkpoints-timeout", "duration", 60.0, "How long checkpoints may be written per pass.",
+         must_be="greater than 0"),
+    Flag("checkpoints-gc-interval", "duration", 600.0, "How often orphans are deleted.",
+         must_be="greater than 0"),
     Flag("min-checkpoints", "int", 10, ignored="upstream has deprecated it"),
     Flag("memory-saver", "bool", False, "Track only pods that a VPA matches."),
-    Flag("target-cpu-percentile", "float", 0.9, "Percentile of CPU usage."),
-    Flag("target-memory-percentile", "float", 0.9, "Percentile of memory peaks."),
-    Flag("recommendation-lower-bound-cpu-percentile", "float", 0.5, "Of the lower bound."),
-    Flag("recommendation-lower-bound-memory-percentile", "float", 0.5, "Of the lower bound."),
-    Flag("recommendation-upper-bound-cpu-percentile", "float", 0.95, "Of the upper bound."),
-    Flag("recommendation-upper-bound-memory-percentile", "float", 0.95, "Of the upper bound."),
+    Flag("target-cpu-percentile", "float", 0.9, "Percentile of CPU usage.",
+         must_be="above 0 and at most 1"),
+    Flag("target-memory-percentile", "float", 0.9, "Percentile of memory peaks.",
+         must_be="above 0 and at most 1"),
+    Flag("recommendation-lower-bound-cpu-percentile", "float", 0.5, "Of the lower bound.",
+         must_be="above 0 and at most 1"),
+    Flag("recommendation-lower-bound-memory-percentile", "float", 0.5, "Of the lower bound.",
+         must_be="above 0 and at most 1"),
+    Flag("recommendation-upper-bound-cpu-percentile", "float", 0.95, "Of the upper bound.",
+         must_be="above 0 and at most 1"),
+    Flag("recommendation-upper-bound-memory-percentile", "float", 0.95, "Of the upper bound.",
+         must_be="above 0 and at most 1"),
     Flag("recommendation-margin-fraction", "float", 0.15, "Added to every recommendation."),
-    Flag("confidence-interval-cpu", "duration", 86400.0, "History at which the bounds halve."),
-    Flag("confidence-interval-memory", "duration", 86400.0, "History at which the bounds halve."),
+    Flag("confidence-interval-cpu", "duration", 86400.0, "History at which the bounds halve.",
+         must_be="greater than 0"),
+    Flag("confidence-interval-memory", "duration", 86400.0, "History at which the bounds halve.",
+         must_be="greater than 0"),
     Flag("pod-recommendation-min-cpu-millicores", "float", 25.0, "Least CPU of a pod."),
     Flag("pod-recommendation-min-memory-mb", "float", 250.0, "Least memory of a pod, MiB."),
     Flag("container-recommendation-max-allowed-cpu", help="Most CPU of any container."),
     Flag("container-recommendation-max-allowed-memory", help="Most memory of any container."),
-    Flag("round-cpu-millicores", "int", 1, "CPU is rounded up to a multiple."),
-    Flag("round-memory-bytes", "int", 1, "Memory is rounded up to a multiple."),
+    Flag("round-cpu-millicores", "int", 1, "CPU is rounded up to a multiple.",
+         must_be="at least 1"),
+    Flag("round-memory-bytes", "int", 1, "Memory is rounded up to a multiple.",
+         must_be="at least 1"),
     Flag("humanize-memory", "bool", False, "Two decimals of a binary unit (deprecated)."),
     Flag("cpu-integer-post-processor-enabled", "bool", False,
          "Heed the annotation that asks for whole cores."),
-    Flag("memory-aggregation-interval", "duration", 86400.0, "One peak counts per interval."),
-    Flag("memory-aggregation-interval-count", "int", 8, "Intervals that are remembered."),
-    Flag("memory-histogram-decay-half-life", "duration", 86400.0, "How fast memory is forgotten."),
-    Flag("cpu-histogram-decay-half-life", "duration", 86400.0, "How fast CPU is forgotten."),
+    Flag("memory-aggregation-interval", "duration", 86400.0, "One peak counts per interval.",
+         must_be="greater than 0"),
+    Flag("memory-aggregation-interval-count", "int", 8, "Intervals that are remembered.",
+         must_be="at least 1"),
+    Flag("memory-histogram-decay-half-life", "duration", 86400.0, "How fast memory is forgotten.",
+         must_be="greater than 0"),
+    Flag("cpu-histogram-decay-half-life", "duration", 86400.0, "How fast CPU is forgotten.",
+         must_be="greater than 0"),
     Flag("oom-bump-up-ratio", "float", 1.2, "Memory after an OOM, as a multiple."),
     Flag("oom-min-bump-up-bytes", "float", 104857600.0, "Least increase after an OOM."),
     Flag("use-external-metrics", "bool", False, ignored=_EXTERNAL),
@@ -73,8 +92,10 @@ UPSTREAM: tuple[Flag, ...] = (
 OWN: tuple[Flag, ...] = (
     Flag("metrics-source", default="",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: "
-              "metrics.k8s.io, whoever serves it. Empty: feed where --config is given."),
-    Flag("metrics-timeout", "duration", 30.0, "How long usage is waited for."),
+              "metrics.k8s.io, whoever serves it. Empty: feed where --config is given.",
+         choices=("feed", "api")),
+    Flag("metrics-timeout", "duration", 30.0, "How long usage is waited for.",
+         must_be="greater than 0"),
     Flag("status-deadband", "float", 0.02,
          "Bounds that moved by less are written after --status-max-age; 0: every change."),
     Flag("status-max-age", "duration", 600.0, "See --status-deadband."),
@@ -86,29 +107,18 @@ OWN: tuple[Flag, ...] = (
               "file that lists shapes of nodes. Per VPA: vpa.podscale.io/cap-to-nodes."),
     Flag("autopilot-name", default="autopilot",
          help="VPAs that name it get Autopilot's recommendations; empty: none."),
-    Flag("autopilot-method", default="learned", help="learned, or windows."),
-    Flag("autopilot-cpu", default="serving-p95", help="batch, serving-p90 or serving-p95."),
-    Flag("autopilot-memory", default="low-oom", help="low-oom, intermediate or minimal."),
+    Flag("autopilot-method", default="learned", help="learned, or windows.",
+         choices=get_args(Method)),
+    Flag("autopilot-cpu", default="serving-p95", help="batch, serving-p90 or serving-p95.",
+         choices=get_args(CpuGoal)),
+    Flag("autopilot-memory", default="low-oom", help="low-oom, intermediate or minimal.",
+         choices=get_args(MemoryGoal)),
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
               "APIService of the explanations."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)
-
-_FRACTIONS = tuple(flag.name for flag in UPSTREAM if flag.name.endswith("-percentile"))
-_PERIODS = (
-    "recommender-interval", "checkpoints-timeout", "checkpoints-gc-interval",
-    "confidence-interval-cpu", "confidence-interval-memory", "memory-aggregation-interval",
-    "memory-histogram-decay-half-life", "cpu-histogram-decay-half-life", "metrics-timeout",
-)  # fmt: skip
-
-
-_AUTOPILOT = {
-    "autopilot-method": get_args(Method),
-    "autopilot-cpu": get_args(CpuGoal),
-    "autopilot-memory": get_args(MemoryGoal),
-}
 
 
 class Options(Struct, frozen=True):
@@ -135,24 +145,14 @@ class Options(Struct, frozen=True):
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
-    found = common_problems(flags)
-    if flags.text("storage") not in ("checkpoint", "prometheus"):
-        found.append("--storage must be one of checkpoint, prometheus")
+    found = [*common_problems(flags), *wrong_values(flags, (*UPSTREAM, *OWN))]
     found += history_flags.problems(flags)
-    for name, choices in _AUTOPILOT.items():
-        if flags.text(name) not in choices:
-            found.append(f"--{name} must be one of {', '.join(choices)}")
     if flags.text("autopilot-name") == flags.text("recommender-name"):
         found.append("--autopilot-name and --recommender-name must differ")
     try:
         shapes_of(flags)
     except ValueError as error:
         found.append(f"--cap-to-nodes: {error}")
-    if flags.text("metrics-source") not in ("", "feed", "api"):
-        found.append("--metrics-source must be one of feed, api")
-    found += [f"--{name} must be above 0 and at most 1" for name in _FRACTIONS
-              if not 0 < flags.seconds(name) <= 1]  # fmt: skip
-    found += [f"--{name} must be greater than 0" for name in _PERIODS if flags.seconds(name) <= 0]
     for name in ("cpu", "memory"):
         flag = f"container-recommendation-max-allowed-{name}"
         try:
@@ -162,10 +162,6 @@ def problems(flags: Flags) -> list[str]:
         else:
             if most is not None and not is_in_range(name, most):
                 found.append(f"--{flag}: {most} is no amount that a container can have")
-    for name in ("round-cpu-millicores", "round-memory-bytes", "update-worker-count",
-                 "memory-aggregation-interval-count"):  # fmt: skip
-        if flags.number(name) < 1:
-            found.append(f"--{name} must be at least 1")
     return found
 
 

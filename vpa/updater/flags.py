@@ -3,16 +3,18 @@
 from msgspec import Struct
 
 from podscale.process.leader_flags import leader_election
-from podscale.serving.flags import Flag, Flags
+from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
 
 UPSTREAM: tuple[Flag, ...] = (
-    Flag("updater-interval", "duration", 60.0, "How often pods are looked at."),
+    Flag("updater-interval", "duration", 60.0, "How often pods are looked at.",
+         must_be="greater than 0"),
     Flag("min-replicas", "int", 2, "Least live pods of a controller to disturb one."),
-    Flag("eviction-tolerance", "float", 0.5, "Share of a controller's pods that may be down."),
+    Flag("eviction-tolerance", "float", 0.5, "Share of a controller's pods that may be down.",
+         must_be="between 0 and 1"),
     Flag("eviction-rate-limit", "float", -1.0, "Pods per second; 0 or less: no limit."),
     Flag("eviction-rate-burst", "int", 1, "Pods at once under --eviction-rate-limit."),
     Flag("in-place-skip-disruption-budget", "bool", False,
@@ -47,12 +49,7 @@ class Options(Struct, frozen=True):
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
-    found = common_problems(flags)
-    if flags.seconds("updater-interval") <= 0:
-        found.append("--updater-interval must be greater than 0")
-    if not 0 <= flags.seconds("eviction-tolerance") <= 1:
-        found.append("--eviction-tolerance must be between 0 and 1")
-    return found
+    return [*common_problems(flags), *wrong_values(flags, UPSTREAM)]
 
 
 def options(flags: Flags, own_namespace: str) -> Options:

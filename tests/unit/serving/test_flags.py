@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.serving.flag_table import API_SERVER, problems
-from podscale.serving.flags import Flag, FlagError, parse, usage
+from podscale.serving.flags import Flag, FlagError, parse, usage, wrong_values
 
 TABLE = (
     Flag("name"),
@@ -118,6 +118,21 @@ def test_invalid_values_are_told_all_at_once(argv: list[str], word: str) -> None
     assert word in found[0]
     both = problems(parse([*argv, "--request-timeout=0s"], API_SERVER))
     assert len(both) == 2
+
+
+def test_what_a_value_must_be_stands_with_its_flag() -> None:
+    table = (
+        Flag("source", choices=("feed", "api")),
+        Flag("period", "duration", 1.0, must_be="greater than 0"),
+        Flag("share", "float", 1.0, must_be="above 0 and at most 1"),
+    )
+    assert wrong_values(parse([], table), table) == []
+    found = wrong_values(parse(["--source=fed", "--period=0s", "--share=1.1"], table), table)
+    assert found == [
+        "--source must be one of feed, api",
+        "--period must be greater than 0",
+        "--share must be above 0 and at most 1",
+    ]
 
 
 def test_every_flag_of_the_table_is_named_once_and_shown() -> None:
