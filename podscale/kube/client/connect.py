@@ -96,7 +96,8 @@ def _choose(
         if not _is_url(target.server):
             raise NotConfigured(f"--server {shown_url(target.server)}: not an http or https URL")
         tls = ssl.create_default_context() if target.server.startswith("https") else None
-        return FixedCredentials(Identity(target.server.rstrip("/"), tls=tls))
+        refused = f"--server sends no credentials to {shown_url(target.server)}: give --kubeconfig"
+        return FixedCredentials(Identity(target.server.rstrip("/"), tls=tls, refused=refused))
     default = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if not named:
         try:
@@ -183,7 +184,17 @@ class _Kubeconfig:
             tls=tls,
             server_hostname=settings.tls_server_name or None,
             proxy=settings.proxy or None,
+            refused=f"{shown_url(host)} does not accept {_user(loaded)} of kubeconfig "
+            f"{self._files}: log in again or renew its token or certificate, or choose another "
+            "by --kubeconfig or --context",
         )
+
+
+def _user(loaded: Any) -> str:
+    """Return the user of the context that was loaded, for people."""
+    context: Any = getattr(loaded, "_current_context", None)
+    user = context and context["context"].safe_get("user")
+    return f"user {user!r} (context {context['name']!r})" if user else "the user"
 
 
 def _why_not(files: str) -> str:

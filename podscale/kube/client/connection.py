@@ -109,7 +109,7 @@ class Connection:
                         content = await self._body(answer, method, path)
                     if answer.status < 400:
                         return Response(answer.status, answer.headers, content)
-                    error = _error(answer, content)
+                    error = _error(answer, content, identity)
                     if error.status == 401 and not renewed:
                         renewed = True
                         identity = await self._credentials.renew()
@@ -171,7 +171,7 @@ class Connection:
             )
             if answer.status < 400:
                 break
-            error = _error(answer, await answer.read())
+            error = _error(answer, await answer.read(), identity)
             if error.status != 401 or is_last:
                 raise error
             identity = await self._credentials.renew()
@@ -273,7 +273,7 @@ def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
         raise ApiUnreachable(f"{method} {path}: {_words(error)}") from error
 
 
-def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
+def _error(answer: aiohttp.ClientResponse, content: bytes, identity: Identity) -> ApiError:
     try:
         status = decode(content, WireStatusDetails)
     except msgspec.DecodeError:  # not every proxy in between speaks Status
@@ -287,10 +287,13 @@ def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
     retry_after = float(asked) if _SECONDS.fullmatch(asked) else None
     if retry_after is None and status.details and status.details.retry_after_seconds:
         retry_after = float(status.details.retry_after_seconds)
+    message = status.message
+    if answer.status == 401 and identity.refused:
+        message = f"{message or 'Unauthorized'}: {identity.refused}"
     return ApiError.of(
         answer.status,
         status.reason,
-        status.message,
+        message,
         causes=(status.details and status.details.causes) or (),
         retry_after_s=retry_after,
     )

@@ -31,6 +31,7 @@ class Identity(Struct, frozen=True):
     tls: ssl.SSLContext | None = None  # None: plain http
     server_hostname: str | None = None  # name to verify instead of the URL's host
     proxy: str | None = None
+    refused: str = ""  # what to tell people where the server does not accept it
 
 
 class Credentials(Protocol):
@@ -104,7 +105,13 @@ class InClusterCredentials:
         if refused and refused != self._refused:
             structlog.get_logger().warning("ServiceAccountFilesRefused", error=refused)
         self._refused = refused
-        self._identity = Identity(self._server, {"Authorization": f"Bearer {self._token}"}, tls)
+        self._identity = Identity(
+            self._server,
+            {"Authorization": f"Bearer {self._token}"},
+            tls,
+            refused=f"{self._server} does not accept the ServiceAccount's token in "
+            f"{self._directory}: if the ServiceAccount was made anew, so must the pod be",
+        )
         self._read_at = self._clock()
         return self._identity
 

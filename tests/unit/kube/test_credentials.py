@@ -113,6 +113,41 @@ async def test_an_exec_plugin_is_run_again_when_its_token_is_refused(pki):
     assert seen == [f"Bearer t{n}" for n in (1, 1, 1, 2, 2, 3)]
 
 
+async def unauthorized(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.readline():
+        while await reader.readline() not in (b"\r\n", b""):
+            pass
+        body = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}'
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+    writer.close()
+
+
+async def test_refused_credentials_say_whose_they_are_and_what_to_do(pki):
+    (pki.directory / "token").write_text("old")
+    async with raw(unauthorized, pki.server) as url, raw(unauthorized) as plain:
+        port = url.rsplit(":", 1)[1]
+        kubeconfig = pki.kubeconfig(url, {"token": "expired"})
+        chosen = ApiServerTarget(kubeconfig=kubeconfig, context="right")
+        in_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        for target, told in (
+            (chosen, (url, "user 'u' (context 'right')", kubeconfig, "log in again")),
+            (ApiServerTarget(server=plain), (plain, "no credentials", "--kubeconfig")),
+            (ApiServerTarget(), (f"https://127.0.0.1:{port}", str(pki.directory), "pod")),
+        ):
+            async with connect(
+                target, user_agent="t", environ=in_pod, service_account=pki.directory
+            ) as api:
+                with pytest.raises(Unauthorized, match=r"^Unauthorized: ") as refused:
+                    await api.request("GET", "/api")
+                for part in told:
+                    assert part in str(refused.value)
+                with pytest.raises(Unauthorized, match=r"^Unauthorized: "):
+                    async with api.stream("/api", silence_s=5.0):
+                        pass
+
+
 async def test_a_rotated_service_account_token_is_used(pki):
     (pki.directory / "token").write_text("first")
     seen: list[str] = []
