@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from hpa.decide.api import wire
 from hpa.machine.objects import Autoscaler, TargetWorkload, is_part
@@ -90,14 +90,13 @@ class InternedValues:
         return wire.CurrentMetric(self._text(metric.type), **sources)
 
     def _source(self, source: wire.SourceStatus) -> wire.SourceStatus:
-        return self._texts_of(replace(source, metric=self._part(source.metric)))
+        name, container = self._text(source.name), self._text(source.container)
+        return replace(source, name=name, container=container, metric=self._part(source.metric))
 
     def _texts_of(self, part: P) -> P:
         """Return an equal struct, whose own texts are kept once."""
-        found = ((name, getattr(part, name)) for name in part.__struct_fields__)
-        return replace(
-            part, **{name: self._text(value) for name, value in found if type(value) is str}
-        )
+        text = self._text
+        return type(part)(*[text(each) if type(each) is str else each for each in astuple(part)])
 
     def _text(self, text: str) -> str:
         if len(self._texts) >= _MOST:
