@@ -14,7 +14,6 @@ class ResourceMapper(Protocol):
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return what ``resource`` means; raises ``NoMatch``."""
-        ...
 
 
 def resolve(mapper: ResourceMapper, group: str, resource: str) -> Resource | None:

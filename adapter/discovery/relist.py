@@ -53,14 +53,12 @@ class Lister(Protocol):
         """Return names and label names, of one source or ("") of those that rules without one
         are answered from; raises ``podscale.feed.errors.QueryError``. Of names with very many
         label names only those ``wanted`` are sure to be told."""
-        ...
 
     async def series_by(
         self, match: str, start_s: float, source: str, label: str, values: Sequence[str]
     ) -> Mapping[str, SeriesAnswer]:
         """Return them for each of several values of a label, from one answer; those are left out
         that have to be asked for alone. Raises ``QueryError``."""
-        ...
 
 
 class RelistOptions(Struct, frozen=True):

@@ -28,15 +28,12 @@ class CatalogListener(Protocol):
 
     def changed(self, record: AutoscalerRecord, is_new: bool) -> None:
         """The object is new, or something other than its status changed."""
-        ...
 
     def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
         """The object has a new state, whatever changed in it."""
-        ...
 
     def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
         """The object was deleted, the last of its namespace or not."""
-        ...
 
 
 class Catalog:

@@ -58,11 +58,9 @@ class Follower(Protocol):
 
     def decided(self, key: Key, trace: Trace, reason: str) -> None:
         """A decision was kept."""
-        ...
 
     def forgotten(self, key: Key | None) -> None:
         """The autoscaler is gone; None: another leader decides from now on."""
-        ...
 
 
 class DecisionLog:

@@ -40,7 +40,6 @@ class ForecastGate(Protocol):
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
     ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
         """Yield the answer to each, or why there is none; raises what a child process may."""
-        ...
 
 
 class Forecasts:

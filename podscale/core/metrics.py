@@ -192,4 +192,3 @@ class MetricsProvider(Protocol):
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
-        ...

@@ -27,18 +27,15 @@ class DemandReader(Protocol):
 
     async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
         """Return one outcome per demand, in order. Never raises for a failed source."""
-        ...
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot answers; ``None``: only ``read`` can tell."""
-        ...
 
     def gap(
         self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
     ) -> SampleGap | None:
         """Return when the demand's source was away, if one of its ``windows`` reaches there;
         ``outcome`` is what was read now."""
-        ...
 
     def relisted(self) -> None: ...
 
@@ -49,13 +46,11 @@ class ChoosesSource(Protocol):
     @property
     def default(self) -> Feed:
         """The one of ``--prometheus-url``."""
-        ...
 
     def feeds(self) -> Sequence[Feed]: ...
 
     def feed_for(self, source: str, namespace: str) -> Feed | Failure:
         """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
-        ...
 
 
 class FeedBySource:

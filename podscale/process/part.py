@@ -32,23 +32,18 @@ class Part(Protocol):
     @property
     def groups(self) -> Sequence[ApiGroup]:
         """The API groups that it serves; read once all parts of the process are open."""
-        ...
 
     def works(self) -> Sequence[Work]:
         """Return what runs until the process ends, by name."""
-        ...
 
     def register(self, health: Health) -> None:
         """Add its checks: what readiness waits for, and the loops that liveness watches."""
-        ...
 
     def is_leader(self) -> bool:
         """Whether it may act now: under its Lease, or always where it has none."""
-        ...
 
     async def stop(self) -> None:
         """Give its Lease back; what is being written is finished or left undone."""
-        ...
 
 
 class FeedReader(Part, Protocol):
@@ -57,12 +52,10 @@ class FeedReader(Part, Protocol):
     @property
     def source(self) -> MetricsProvider:
         """What the rules and the providers of other packages know."""
-        ...
 
     @property
     def outage(self) -> str:
         """Since when and why Prometheus does not answer; empty where it does."""
-        ...
 
 
 class Shared(Struct, frozen=True, eq=False):
@@ -125,7 +118,6 @@ class Stopping(Protocol):
 
     async def stop(self) -> None:
         """Finish what is in flight."""
-        ...
 
 
 Kinds = Mapping[str, PartKind | ApartKind]

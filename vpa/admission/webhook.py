@@ -63,7 +63,6 @@ class ReviewObserver(Protocol):
 
     def admitted(self, resource: str, outcome: str, seconds: float) -> None:
         """Note one review."""
-        ...
 
 
 class Webhook:

@@ -27,15 +27,12 @@ class View(Protocol):
 
     def show(self, looks: Mapping[str, Sequence[SceneLook]], warnings: Sequence[str] = ()) -> None:
         """Take all looks so far, by scene, and what is wrong now."""
-        ...
 
     def say(self, text: str) -> None:
         """Tell something beside the scenes."""
-        ...
 
     def press(self, key: str) -> None:
         """Take a key: another scene, or help."""
-        ...
 
 
 class Lines:

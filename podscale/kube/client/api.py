@@ -36,7 +36,6 @@ class Api(Protocol):
     @property
     def user_agent(self) -> str:
         """What the server's audit log calls us; the field manager of our writes."""
-        ...
 
     async def request(
         self,
@@ -60,7 +59,6 @@ class Api(Protocol):
         (429 and 503 with Retry-After, within the deadline), and any method once after a
         401, with fresh credentials.
         """
-        ...
 
     def stream(
         self,
@@ -76,7 +74,6 @@ class Api(Protocol):
         the stream and raises ``Unreachable`` when it breaks, or when nothing has
         arrived for ``silence_s``.
         """
-        ...
 
 
 def user_agent(part: str) -> str:

@@ -39,11 +39,9 @@ class Credentials(Protocol):
 
     async def current(self) -> Identity:
         """Return what to use now; may read files or run plugins, seldom."""
-        ...
 
     async def renew(self) -> Identity:
         """Return a new identity after the server refused the last one."""
-        ...
 
 
 class FixedCredentials:

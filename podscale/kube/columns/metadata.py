@@ -24,19 +24,15 @@ class DescribedObjects(Protocol):
 
         ``namespace`` "" is: no namespace (nodes), or all of them.
         """
-        ...
 
     def exists(self, namespace: str, name: str) -> bool:
         """Return whether there is such an object."""
-        ...
 
     def labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """Return its labels; None: no such object."""
-        ...
 
     def freshness(self, now: float | None = None) -> Freshness:
         """Return how far the above may be believed."""
-        ...
 
 
 class ObjectDescription(Struct, frozen=True):

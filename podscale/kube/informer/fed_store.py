@@ -38,11 +38,9 @@ class Sink(Protocol[T]):
     @property
     def scopes(self) -> Sequence[str]:
         """The namespaces to watch; "" is all."""
-        ...
 
     def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
         """Take in what happened in ``scope`` (a namespace; "" is all) at ``now`` (monotonic)."""
-        ...
 
 
 class FedStore(ABC, Generic[T, V]):

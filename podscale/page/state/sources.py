@@ -26,11 +26,9 @@ class Vpas(Protocol):
 
     def keys(self) -> Iterable[VpaKey]:
         """Return the VPAs that are recommended for here."""
-        ...
 
     def sized(self, key: VpaKey) -> SizedVpa | None:
         """Return one of them; None: it is gone."""
-        ...
 
 
 class PageSources(Struct, frozen=True):

@@ -99,36 +99,29 @@ class ApiGroup(Protocol):
     @property
     def name(self) -> str:
         """The group: ``custom.metrics.k8s.io``."""
-        ...
 
     @property
     def versions(self) -> Sequence[str]:
         """Served versions, the preferred one first."""
-        ...
 
     @property
     def offers_table(self) -> bool:
         """Whether handlers answer ``as=Table``; otherwise the next media type is taken."""
-        ...
 
     def revision(self) -> Hashable:
         """A value that changes whenever ``resources`` would: discovery re-encodes then only."""
-        ...
 
     def resources(self, version: str) -> Sequence[ApiResource]:
         """Known resources, any order, no duplicates. Empty: a placeholder is listed.
 
         Called in a thread of its own, ``revision`` before it and on the loop.
         """
-        ...
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
         """OpenAPI v3 schemas by definition name (``io.k8s.metrics.…``); may be empty."""
-        ...
 
     def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
         """OpenAPI v3 path items below ``/apis/<group>/<version>``; may be empty."""
-        ...
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer a request below ``/apis/<group>/<version>/``, any method.
@@ -138,7 +131,6 @@ class ApiGroup(Protocol):
         are the answers for what the group does not know. An exception becomes a 500
         whose text does not show it.
         """
-        ...
 
 
 class Route(Struct, frozen=True):

@@ -20,7 +20,6 @@ class HasDecisionMetadata(Protocol):
     @property
     def metadata(self) -> dict[str, str]:
         """``decision_metadata`` of it."""
-        ...
 
 
 K = TypeVar("K", bound=HasDecisionMetadata)

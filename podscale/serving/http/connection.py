@@ -38,7 +38,6 @@ class Respond(Protocol):
         self, request: HttpRequest, peer: Peer, *, is_full: bool
     ) -> Reply | Coroutine[Any, Any, Reply]:
         """Return the reply, or a coroutine that does; never a coroutine when ``is_full``."""
-        ...
 
 
 class Host(Protocol):
@@ -54,31 +53,24 @@ class Host(Protocol):
 
     def body_limit(self, method: str, target: str, peer: Peer) -> int:
         """Return how large a body may be that this peer sends, in bytes."""
-        ...
 
     def now(self) -> float:
         """Return the loop's time."""
-        ...
 
     def opened(self, connection: "HttpConnection", peer: Peer) -> None:
         """Take in a connection whose handshake is done."""
-        ...
 
     def heard(self, connection: "HttpConnection") -> None:
         """Note that a whole request has come."""
-        ...
 
     def closed(self, connection: "HttpConnection") -> None:
         """Forget a connection that has ended."""
-        ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run ``work`` in the server's task group."""
-        ...
 
     def date(self) -> str:
         """Return the Date header's value."""
-        ...
 
 
 class HttpConnection(asyncio.Protocol):

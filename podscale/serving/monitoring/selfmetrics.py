@@ -37,7 +37,6 @@ class ServerFigures(Protocol):
     @property
     def connections(self) -> Collection[object]:
         """Open connections."""
-        ...
 
 
 class SelfMetrics:
