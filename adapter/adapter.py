@@ -108,7 +108,7 @@ class Adapter:
         self._plans = Plans()
         self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)
         self.metric_rules = WatchedMetricRules(
-            ports.api, mapper, lambda: ports.sources.named, self._take_objects
+            ports.api, ports.discovery, lambda: ports.sources.named, self._take_objects
         )
         self._statuses = RuleStatusWriter(
             ports.api, self.metric_rules, self._state_of, self._listed

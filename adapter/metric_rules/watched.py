@@ -9,12 +9,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from adapter.discovery.mapping import ResourceMapper
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
-    GROUP,
     METRIC_RULES,
-    VERSION,
     RuleRefusal,
     StoredMetricRule,
     compiled,
@@ -23,8 +20,9 @@ from adapter.rules.config import Config
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.sources.sources_file import NamedSources
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
+from podscale.kube.client.errors import Forbidden, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Change, Store
@@ -45,13 +43,13 @@ class WatchedMetricRules:
     def __init__(
         self,
         api: Api,
-        mapper: ResourceMapper,
+        discovery: ApiDiscovery,
         sources: Callable[[], NamedSources],
         take: TakeRules,
         look_s: float = _LOOK_S,
     ) -> None:
         self._api = api
-        self._mapper = mapper
+        self._discovery = discovery
         self._sources = sources
         self._take = take
         self._look_s = look_s
@@ -129,10 +127,10 @@ class WatchedMetricRules:
         is_told = False
         while not self.installed.is_set():
             try:
-                await self._api.request("GET", f"/apis/{GROUP}/{VERSION}")
+                await self._discovery.resource_for(METRIC_RULES.plural, METRIC_RULES.group)
                 self.installed.set()
                 return
-            except ObjectNotFound:
+            except NoMatch:
                 if not is_told:
                     log.info("no MetricRules are watched: their CRDs are not installed")
                 is_told = self.is_tried = True
@@ -175,7 +173,7 @@ class WatchedMetricRules:
         meta = stored.metadata
         found: Rule | RuleRefusal
         try:
-            found = compiled(stored, self._mapper, self._sources())
+            found = compiled(stored, self._discovery.mapper, self._sources())
         except Exception as error:  # a bug, or a template that finds one: of this object only
             log.exception("rule not compiled", rule=stored.origin)
             found = RuleRefusal("Invalid", f"{type(error).__name__}: see the adapter's log")

@@ -3,9 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import yaml
 
+from adapter.metric_rules.watched import WatchedMetricRules
+from adapter.rules.ruleset import RuleSet
+from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.selectors import selector
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
@@ -21,6 +26,7 @@ from podscale.kube.objects.pod import Pod
 from tests.kit.apiserver.faults import Fault
 from tests.kit.apiserver.server import FaultySandbox
 
+CRDS = Path(__file__).parent.parent.parent / "config/crds/metric-rules/metricrules.yaml"
 QUICK = WatchTiming(page_size=7, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
 
 
@@ -135,6 +141,39 @@ async def test_discovery_maps_names_and_learns_new_resources(api, server):
     )
     found = await discovery.resource_for("thing")
     assert (found.group, found.plural, found.namespaced) == ("example.com", "things", True)
+
+
+async def test_metric_rules_are_found_when_their_crds_come_later(api, server):
+    taken: list[str] = []
+
+    async def take(rules: RuleSet, namespace: str) -> None:
+        taken.extend(rule.id for rule in rules.custom if namespace == "shop")
+
+    discovery = ApiDiscovery(api, min_gap_s=0.0)
+    await discovery.refresh()
+    sources = NamedSources(access={"default": SourceAccess(("shop",))})
+    watched = WatchedMetricRules(api, discovery, lambda: sources, take, look_s=0.05)
+    task = asyncio.create_task(watched.run())
+    await until(lambda: watched.is_tried)
+    assert not watched.installed.is_set()
+    for definition in yaml.safe_load_all(CRDS.read_text()):
+        server.objects.put(definition)
+    await until(watched.installed.is_set)
+    server.objects.put(
+        {
+            "kind": "MetricRule",
+            "apiVersion": "metrics.podscale.io/v1alpha1",
+            "metadata": {"name": "depth", "namespace": "shop"},
+            "spec": {
+                "seriesQuery": "depth",
+                "resources": {"overrides": {"pod": {"resource": "pod"}}},
+                "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+            },
+        }
+    )
+    await until(lambda: taken == ["MetricRule shop/depth"])
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def test_one_of_two_electors_leads_and_the_other_follows_its_end(api, server):

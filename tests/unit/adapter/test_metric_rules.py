@@ -22,7 +22,7 @@ from adapter.stages import Stage
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.http import refusals
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import Forbidden, ObjectNotFound
+from podscale.kube.client.errors import Forbidden, NoMatch
 from podscale.kube.client.wire import ObjectMeta
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import MAPPER, rules
@@ -295,11 +295,16 @@ async def test_a_missing_right_to_write_status_is_told_once():
     assert len(api.patched) == 1
 
 
+class NoCrds:
+    mapper = MAPPER
+
+    async def resource_for(self, resource, group):
+        raise NoMatch(f"no matches for {group}, Resource={resource}")
+
+
 @pytest.mark.looptime
 async def test_without_crds_there_is_one_line_and_nothing_waits():
-    api = Api()
-    api.refuses = ObjectNotFound(404, "NotFound", "no")
-    watched = WatchedMetricRules(api, MAPPER, NamedSources, None)
+    watched = WatchedMetricRules(Api(), NoCrds(), NamedSources, None)
     with capture_logs() as logged:
         task = asyncio.create_task(watched.run())
         await asyncio.sleep(200.0)
