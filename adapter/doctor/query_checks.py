@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 from msgspec import Struct
 
+from adapter.discovery.listing import MetricSource
 from adapter.doctor.evidence import (
     AskedEvidence,
     Given,
@@ -21,11 +22,12 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.series_checks import LabelSet, names_in
 from adapter.errors import RuleQueryError
+from adapter.queries.plans import Plans
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.selectors import selector
 from podscale.core.times import duration
-from podscale.feed.prover.confinement import NotConfined, confined
+from podscale.feed.prover.confinement import NotConfined
 
 _MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
@@ -50,13 +52,13 @@ def follow(
         names = [asked.namespace]
     try:
         chosen = selector.parse(asked.metric_selector)
-        to = rule.confinement
-        namespace = "" if to is not None or asked.resource == "namespaces" else asked.namespace
+        source = MetricSource(rule, series)
         if asked.api == "external":
-            promql = rule.query.build_external(series, namespace, chosen)
+            plan = Plans().external(source, asked.namespace, chosen, asked.metric_selector)
         else:
-            promql = rule.query.build(series, asked.resource, namespace, names, chosen)
-        promql = promql if to is None else confined(promql, to)
+            is_scoped = bool(asked.namespace) and asked.resource != "namespaces"
+            plan = Plans().custom(source, asked.resource, is_scoped, chosen, asked.metric_selector)
+        promql = plan.text(asked.namespace, names)
     except (RuleQueryError, selector.SelectorError, NotConfined) as error:
         return QueryVerdict(
             Stage.QUERY_INVALID,

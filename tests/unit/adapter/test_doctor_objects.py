@@ -78,6 +78,16 @@ ONE = Result([Point({}, 1.0, 1.0)])
             Stage.HEALTHY, id="needs-no-label-of-the-namespace",
         ),
         pytest.param(
+            {
+                "type": "Custom",
+                **PODS_RULE,
+                "metricsQuery": "sum(<<.Series>>{of='<<.LabelValuesByName.namespace>>'}) by (pod)",
+            },
+            OF_PODS, labels(pod="web-1"),
+            [('of="shop"', Result([Point({"pod": "web-1"}, 1.0, 1.0)]))],
+            Stage.HEALTHY, id="is-rendered-as-it-is-served",
+        ),
+        pytest.param(
             {"type": "Custom", **PODS_RULE}, OF_PODS, labels(), [], Stage.NO_RESOURCE_LABEL
         ),
         pytest.param(
