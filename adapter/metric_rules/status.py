@@ -33,6 +33,7 @@ class MetricRuleStatus(Struct, frozen=True, rename="camel", omit_defaults=False)
     metrics_exposed: int = 0  # names
     metrics: tuple[str, ...] = ()  # the first of them
     last_error: str = ""
+    source: str = ""  # that answers it; "": which one depends on the namespace that asks
 
 
 _STATUS = msgspec.json.Decoder(MetricRuleStatus)
@@ -93,6 +94,7 @@ def status_of(
         len(names),
         tuple(names[:MOST_NAMES]),
         "" if problem is None else f"{problem[0]}: {problem[1]}",
+        found.rule.source,
     )
 
 

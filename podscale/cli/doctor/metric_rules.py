@@ -70,8 +70,9 @@ def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:
         each.rule
         for each in found
         if isinstance(each.rule, Rule)
-        and each.rule.source in ("", DEFAULT_SOURCE)
-        and not is_refused(written_status(each.stored))  # who may ask it, the adapter knows
+        # Which source a namespace has, and who may ask it, the adapter knows.
+        and (written_status(each.stored).source or each.rule.source) in ("", DEFAULT_SOURCE)
+        and not is_refused(written_status(each.stored))
     ]
     return sorted(rules, key=lambda rule: bool(rule.namespace))
 

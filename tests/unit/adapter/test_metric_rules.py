@@ -187,6 +187,7 @@ async def test_the_status_says_what_became_of_a_rule():
     good = status()
     assert told(good) == {"Accepted": ("True", "Accepted"), "Serving": ("True", "Serving")}
     assert (good.series_found, good.metrics_exposed, good.metrics) == (1, 1, ("depth",))
+    assert good.source == "default"
     assert "depth is answered by MetricRule shop/zzz" in good.conditions[1].message
     prometheus.answers[BOUND["shop"]] = refusals.error("unreachable")
     await relister.relist()

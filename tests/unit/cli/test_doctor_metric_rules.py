@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.run import DoctorPlan, examine
@@ -24,10 +25,10 @@ class OneRuleApi:
 
     user_agent = "test"
 
-    def __init__(self, spec: dict[str, Any], accepted: str) -> None:
+    def __init__(self, spec: dict[str, Any], accepted: str, source: str = "") -> None:
         condition = {"type": "Accepted", "status": accepted, "reason": "SourceNotAllowed"}
         meta = {"name": "web", "namespace": "shop", "generation": 1}
-        status = {"observedGeneration": 1, "conditions": [condition]}
+        status = {"observedGeneration": 1, "conditions": [condition], "source": source}
         rule = {"metadata": meta, "spec": {**SPEC, **spec}, "status": status}
         self._lists = {f"{GROUP}/namespaces/shop/metricrules": [rule]}
 
@@ -35,6 +36,26 @@ class OneRuleApi:
         if "external" in path:
             raise ObjectNotFound(404, "NotFound", "the server could not find the metric")
         return Response(200, {}, json.dumps({"items": self._lists.get(path, [])}).encode())
+
+
+async def _examined(api: OneRuleApi) -> Diagnosis:
+    """Follow depth in shop at a Prometheus that has its series, and no sample of it."""
+
+    def react(asked: Asked) -> web.Response | None:
+        if not asked.path.endswith("/series"):
+            return None
+        found = [{"__name__": "depth", "namespace": "shop"}] if "depth" in asked.query else []
+        return web.json_response({"status": "success", "data": found})
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=None, prometheus=PrometheusOptions(url=prometheus.url), namespace="shop",
+            asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
+        )  # fmt: skip
+        cluster = DoctorCluster(api)  # type: ignore[arg-type]
+        report = await examine(plan, cluster, lambda *_: None)
+    [(_, found)] = report.findings
+    return found
 
 
 @pytest.mark.parametrize(
@@ -52,22 +73,20 @@ class OneRuleApi:
 async def test_the_objects_that_are_meant_are_followed(
     spec: dict[str, Any], accepted: str, stage: str, place: str
 ) -> None:
-    def react(asked: Asked) -> web.Response | None:
-        if not asked.path.endswith("/series"):
-            return None
-        found = [{"__name__": "depth", "namespace": "shop"}] if "depth" in asked.query else []
-        return web.json_response({"status": "success", "data": found})
-
-    async with serving(FakePrometheus(react=react)) as prometheus:
-        plan = DoctorPlan(
-            rules=None, prometheus=PrometheusOptions(url=prometheus.url), namespace="shop",
-            asked=[AskedEvidence("external", "depth", "shop")], has_objects=True,
-        )  # fmt: skip
-        cluster = DoctorCluster(OneRuleApi(spec, accepted))  # type: ignore[arg-type]
-        report = await examine(plan, cluster, lambda *_: None)
-    [(_, found)] = report.findings
+    found = await _examined(OneRuleApi(spec, accepted))
     assert (found.stage, found.place) == (stage, place), found.seen
     assert "file" not in found.seen  # which nobody has read
+
+
+@pytest.mark.parametrize(
+    ("source", "stage"),
+    [("default", "EmptyResult"), ("", "EmptyResult"), ("infra", "NoSeries")],
+)
+async def test_one_whose_namespace_has_another_source_is_not_followed_here(
+    source: str, stage: str
+) -> None:
+    found = await _examined(OneRuleApi({}, "True", source))
+    assert found.stage == stage, found.seen
 
 
 @pytest.mark.parametrize(("kind", "is_recorded"), [("Custom", True), ("External", False)])
