@@ -50,7 +50,6 @@ class RulesTold(Struct, frozen=True, rename="camel"):
 
 
 def told(state: RuleState) -> RuleTold:
-    """Return what is told of one rule."""
     exposed = state.listing.exposed if state.listing is not None else ()
     crowded = state.listing.crowded if state.listing is not None else ()
     problem = problem_of_state(state)

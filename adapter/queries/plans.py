@@ -94,7 +94,6 @@ class Plans:
         return self._resource(rule, "container", rule.containers, labels, group_by)
 
     def nodes(self, rule: ResourceRule) -> QueryPlan:
-        """Return the plan for nodes."""
         labels = KeyLabels(object=rule.labels.label("nodes"))
         return self._resource(rule, "node", rule.nodes, labels, (labels.object,))
 

@@ -64,7 +64,6 @@ class Catalog:
             yield from list(records.values())
 
     def get(self, key: Key) -> AutoscalerRecord | None:
-        """Return one record."""
         records = self._records.get(key[0])
         return records.get(key[1]) if records else None
 
@@ -73,7 +72,6 @@ class Catalog:
         return {namespace: len(records) for namespace, records in self._records.items()}
 
     def in_namespace(self, namespace: str) -> list[AutoscalerRecord]:
-        """Return the records of one namespace."""
         return list(self._records.get(namespace, {}).values())
 
     def targeting(self, target: TargetKey) -> list[AutoscalerRecord]:

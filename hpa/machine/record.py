@@ -115,8 +115,6 @@ class ObservedState(Struct, eq=False, gc=False):
 
 
 class MetricQuestions(Struct, eq=False, gc=False):
-    """The questions for its metrics."""
-
     asked: tuple[AskedMetric, ...] = ()
     derived_from: str | tuple[str, Mapper] | None = None
     describes_objects: bool = False  # a metric is of an object, whose kind is mapped
@@ -180,8 +178,6 @@ class OwnPeriod(Struct, eq=False, gc=False):
 
 
 class AutoscalerRecord(Struct, eq=False):
-    """One autoscaler."""
-
     key: Key
     written: Autoscaler
     progress: Progress

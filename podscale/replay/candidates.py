@@ -91,7 +91,6 @@ def need_of(asked: ReplayQuestion, hpa: HPA) -> NeededPods:
 
 
 def run(asked: ReplayQuestion, candidate: ReplayCandidate, *, is_drawn: bool) -> ReplayRow:
-    """Return the row of one candidate."""
     hpa = candidate.hpa
     made = simulate(hpa, asked.load, asked.plant, asked.settings, asked.replicas)
     verdict = judge(made, hpa, asked.load, asked.plant, need_of(asked, hpa))

@@ -137,7 +137,6 @@ class PlainText(Struct, frozen=True):
     text: str
 
     def write(self, scope: Scope) -> None:
-        """Write the text."""
         scope.output.write(self.text)
 
 

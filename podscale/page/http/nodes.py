@@ -21,8 +21,6 @@ class NodeAmounts(Struct, frozen=True):
 
 
 class NodeRow(Struct, frozen=True):
-    """One node."""
-
     name: str
     reason: str  # for what its ballast is
     cpu: NodeAmounts

@@ -34,7 +34,6 @@ class FleetSpan(Struct, frozen=True):
 
     @property
     def block_steps(self) -> int:
-        """Steps of one block."""
         return BLOCK_S // self.step_s
 
     @property
