@@ -54,7 +54,6 @@ class ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    generate_name: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     creation_timestamp: Time | None = None

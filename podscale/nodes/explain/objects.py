@@ -122,9 +122,7 @@ class ScheduledPodSpec(Struct, frozen=True, rename="camel"):
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    scheduler_name: str = "default-scheduler"
     priority: int = 0
-    preemption_policy: str = ""
 
 
 class ScheduledContainerStatus(Struct, frozen=True, rename="camel"):
