@@ -51,7 +51,9 @@ def report_of(
             if len(values):
                 figures[column, resource] = _figures(resource, steps, values, span)
                 if choice.estimator == "percentile":
-                    percentiles[column, resource] = float(np.quantile(values, choice.percentile))
+                    percentiles[column, resource] = float(
+                        np.quantile(values.astype(np.float64), choice.percentile)
+                    )
         if number % 100 == 0:
             told(number, len(past.usage.containers), "figures")
     told(1, 1, "figures")
@@ -91,7 +93,9 @@ def report_of(
     return replace(made, lines=sorted(lines, key=made.worth, reverse=True))
 
 
-def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: FleetSpan) -> _Figures:
+def _figures(
+    resource: str, steps: NDArray[np.intp], values: NDArray[np.float32], span: FleetSpan
+) -> _Figures:
     share = THROTTLED if resource == "cpu" else 0.0
     last = int(steps.max())
     ordered = np.sort(values)
@@ -102,7 +106,7 @@ def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: Fleet
     if last < span.blocks * span.block_steps - 3:
         pods = len(steps) / (last + 1 - int(steps.min()))
     return _Figures(
-        ordered[at],
+        ordered[at].astype(np.float64),
         shape_of(resource, steps, values, ordered, 3600 // span.step_s),
         needs(steps, values, span.block_steps, span.blocks, share),
         pods,

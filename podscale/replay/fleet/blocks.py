@@ -16,7 +16,9 @@ DAY_BLOCKS = 86400 // BLOCK_S
 THROTTLED = 0.05  # of the samples of a block: from here on a CPU counts as throttled
 
 
-def needs(steps: Rows, values: Floats, block_steps: int, blocks: int, share: float) -> Floats:
+def needs(
+    steps: Rows, values: NDArray[np.floating], block_steps: int, blocks: int, share: float
+) -> Floats:
     """Return the need of each block, NaN for one without a sample.
 
     ``steps`` are numbers of samples on the grid, of all pods and in any order; ``share`` of a
@@ -27,10 +29,10 @@ def needs(steps: Rows, values: Floats, block_steps: int, blocks: int, share: flo
     counts = np.bincount(block, minlength=blocks)
     ends = np.cumsum(counts)
     # A row for each block, of which the end is empty.
-    ordered = np.full((blocks, int(counts.max(initial=0)) + 1), np.nan)
+    ordered = np.full((blocks, int(counts.max(initial=0)) + 1), np.nan, values.dtype)
     ordered[block[order], np.arange(len(order)) - np.repeat(ends - counts, counts)] = values[order]
     ordered.sort(axis=1)  # NaN last
     # The (floor(share * n) + 1)-th largest: above anything less, more than the share lies.
     above = np.floor(share * counts).astype(np.intp)
-    found: Floats = ordered[np.arange(blocks), counts - 1 - above]  # the last of none is NaN
-    return found
+    found: Floats = ordered[np.arange(blocks), counts - 1 - above].astype(np.float64)
+    return found  # the last of none is NaN

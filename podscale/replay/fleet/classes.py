@@ -35,7 +35,11 @@ class UsageShape(Struct, frozen=True):
 
 
 def shape_of(
-    resource: str, steps: NDArray[np.intp], values: Floats, ordered: Floats, hour_steps: int
+    resource: str,
+    steps: NDArray[np.intp],
+    values: NDArray[np.floating],
+    ordered: NDArray[np.floating],
+    hour_steps: int,
 ) -> UsageShape:
     """Return the shape of samples on a grid with ``hour_steps`` steps an hour; at least one.
 
@@ -47,18 +51,18 @@ def shape_of(
     count = np.bincount(hour, minlength=hours)
     known = np.flatnonzero(count)
     mean = (np.bincount(hour, values, hours) / np.maximum(count, 1))[known]
-    middle, high = ordered[[len(values) // 2, int(0.99 * (len(values) - 1))]]
+    middle, high, largest = ordered[[len(values) // 2, int(0.99 * (len(values) - 1)), -1]].tolist()
     spread = float(mean.var())
     level = float(mean.mean())
     is_active = mean > _ACTIVE * high if high > 0.0 else np.zeros(len(mean), np.bool_)
     active = int(np.count_nonzero(is_active)) / len(mean)
     seen = len(known) / hours
-    burst = float(high / middle) if middle > 0.0 else (np.inf if high > 0.0 else 1.0)
+    burst = high / middle if middle > 0.0 else (np.inf if high > 0.0 else 1.0)
     moves = spread**0.5 / level if level > 0.0 else 0.0
     daily = _of_day(known, mean) if hours >= 2 * _HOURS else 0.0
     growth = _growth(known, mean, level) if hours >= _FEWEST_DAYS * _HOURS else 0.0
     found: UsageClass
-    if resource == "cpu" and ordered[-1] < _IDLE_CORES:
+    if resource == "cpu" and largest < _IDLE_CORES:
         found = "idle"
     elif seen < 1.0 - _SELDOM or (
         0.0 < active < _SELDOM and np.median(mean[is_active]) > _PLATEAU * high

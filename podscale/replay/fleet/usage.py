@@ -81,14 +81,14 @@ class FleetUsage:
         if self.autopilot is not None:
             self.autopilot.take(resource, rows, columns, values, now)
 
-    def samples(self, column: int, resource: str) -> tuple[NDArray[np.intp], Floats]:
+    def samples(self, column: int, resource: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """Return steps and values of all pods of a container; the order is that of slices."""
         chunks = self._chunks.get((column, resource), [])
         if not chunks:
-            return np.empty(0, np.intp), np.empty(0)
+            return np.empty(0, np.intp), np.empty(0, np.float32)
         values = np.concatenate([values for _, values in chunks])
         lengths = np.array([len(values) for _, values in chunks])
         begins = np.array([first for first, _ in chunks]) - (np.cumsum(lengths) - lengths)
         steps = np.arange(len(values)) + np.repeat(begins, lengths)
         known = ~np.isnan(values)
-        return steps[known], values[known].astype(np.float64)
+        return steps[known], values[known]
