@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from hpa.decide.api.spec import HPA
 from hpa.decide.decision import Trace
@@ -145,13 +144,13 @@ def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     """
     whole = -(-len(pods) // DAY) + days
     now, highest = (_whole_days(each, whole) for each in (pods, peak))
-    season, mean = _before(now, 7), _before(highest, 7)
+    (season,), (mean, two, day) = _before(now, 7), _before(highest, 7, 2, 1)
     week = np.full_like(highest, np.nan)
     week[7:] = highest[:-7]
     week = np.where(np.isnan(week), mean, week)
     first = pods[np.argmin(np.isnan(pods))]
     flat = np.where(np.isnan(season), first, season).reshape(-1)
-    curves = (season, mean, _before(highest, 2), _before(highest, 1), week)
+    curves = (season, mean, two, day, week)
     smooth = [_decayed_mean(flat, minutes, flat[0]) for minutes in (15.0, 30.0)]
     return np.column_stack((*(each.reshape(-1) for each in curves), *smooth))
 
@@ -162,16 +161,20 @@ def _whole_days(values: Floats, days: int) -> Floats:
     return grid.reshape(-1, DAY)
 
 
-def _before(grid: NDArray[np.float64], days: int) -> Floats:
-    # The mean of the same minute of up to ``days`` days before, of those that are known.
+def _before(grid: Floats, *spans: int) -> list[Floats]:
+    # For each span the mean of the same minute of up to as many days before, of those known.
     known = ~np.isnan(grid)
     sums = np.cumsum(np.where(known, grid, 0.0), axis=0)
     counts = np.cumsum(known, axis=0)
-    sums[days:] -= sums[:-days].copy()
-    counts[days:] -= counts[:-days].copy()
-    mean = np.full_like(grid, np.nan)
-    np.divide(sums[:-1], counts[:-1], out=mean[1:], where=counts[:-1] > 0)
-    return mean
+    found = []
+    for days in spans:
+        total, count = sums.copy(), counts.copy()
+        total[days:] -= sums[:-days]
+        count[days:] -= counts[:-days]
+        mean = np.full_like(grid, np.nan)
+        np.divide(total[:-1], count[:-1], out=mean[1:], where=count[:-1] > 0)
+        found.append(mean)
+    return found
 
 
 def features(lagged: Floats, curves: Floats) -> Floats:
