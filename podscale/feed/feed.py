@@ -86,7 +86,7 @@ class Feed:
             return None
         key = demand.plan.key, demand.namespace
         empty_s = self._empty.get(key) or 0.0
-        found = self._client.outage.gap(windows, self._clock(), empty_s)
+        found = self._client.outage.gap(windows(), self._clock(), empty_s)
         if found is not None and isinstance(outcome, Reading) and not len(outcome.values):
             self._empty.put(key, outcome.asked_s, _EMPTY_BYTES)
         return found

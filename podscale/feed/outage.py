@@ -5,7 +5,7 @@ that all say the same. Pure: times are handed in.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
@@ -20,6 +20,7 @@ SILENT_S = 15.0
 _FORGIVEN = 0.1
 # A window holds four scrapes or more, and the first one after an outage may come that much late.
 _FIRST_SCRAPE = 0.25
+_SHORTEST_S = 1.0  # what is shorter is a lost connection, and would only displace what is longer
 _MOST_REMEMBERED = 16
 # In these Prometheus was reached, and answered about the query.
 _ANSWERS: frozenset[Kind] = frozenset(
@@ -45,7 +46,7 @@ class OutageWatch:
 
     def answered(self, now_s: float) -> None:
         """Note an answer, be it a refusal of the query."""
-        if self._since_s is not None:
+        if self._since_s is not None and now_s - self._since_s >= _SHORTEST_S:
             self.silences.append((self._since_s, now_s))
         self._answered_s, self._since_s, self._failure = now_s, None, None
 
@@ -75,7 +76,7 @@ class OutageWatch:
         return Outage(self._since_s, failure)
 
     def gap(
-        self, windows: Callable[[], Sequence[QueryWindow]], now_s: float, empty_s: float = 0.0
+        self, windows: Sequence[QueryWindow], now_s: float, empty_s: float = 0.0
     ) -> SampleGap | None:
         """Return the silence into which one of a query's windows reaches longest, if one does.
 
@@ -87,7 +88,7 @@ class OutageWatch:
         found = None
         for place, (since_s, ended_s) in enumerate(self.silences, 1):
             until_s = max(ended_s, empty_s) if place == len(self.silences) else ended_s
-            for each in windows():
+            for each in windows:
                 least_s = min(SILENT_S, _FORGIVEN * each.range_s)
                 whole_s = until_s + each.offset_s + each.range_s * (1 + _FIRST_SCRAPE)
                 is_in_reach = since_s + each.offset_s <= now_s < whole_s
