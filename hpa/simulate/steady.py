@@ -68,7 +68,7 @@ class SteadyPasses:
         # A place for the size found at the beginning, then one for each pass; NaN: none.
         self._asked = np.full(len(times) + 1, np.nan)
         self._asked_at = np.concatenate((times[:1], times))
-        period_s = float(times[1] - times[0]) if len(times) > 1 else 1.0
+        period_s = float(np.diff(times).min()) if len(times) > 1 else 1.0
         self._windows = _Windows(up_s, down_s, math.ceil(max(up_s, down_s) / period_s) + 1)
         # Until when the policies of a direction are known to let nothing through.
         self._barred_s: dict[str, float] = {}
