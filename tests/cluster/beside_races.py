@@ -6,9 +6,11 @@ is what the phase did to windows and rates later on; in-tree against in-tree say
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any, NamedTuple
 
 from tests.cluster import beside_stage
 from tests.cluster.beside_cast import Role, role
@@ -28,12 +30,20 @@ _STEP_S = 0.25
 Series = Sequence[int]  # the size at every step
 
 
+class PodTimes(NamedTuple):
+    """When the API server told of one pod; infinite: it never did."""
+
+    created: float
+    ready: float
+    gone: float
+
+
 class Race:
     """The workloads of one namespace."""
 
     def __init__(self, plane: Plane, namespace: str, stage: Stage) -> None:
-        self._plane, self._namespace, self._stage = plane, namespace, stage
-        self._roles: list[Role] = [
+        self._plane, self.namespace, self._stage = plane, namespace, stage
+        self.roles: list[Role] = [
             role(namespace, f"{form}-{behavior}", (form,), behavior) for form, behavior in FORMS
         ]
         self._pods = Watch(plane, f"/api/v1/namespaces/{namespace}/pods")
@@ -46,10 +56,10 @@ class Race:
         """Return a race whose pods are ready."""
         with plane.namespace(name) as namespace:
             race = cls(plane, namespace, stage)
-            plane.apply(*(each for role in race._roles for each in role.objects))
+            plane.apply(*(each for role in race.roles for each in role.objects))
             wait_until(
                 "the pods are ready",
-                lambda: len(plane.ready_pods(namespace)) == 2 * len(race._roles),
+                lambda: len(plane.ready_pods(namespace)) == 2 * len(race.roles),
                 30,
             )
             with race._pods, race._sizes:
@@ -64,8 +74,8 @@ class Race:
         """Give every workload its HPA."""
         self._began = time.time()
         pods = self._pods
-        self._stage.races[self._namespace] = beside_stage.Race(self._began, lambda: pods.live)
-        self._plane.apply(*(role.hpa for role in self._roles))
+        self._stage.races[self.namespace] = beside_stage.Race(self._began, lambda: pods.live)
+        self._plane.apply(*(role.hpa for role in self.roles))
 
     def series(self, seconds: float) -> Mapping[str, Series]:
         """Return the sizes of each workload."""
@@ -73,11 +83,32 @@ class Race:
         assert self._sizes.failure is None
         return {
             role.name: [
-                (self._sizes.history.versions(role.name, at, at)[-1] or {})["spec"]["replicas"]
-                for at in (self._began + _STEP_S * step for step in range(int(seconds / _STEP_S)))
+                self.size(role.name, self._began + _STEP_S * step)
+                for step in range(int(seconds / _STEP_S))
             ]
-            for role in self._roles
+            for role in self.roles
         }
+
+    def size(self, name: str, at: float) -> int:
+        """Return the size that a workload had."""
+        state = self._sizes.history.versions(name, at, at)[-1] or {}
+        return int(state["spec"]["replicas"])
+
+    def pod_times(self, name: str) -> list[PodTimes]:
+        """Return when the pods of a workload came and went, oldest first."""
+        found = []
+        for versions in self._pods.history.told.values():
+            pods = [(at, pod) for at, pod in versions if pod]
+            if pods[0][1]["metadata"]["labels"]["app"] == name:
+                ready = (at for at, pod in pods if _is_ready(pod))
+                gone = math.inf if versions[-1][1] else versions[-1][0]
+                found.append(PodTimes(pods[0][0], next(ready, math.inf), gone))
+        return sorted(found)
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def apart(one: Series, other: Series, phase_s: float) -> float:

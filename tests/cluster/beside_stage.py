@@ -8,7 +8,7 @@ time and the pods that live; whoever asks, and when, is in ``told``. Of the name
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -113,7 +113,7 @@ class Stage(AggregatedServer):
         group, version, rest = words[1], words[2], words[3:]
         if not rest:
             return 200, _discovery(group, version)
-        app = _app(rest, query)
+        app = app_of(rest, query)
         race = self.races.get(rest[1])
         if race is not None:
             items = self._items(group, rest, app, query, _FINE, race.began, now)
@@ -252,7 +252,7 @@ def _is(trouble: float, span: tuple[float, float]) -> bool:
     return span[0] <= trouble < span[1]
 
 
-def _app(rest: list[str], query: Mapping[str, str]) -> str:
+def app_of(rest: Sequence[str], query: Mapping[str, str]) -> str:
     """Return what the answer depends on: the pods' selector, or the name in the metric's."""
     if "labelSelector" in query and rest[2] == "pods":
         return query["labelSelector"]
