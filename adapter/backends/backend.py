@@ -250,7 +250,8 @@ class ExternalBackend:
         _expect("ExternalMetricValueList", found.kind)
         values = found.items or []
         for each in values:
-            _expect(question.metric, each.metric_name)
+            # client-go asks for a resource in lower case; KEDA answers with its own spelling.
+            _expect(question.metric.lower(), each.metric_name.lower())
         return external_samples(values, asked_s, self.config.name)
 
     def _failed(self, words: str, error: str = "", *, is_timeout: bool = False) -> Unavailable:

@@ -235,10 +235,13 @@ def test_its_answer_is_unchanged_and_says_whose_it_is(tmp_path, backend) -> None
         assert found.body == whole
         assert found.headers["X-Podscale-External-Backend"] == "keda"
         assert "X-Podscale-External-Backend" not in get(running, "own_queue").headers
+        spelled = {**whole, "items": [{**value, "metricName": "s0-cron-Etc-UTC"}]}
+        backend.answers["s0-cron-etc-utc"] = spelled
+        assert get(running, "s0-cron-etc-utc").body == spelled, "as client-go asks for it"
         backend.answers["keda_lag"] = {**whole, "items": []}
         assert get(running, "keda_lag").body["items"] == [], "and is never from memory"
         asked = 'podscale_external_backend_requests_total{backend="keda",result="answered"}'
-        assert sample(running, asked) == 2
+        assert sample(running, asked) == 3
         listed = running.ask(ROOT).body["resources"]
         marked = {each["name"]: each.get("categories") for each in listed}
         assert marked == {"own_queue": None, "keda_lag": ["external-backend"]}
