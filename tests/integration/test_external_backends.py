@@ -210,7 +210,7 @@ def test_an_autoscaler_in_the_process_is_answered_too(tmp_path, backend) -> None
 
 def look(running, name: str = ""):
     """Let the backends be looked at now: all of their Services, or the list of one."""
-    backends = running.served.adapter._ground.backends
+    backends = running.served.adapter._ports.backends
     work = backends._read(backends._open[name]) if name else backends.look()
     asyncio.run_coroutine_threadsafe(work, running._loop).result(10)
     return {each["name"]: each for each in running.ask(TOLD, ADMIN).body["backends"]}
@@ -324,7 +324,7 @@ def test_credentials_that_vanish_keep_what_there_was(tmp_path, backend) -> None:
         (tmp_path / "backend-ca.crt").write_bytes(pem)
         assert look(running, "keda")["keda"]["problem"] == ""
         running.cluster.has_account = False
-        credentials = running.served.adapter._ground.backends._open["keda"]._credentials
+        credentials = running.served.adapter._ports.backends._open["keda"]._credentials
         credentials._made_s -= 3000
         assert "no token of the ServiceAccount" in look(running, "keda")["keda"]["problem"]
         assert get(running, "keda_lag").status == 200, "the old token is good for an hour"
@@ -336,7 +336,7 @@ def test_credentials_that_vanish_keep_what_there_was(tmp_path, backend) -> None:
 
 def test_an_unlisted_backend_may_have_what_nobody_knows(tmp_path, backend) -> None:
     with adapter(tmp_path, backend) as running:
-        running.served.adapter._ground.backends._open["keda"].is_listed = False
+        running.served.adapter._ports.backends._open["keda"].is_listed = False
         unknown = get(running, "unheard_of")
         assert unknown.status == 503
         assert "keda has not been listed yet, it may have unheard_of" in unknown.body["message"]
