@@ -177,7 +177,7 @@ class NodeRounds:
         columns = NodeColumns(
             nodes.capacity,
             nodes.allocatable,
-            self.windows.within(settings.window_s).mean,
+            self.windows.mean(settings.window_s),
             await self._unused(sums, nodes),
             sums.requested,
         )

@@ -1,6 +1,6 @@
 """Values that many rows share, kept once and counted. Pure."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -50,11 +50,9 @@ class InternedKeys(Generic[V]):
             raise KeyError(number)
         return value
 
-    def items(self) -> Iterator[tuple[int, V]]:
-        """Yield the numbers in use and their values."""
-        for number, value in enumerate(self._values):
-            if value is not None:
-                yield number, value
+    def values(self) -> list[V | None]:
+        """Return the values by their numbers; None: not in use."""
+        return self._values.copy()
 
     def replace(self, number: int, value: V) -> None:
         """Keep ``value`` for ``number`` from now on (a cheaper or derived form of the same)."""

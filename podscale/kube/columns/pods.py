@@ -31,11 +31,11 @@ __all__ = ["PlacedPods", "PodSet", "PodStore", "PodView"]
 class PlacedPods(Struct, frozen=True, eq=False):
     """Pods in columns of one length; those that are gone look as if they had succeeded."""
 
-    node: NDArray[np.int32]  # a key of ``nodes``, or not bound
+    node: NDArray[np.int32]  # a place in ``nodes``, or not bound
     template: NDArray[np.int32]
     phase: NDArray[np.uint8]
     started: NDArray[np.float64]  # NaN: the kubelet has not taken it yet
-    nodes: Mapping[int, str]
+    nodes: Sequence[str | None]  # "" and None: no node
     templates: Mapping[int, WirePodTemplate]
 
 
@@ -134,16 +134,17 @@ class PodStore(ColumnarStore[Pod, PodView]):
     def placed(self) -> PlacedPods:
         """Return all pods as columns, with their nodes: for sums over nodes."""
         rows = self._rows
-        count = len(rows.names)
-        table = rows.table[:count].copy()
-        known = table["template"][table["template"] >= 0]
+        table = rows.table[: len(rows.names)]
+        # Column by column: a copy of whole rows would leave each with gaps, twice as slow to read.
+        node, templates = table["node"].copy(), table["template"].copy()
+        known = templates[templates >= 0]
         numbers = np.flatnonzero(np.bincount(known)) if len(known) else ()
         return PlacedPods(
-            table["node"],
-            table["template"],
-            table["phase"],
-            table["started"],
-            {number: name for number, name in self._nodes.items() if name},
+            node,
+            templates,
+            table["phase"].copy(),
+            table["started"].copy(),
+            self._nodes.values(),
             {int(number): self.template(int(number)) for number in numbers},
         )
 

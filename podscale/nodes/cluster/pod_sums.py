@@ -164,9 +164,9 @@ def _actual(pod: PodView) -> WirePodTemplate:
 
 def _places(placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
     # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
-    by_number = np.full(max(placed.nodes, default=-1) + 2, -1, np.int32)
-    for number, name in placed.nodes.items():
-        by_number[number] = nodes.places.get(name, -1)
+    by_number = np.array(
+        [*(nodes.places.get(name or "", -1) for name in placed.nodes), -1], np.int32
+    )
     has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
     known = np.minimum(placed.node, len(by_number) - 1)
     return np.where(has_ended, np.int32(-1), by_number[known])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from podscale.nodes.decide.ballast import Floats
+from podscale.nodes.decide.ballast import Bools, Floats
 
 LONGEST_S = 900.0
 
@@ -27,9 +27,12 @@ class UsageWindows:
     def __init__(self, period_s: float) -> None:
         """``period_s``: how often samples come, at most."""
         self.names: tuple[str, ...] = ()
-        self._most = max(2, int(LONGEST_S / max(period_s, 1.0)) + 2)
-        self._values: Floats = np.full((0, 2, 0), np.nan)  # samples × resources × nodes
-        self._times: Floats = np.full((0, 2, 0), np.nan)  # of each sample
+        most = max(2, int(LONGEST_S / max(period_s, 1.0)) + 2)
+        self._next = 0  # where the next samples go, over the oldest
+        self._values: Floats = np.full((most, 2, 0), np.nan)  # samples × resources × nodes
+        self._times: Floats = np.full((most, 2, 0), np.nan)  # of each sample
+        self._latest: Floats = np.full((2, 0), np.nan)
+        self._newest: Floats = np.full((2, 0), -np.inf)  # when that was
 
     def keep(self, names: Sequence[str]) -> None:
         """Know these nodes from now on; a node that stays keeps its samples."""
@@ -37,44 +40,53 @@ class UsageWindows:
         if wanted == self.names:
             return
         places = {name: place for place, name in enumerate(self.names)}
-        stay = [(new, places[name]) for new, name in enumerate(wanted) if name in places]
-        values = np.full((len(self._times), 2, len(wanted)), np.nan)
-        times = values.copy()
-        if stay:
-            new, old = np.array(stay).T
-            values[:, :, new] = self._values[:, :, old]
-            times[:, :, new] = self._times[:, :, old]
-        self.names, self._values, self._times = wanted, values, times
+        found = np.array([places.get(name, -1) for name in wanted], np.int64)
+
+        def kept(array: Floats, unknown: float) -> Floats:
+            spare = np.full((*array.shape[:-1], 1), unknown)  # at -1
+            return np.concatenate([array, spare], axis=-1)[..., found]
+
+        self._values, self._times = kept(self._values, np.nan), kept(self._times, np.nan)
+        self._latest, self._newest = kept(self._latest, np.nan), kept(self._newest, -np.inf)
+        self.names = wanted
 
     def add(self, usage: Floats, time_s: Floats) -> None:
         """Take in one sample of each node, (2, n) and (n,); what is no amount is no sample, and
         one that has been taken in before is not counted again."""
         with np.errstate(invalid="ignore"):
-            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self.newest_s())
-        values, times = np.where(is_new, usage, np.nan), np.where(is_new, time_s, np.nan)
-        self._values = np.concatenate([self._values[1 - self._most :], values[None]])
-        self._times = np.concatenate([self._times[1 - self._most :], times[None]])
+            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self._newest)
+        self._values[self._next] = np.where(is_new, usage, np.nan)
+        self._times[self._next] = np.where(is_new, time_s, np.nan)
+        self._next = (self._next + 1) % len(self._times)
+        self._latest = np.where(is_new, usage, self._latest)
+        self._newest = np.where(is_new, time_s, self._newest)
 
     def newest_s(self) -> Floats:
         """Return when each amount was measured last, (2, n); -inf: never."""
-        times = np.where(np.isnan(self._times), -np.inf, self._times)
-        return np.asarray(times.max(axis=0, initial=-np.inf))
+        return self._newest
 
     def measured_s(self) -> Floats:
         """Return when each node was measured last, CPU and memory; -inf: never."""
         return np.asarray(self.newest_s().min(axis=0))
 
+    def mean(self, window_s: float) -> Floats:
+        """Return the mean of the ``window_s`` up to the newest sample of each amount, (2, n);
+        NaN: no sample."""
+        return _mean(*self._within(window_s))
+
     def within(self, window_s: float) -> UsageStatistics:
-        """Return the statistics of the ``window_s`` up to the newest sample of each amount."""
-        with np.errstate(invalid="ignore"):
-            inside = self._times > self.newest_s() - window_s
-        values = np.where(inside, self._values, np.nan)
-        known = ~np.isnan(values)
-        count = known.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = np.where(known, values, 0.0).sum(axis=0) / count
-            square = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0) / count
-        latest = np.full(mean.shape, np.nan)
-        for row in values:
-            latest = np.where(np.isnan(row), latest, row)
-        return UsageStatistics(mean, np.sqrt(square), latest)
+        """Return the statistics of the same time."""
+        values, known = self._within(window_s)
+        mean = _mean(values, known)
+        deviation = np.sqrt(_mean((values - mean) ** 2, known))
+        return UsageStatistics(mean, deviation, np.where(known.any(axis=0), self._latest, np.nan))
+
+    def _within(self, window_s: float) -> tuple[Floats, Bools]:
+        inside = self._times > self._newest - window_s  # what is no sample has no time
+        rows = inside.any(axis=(1, 2))
+        return self._values[rows], inside[rows]
+
+
+def _mean(values: Floats, known: Bools) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(values.sum(axis=0, where=known) / known.sum(axis=0))
