@@ -5,12 +5,14 @@ import math
 import os
 import signal
 import tempfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import numpy as np
 import pytest
 
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryReader
+from podscale.feed.history import HistoryClient, HistoryReader
 from podscale.feed.options import PrometheusOptions
 from tests.integration.prometheus import PrometheusServer
 
@@ -116,3 +118,29 @@ async def test_a_reader_leaves_no_file_behind(seeded, data, tmp_path, monkeypatc
     async with HistoryReader(PrometheusOptions(url=seeded.url, **data)) as history:
         [p async for p in history.read("usage", END_S, END_S, STEP_S)]
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_client_reads_is_not_packed_for_it():
+    accepted = []
+
+    class Prometheus(BaseHTTPRequestHandler):
+        def do_GET(self):
+            accepted.append(self.headers["Accept-Encoding"])
+            body = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    async def parts():
+        client = HistoryClient(PrometheusOptions(url=f"http://127.0.0.1:{server.server_port}"))
+        return [len(part.series) async for part in client.read("up", 0, 60, 60)]
+
+    with HTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert asyncio.run(parts()) == [0]
+        server.shutdown()
+    assert accepted == ["identity"]
