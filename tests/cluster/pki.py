@@ -49,16 +49,22 @@ class Authority:
         organizations: Sequence[str] = (),
         hosts: Sequence[str] = (),
         file_stem: str | None = None,
+        is_both: bool = False,
     ) -> KeyPair:
-        """Sign a client certificate, or a server's when ``hosts`` (names or IPs) are given."""
+        """Sign a client certificate, or a server's when ``hosts`` (names or IPs) are given.
+
+        One that ``is_both`` serves ``hosts`` and is a client's too.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH]
+        if is_both:
+            purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = (
             _builder(_name(common_name, organizations), self._name, key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(self._authority_identifier, critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         )
         if hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
