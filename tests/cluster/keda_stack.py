@@ -34,6 +34,10 @@ class KedaStack:
         shutil.copy(self.ca_file, directory / "ca.crt")
         internal, unused = free_port(), [f"{LOOPBACK}:{free_port()}" for _ in range(2)]
         kubeconfig = plane.admin_kubeconfig
+        environment = {
+            "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": KEDA_NAMESPACE,
+            "KEDA_CLUSTER_OBJECT_NAMESPACE": KEDA_NAMESPACE, "WATCH_NAMESPACE": "",  # every one
+        }  # fmt: skip
         self.operator = Program(
             "keda-operator",
             [
@@ -45,7 +49,7 @@ class KedaStack:
                 *operator_flags,
             ],
             directory / "keda-operator.log",
-            {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": KEDA_NAMESPACE},
+            environment,
         )
         self.adapter = Program(
             "keda-adapter",
@@ -65,7 +69,7 @@ class KedaStack:
                 f"--lister-kubeconfig={kubeconfig}",
             ],
             directory / "keda-adapter.log",
-            {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": KEDA_NAMESPACE},
+            environment,
         )
         self.programs = (self.operator, self.adapter)
 

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 COUNT = 300
-WINDOW_S = 120
+WINDOW_S = 60
 SETTLE_S = 15
 SYNC_S = 15.0
 QUEUES = [f"queue-{number}" for number in range(COUNT)]
