@@ -12,16 +12,16 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from adapter import flags as flags_
-from adapter.apis import sources
+from adapter.apis import metric_providers
 from adapter.apis.custom_api import CustomApi
 from adapter.apis.external_api import ExternalApi
+from adapter.apis.metric_providers import MetricSources
 from adapter.apis.resource_api import ResourceApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.apis.rules_api import RulesTold, WithRules, told
-from adapter.apis.sources import MetricSources
 from adapter.backends import backends_file
+from adapter.backends.backend_router import BackendRouter
 from adapter.backends.backends_file import NamedBackends
-from adapter.backends.open_backends import OpenBackends
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
@@ -34,7 +34,7 @@ from adapter.rules.followed_file import FollowedFile
 from adapter.rules.rules_file import rules_file
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.selfmetrics import AdapterMetrics
-from adapter.sources.open_sources import OpenSources
+from adapter.sources.source_router import SourceRouter
 from adapter.sources.sources_file import NamedSources, sources_file
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
@@ -59,8 +59,8 @@ class AdapterPorts(Struct, frozen=True):
     discovery: ApiDiscovery
     pods: PodStore
     client: PrometheusClient
-    sources: OpenSources
-    backends: OpenBackends
+    sources: SourceRouter
+    backends: BackendRouter
     metrics: AdapterMetrics
     elector: Elector | None = None  # who leads writes the status of rules; None: there is one
     is_server: bool = True  # of the APIs; who only reads writes no status
@@ -129,7 +129,7 @@ class Adapter:
             feed, self.objects, mapper, self._plans, self.usage,
             custom=self._custom, external=self._external,
         )  # fmt: skip
-        found = sources.load() if others is None else others
+        found = metric_providers.load() if others is None else others
         self.source = MetricSources(self.provider, found, ports.backends if path else None)
         freshness = ports.metrics.freshness
         custom = CustomApi(self.source, self._custom, self._reuse, freshness, clock)

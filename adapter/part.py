@@ -10,10 +10,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from adapter import flags as flags_
 from adapter.adapter import Adapter, AdapterPorts
 from adapter.announcing import announcing
-from adapter.backends.open_backends import OpenBackends
+from adapter.backends.backend_router import BackendRouter
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
-from adapter.sources.open_sources import OpenSource, OpenSources
+from adapter.sources.source_router import OpenSource, SourceRouter
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.events.recorder import FLUSH_S, Recorder
@@ -96,10 +96,10 @@ def reader(
         async with (
             ObservedClient(reached, metrics, shared.wall) as client,
             Feed(client, options, shared.wall) as feed,
-            OpenSources(
+            SourceRouter(
                 OpenSource(reached, client, feed, asyncio.Event()), options, metrics, shared.wall
             ) as sources,
-            OpenBackends(shared.api, metrics) as backends,
+            BackendRouter(shared.api, metrics) as backends,
         ):
             metrics.watch_feeds(sources.stats)
             recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)

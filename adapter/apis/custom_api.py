@@ -11,8 +11,8 @@ from prometheus_client import Histogram
 
 from adapter.apis import bodies, failures, schemas
 from adapter.apis import request_options as options
+from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import Key, ResponseCache, always
-from adapter.apis.sources import MetricSources
 from adapter.discovery import mapping, object_names
 from adapter.discovery.object_names import EVERY
 from adapter.discovery.registry import MetricRegistry, is_namespaced

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from adapter.backends.open_backends import BackendTold
+from adapter.backends.backend_router import BackendTold
 from adapter.discovery.registry import RuleState
 from adapter.doctor.rule_problems import problem_of_state
 from podscale.serving import status

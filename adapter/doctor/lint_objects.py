@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from adapter.doctor.lint_sizing import HPA_AND_VPA, NOT_COORDINATED, TWO_VPAS, beside_vpas
+from adapter.doctor.lint_hpa_vpa import HPA_AND_VPA, NOT_COORDINATED, TWO_VPAS, beside_vpas
 from adapter.doctor.lints import LintFinding
 from adapter.doctor.objects import (
     Hpa,

@@ -12,7 +12,7 @@ from msgspec import structs
 from adapter import flags as adapter_flags
 from adapter import part as adapter_part
 from adapter import precheck
-from adapter.apis.sources import MetricSources
+from adapter.apis.metric_providers import MetricSources
 from adapter.queries.past import past_queries
 from adapter.rules.config import Config
 from adapter.rules.ruleset import RuleSet
@@ -22,7 +22,7 @@ from podscale.core.metrics import MetricsProvider
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.nodes import part as nodes_part
 from podscale.process.part import Flagged, Kinds, PartKind
-from podscale.replay.daily_gate import GateProcess
+from podscale.replay.gate_process import GateProcess
 from podscale.replay.queries import LoadQuery, load_queries, resource_of
 from podscale.serving import flag_table
 from podscale.serving.flags import Flags

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
 
 from adapter.discovery.relist import Relister, RelistOptions
-from adapter.sources.open_sources import OneSource
+from adapter.sources.source_router import OneSource
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from tests.unit.adapter.world import rules

@@ -17,7 +17,7 @@ from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion, day_of
 from podscale.feed.options import PrometheusOptions
-from podscale.replay.daily_gate import TOGETHER, GateProcess
+from podscale.replay.gate_process import TOGETHER, GateProcess
 from podscale.replay.queries import LoadQuery
 from tests.bench.figures import Figures
 from tests.integration.crane import traces

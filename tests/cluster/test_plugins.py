@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.apis.sources import GROUP
+from adapter.apis.metric_providers import GROUP
 from tests.cluster.hpa_stack import HpaStack
 from tests.cluster.metrics_stack import MetricsStack
 from tests.cluster.plane import Plane

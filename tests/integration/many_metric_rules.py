@@ -22,7 +22,7 @@ from adapter.discovery.relist import Relister, RelistOptions
 from adapter.metric_rules.objects import StoredMetricRule, compiled
 from adapter.rules.config import Config, parse
 from adapter.rules.ruleset import Rule, RuleSet, compile_rules
-from adapter.sources.open_sources import OneSource
+from adapter.sources.source_router import OneSource
 from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions

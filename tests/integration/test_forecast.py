@@ -9,13 +9,13 @@ from msgspec import structs
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from adapter.sources.open_sources import OneSource
+from adapter.sources.source_router import OneSource
 from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.forecast.daily import GateQuestion
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.replay.daily_gate import GateProcess
+from podscale.replay.gate_process import GateProcess
 from podscale.replay.queries import LoadQuery, load_queries
 from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample

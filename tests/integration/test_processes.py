@@ -323,7 +323,7 @@ class Elsewhere:
 async def test_a_plugins_metric_scales_an_hpa_of_the_same_process(
     command: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapter.apis.sources.load", lambda: [Elsewhere()])
+    monkeypatch.setattr("adapter.apis.metric_providers.load", lambda: [Elsewhere()])
     objects = ground.server.objects
     target = {"type": "AverageValue", "averageValue": "10"}
     put_web(objects, {"type": "External", "external": {

@@ -11,7 +11,7 @@ import pytest
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from adapter.sources.open_sources import OneSource
+from adapter.sources.source_router import OneSource
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from click.testing import CliRunner
 
-from podscale.cli.entry import COMMANDS
+from podscale.cli.command_table import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

@@ -2,7 +2,7 @@
 
 from podscale.cli.commands.hpa_eval import evaluate
 from podscale.cli.commands.processes import hpa
-from podscale.cli.program import with_subcommands
+from podscale.cli.flag_program import with_subcommands
 
 command = with_subcommands(
     hpa, {"eval": evaluate}, "Scale by HorizontalPodAutoscalers; ``hpa eval`` decides offline."

@@ -9,9 +9,9 @@ import click
 
 from podscale.cli.cluster import EXIT_FAILED, OTHER_CLUSTER, ClusterChoice, cluster_options
 from podscale.cli.commands.processes import nodes
+from podscale.cli.flag_program import with_subcommands
 from podscale.cli.inputs import CommandFailed
 from podscale.cli.output import note, said
-from podscale.cli.program import with_subcommands
 
 if TYPE_CHECKING:
     from podscale.nodes.watchdog import WatchdogChoice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podscale.cli.program import program
+from podscale.cli.flag_program import program
 
 if TYPE_CHECKING:
     from podscale.serving.flags import Flag, Flags, Value

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from adapter.apis.rules_api import RuleTold
-from adapter.backends.open_backends import BackendTold
+from adapter.backends.backend_router import BackendTold
 from adapter.discovery.listing import ListingBuilder
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable

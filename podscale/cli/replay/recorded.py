@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
-from adapter.sources.open_sources import OneSource
+from adapter.sources.source_router import OneSource
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from podscale.cli.cluster import ClusterChoice

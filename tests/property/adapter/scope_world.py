@@ -13,8 +13,8 @@ from prometheus_client import Histogram
 
 from adapter.apis.custom_api import CustomApi
 from adapter.apis.external_api import ExternalApi
+from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import ResponseCache
-from adapter.apis.sources import MetricSources
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState

@@ -7,10 +7,10 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from adapter.apis.sources import MetricSources
+from adapter.apis.metric_providers import MetricSources
 from adapter.backends.backend import ReaderCredentials
+from adapter.backends.backend_router import BackendRouter
 from adapter.backends.backends_file import BackendConfig, NamedBackends
-from adapter.backends.open_backends import OpenBackends
 from adapter.selfmetrics import AdapterMetrics
 from podscale.core.metrics import ExternalMetric, Unavailable
 from podscale.kube.client.api import Response
@@ -33,7 +33,7 @@ async def test_all_who_wait_are_told_in_its_own_time_and_name() -> None:
     ca = trustme.CA().cert_pem.bytes().decode()
     keda = BackendConfig("keda", "https://keda", None, ("podscale", "reader"),
                          metrics=("s0-*",), timeout_s=0.3, ca_bundle=ca)  # fmt: skip
-    async with OpenBackends(Silent(), AdapterMetrics(CollectorRegistry())) as backends:
+    async with BackendRouter(Silent(), AdapterMetrics(CollectorRegistry())) as backends:
         await backends.replace(NamedBackends((keda,)))
         await asyncio.sleep(0)
         feed = await provider(RecordingFeed())

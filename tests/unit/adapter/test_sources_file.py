@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources import sources_file
-from adapter.sources.open_sources import OpenSource, OpenSources
+from adapter.sources.source_router import OpenSource, SourceRouter
 from adapter.sources.sources_file import NamedSources, NamespaceMatch, read_sources
 from podscale.feed.options import FeedOptions
 from podscale.feed.prover.confinement import Confinement
@@ -96,7 +96,7 @@ async def test_patterns_are_tried_once_for_each_namespace(monkeypatch) -> None:
     monkeypatch.setattr(
         sources_file, "fnmatchcase", lambda name, _: bool(tried.append(name) or name == "shop")
     )
-    sources = OpenSources(
+    sources = SourceRouter(
         OpenSource(None, None, None, None), FeedOptions(), AdapterMetrics(CollectorRegistry())
     )
     async with sources:

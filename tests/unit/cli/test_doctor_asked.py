@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from adapter.apis.rules_api import RulesTold
-from adapter.backends.open_backends import BackendTold
+from adapter.backends.backend_router import BackendTold
 from adapter.doctor.evidence import AskedEvidence, Point, Result, ResultOf, Surroundings
 from adapter.doctor.recording import RecordedAnswer, Recording, RecordingInvalid, decode, encode
 from podscale.cli.doctor import cluster as doctor_cluster

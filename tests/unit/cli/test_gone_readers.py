@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from podscale.cli import entry
+from podscale.cli import command_table
 
 COMMANDS = [
     ["--help"],
     ["config-gen"],
-    *([name, "--help"] for name in entry.COMMANDS),
+    *([name, "--help"] for name in command_table.COMMANDS),
     ["migrate", "RULES"],
     ["doctor", "--no-cluster", "--config", "RULES"],
 ]

@@ -58,7 +58,7 @@ class OneSource:
         return await self._client.series_by(match, start_s, label, values)
 
 
-class OpenSources:
+class SourceRouter:
     """All of them. An async context manager; a ``ChoosesSource`` of the feed."""
 
     def __init__(

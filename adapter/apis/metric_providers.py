@@ -17,7 +17,7 @@ import structlog
 
 from adapter.apis.failures import PROVIDER_FAILED, PROVIDER_TIMEOUT
 from adapter.backends.backend import PassedAnswer
-from adapter.backends.open_backends import OpenBackends
+from adapter.backends.backend_router import BackendRouter
 from adapter.discovery import mapping
 from adapter.provider import FeedProvider
 from adapter.queries.inquiry import ask, at_once
@@ -55,7 +55,7 @@ class MetricSources:
         self,
         provider: FeedProvider,
         others: Sequence[MetricsProvider] = (),
-        backends: OpenBackends | None = None,
+        backends: BackendRouter | None = None,
         *,
         patience_s: float = 10.0,
     ) -> None:

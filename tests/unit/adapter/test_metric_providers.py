@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from adapter.apis import sources
+from adapter.apis import metric_providers
 from adapter.apis.failures import source_failed
-from adapter.apis.sources import MetricSources
+from adapter.apis.metric_providers import MetricSources
 from adapter.discovery.registry import MetricRegistry, RelistFailure, RuleState, unlisted
 from adapter.stages import Stage
 from podscale.core.metrics import (
@@ -40,7 +40,7 @@ def installed(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        f"[{sources.GROUP}]\ngood = elsewhere:make\nbroken = elsewhere:absent\n"
+        f"[{metric_providers.GROUP}]\ngood = elsewhere:make\nbroken = elsewhere:absent\n"
     )
     (tmp_path / "elsewhere.py").write_text(
         "from tests.conformance.adapter_sample import SampleProvider\n"
@@ -52,12 +52,12 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_installed_providers_are_loaded_and_a_broken_one_is_left_out(installed):
-    (found,) = sources.load()
+    (found,) = metric_providers.load()
     assert isinstance(found, SampleProvider)
 
 
 def test_no_package_registers_a_provider_by_itself():
-    assert sources.load() == []
+    assert metric_providers.load() == []
 
 
 class Failing:

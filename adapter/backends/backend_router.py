@@ -48,7 +48,7 @@ class BackendTold(Struct, frozen=True, rename="camel"):
     shadowed: Sequence[str] = ()  # "lag, by our rules": the first of those that others answer
 
 
-class OpenBackends:
+class BackendRouter:
     """All of them. An async context manager; a ``MetricsProvider`` of external metrics."""
 
     def __init__(
