@@ -1,7 +1,8 @@
-"""Forecasts of the autoscalers that want one: judged once a day, and in between by what they did.
+"""Forecasts of the autoscalers that want one: judged once a day by a replay of the past (the
+gate), and half a day later by what they did live; one that did not pay (regret) is switched off.
 
-The gate itself works elsewhere (``ForecastGate``). What it says is stored with the history; what
-its forecasts need is learnt anew after a restart, and until then nothing is forecast.
+The gate itself works elsewhere (``ForecastGate``). Its verdict is stored with the history; what
+a forecast needs is learnt anew after a restart, and until then nothing is forecast.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _log = structlog.get_logger()
 
 _LOOK_S = 10.0
 _AGAIN_S = 3600.0  # after a gate that failed
-_REGRET_S = 12 * 3600.0  # after a gate; the next one comes within a day
+_REGRET_S = 12 * 3600.0  # from a gate to the look back at what its forecast did
 
 
 class ForecastGate(Protocol):
@@ -39,7 +40,9 @@ class ForecastGate(Protocol):
     def answers(
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
     ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
-        """Yield the answer to each, or why there is none; raises what a child process may."""
+        """Yield the answer to each, or why there is none: ``""`` where a look back found nothing
+        against the forecast. Raises ``OSError``, ``EOFError`` or ``TimeoutError`` where the child
+        process fails."""
 
 
 class Forecasts:
@@ -122,7 +125,7 @@ class Forecasts:
             state.live = state.sums = state.verdict = None
         state.about = hpa
         if now < state.again_at or record.history.past is None:
-            return None  # what a leader before us was told comes with the first pass
+            return None  # the verdict that an earlier leader stored comes with the first pass
         requests = requests_in(record.observed.pods)
         verdict, live = state.verdict, state.live
         is_of_today = verdict is not None and verdict.at >= day_of(unix)

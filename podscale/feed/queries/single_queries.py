@@ -1,7 +1,8 @@
-"""The per-request path: the query as upstream renders it, shared by all who wait for it.
+"""The per-request path: the query as prometheus-adapter renders it, shared by all who wait for it.
 
-Equal texts share one running query and, for a moment, its answer. Errors are not kept, and
-a part of an answer is one: whoever sums it up would shrink by what is missing.
+Equal texts share one running query and, for a moment, its answer. Errors are not kept. An answer
+that Prometheus marks as partial is an error: an autoscaler that sums it up would shrink by what
+is missing.
 """
 
 import asyncio
@@ -27,17 +28,17 @@ from podscale.feed.stats import FeedStats
 log = structlog.get_logger(__name__)
 
 HELD = 1024  # answers at most
-_MOST_BYTES = 16 * 1024 * 1024  # of answers and of their queries, unless it is one
+_MOST_BYTES = 16 * 1024 * 1024  # of answers and their queries; a single larger one is kept too
 _ROW_BYTES = 400
-_TEXT_BYTES = 8  # of each character of a query: the plan of its readings has its matchers
+_TEXT_BYTES = 8  # for each character of a query, which the plans of its readings hold again
 
 
 class _Held(Struct):
     asked_s: float
     answer: InstantAnswer
-    stamps: InstantAnswer | None
+    stamps: InstantAnswer | None  # the times of its samples, from a second query
     size: int
-    readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
+    readings: dict[object, Reading] = field(default_factory=dict)  # by the key of the plan
 
 
 QueryOutcome = _Held | Failure
@@ -72,8 +73,8 @@ class SingleQueries:
         self._running: dict[str, asyncio.Task[QueryOutcome | None]] = {}
 
     async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
-        """Return the answer to the request's own query. ``verdict`` tells whether the answer's
-        age can be asked for, and whether its text is the same for everybody.
+        """Return the answer to the request's own query. ``verdict`` tells whether a second query
+        can ask for the times of the samples, and whether the text is the same for everybody.
         """
         try:
             text = demand.plan.text(demand.namespace, demand.names)
@@ -92,7 +93,7 @@ class SingleQueries:
         if not (self._options.with_sample_timestamps and isinstance(verdict, Widened)):
             return None
         if demand.plan.api == "external" and verdict.default is not None:
-            return None  # its own text applies the default, which has no age
+            return None  # the query fills in a default value, which was never sampled
         if not verdict.skeleton.covers(demand.namespace, demand.names):
             return None
         return verdict.stamp_text((demand.namespace,), demand.names)
@@ -137,7 +138,7 @@ class SingleQueries:
         before = self._held.pop(text, None)
         self._held[text] = held
         self._held_bytes += held.size - (0 if before is None else before.size)
-        # Oldest first. One answer may be 100,000 series, so none outlives its time by long.
+        # Oldest first. One answer may be 100,000 series, so what is too old goes at once.
         now_s, keep_s = self._clock(), self._options.max_age_s
         while self._held and (
             len(self._held) > HELD
