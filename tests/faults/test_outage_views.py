@@ -1,4 +1,5 @@
-"""While Prometheus hangs, every view names the same cause and the same beginning.
+"""While Prometheus hangs, every view names the same cause and the same beginning; when it is back,
+nothing has shrunk by the hole that it left.
 
 The demo is what runs everything; its Prometheus is stopped as a machine that swaps would be.
 """
@@ -50,6 +51,9 @@ async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> 
         server = re.findall(r"--server (\S+)", shown)[0]
         await _until(lambda: podscale("explain", "vpa/worker", "-n", "jobs", "--server", server),
                      "memory of app", 90)  # fmt: skip
+        # The shop's HPA is put once its metric is served.
+        await _until(lambda: podscale("explain", "hpa/web", "-n", "shop", "--server", server),
+                     "exit 0", 90)  # fmt: skip
         (prometheus,) = children(running)
         os.kill(int(prometheus), signal.SIGSTOP)
         views = {
@@ -83,10 +87,22 @@ async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> 
         health = json.loads(await views["feed"]())
         assert health["ageS"] > 30
         assert (await views["doctor"]()).startswith("exit 1\n")
+        before = await size(server)
         os.kill(int(prometheus), signal.SIGCONT)
         await _until(views["feed"], '"outage":""', 60)
+        # The demo's rates are over 10 s, and what they say until then is not the load.
+        for _ in range(8):
+            assert await size(server) >= before
+            await asyncio.sleep(1)
+        await shown_until(running, "Prometheus answers again")
     finally:
         await end(running)
+
+
+async def size(server: str) -> int:
+    """Return how many replicas the shop is to have."""
+    web = await asyncio.to_thread(read, f"{server}/apis/apps/v1/namespaces/shop/deployments/web")
+    return int(json.loads(web)["spec"]["replicas"])
 
 
 async def _until(view: Any, wanted: str | re.Pattern[str], most_s: float) -> str:
