@@ -269,6 +269,12 @@ def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
     except TimeoutError as error:
         text = f"{method} {path}: no answer within {timeout_s:g} s"
         raise ApiUnreachable(text, is_timeout=True) from error
+    except asyncio.CancelledError as error:
+        # When a connection is closed, aiohttp cancels the futures of those who wait for a place.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ApiUnreachable(f"{method} {path}: the connection is closed") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise ApiUnreachable(f"{method} {path}: {_words(error)}") from error
 

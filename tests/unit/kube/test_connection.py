@@ -208,6 +208,28 @@ async def test_who_finds_all_places_taken_waits_for_one_until_the_deadline():
     assert [answer.headers["etag"] for answer in answers] == ["one"] * 5
 
 
+async def test_who_waits_for_a_place_when_it_is_closed_fails_and_is_not_cancelled():
+    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+
+    async with raw(serve) as url, asyncio.TaskGroup() as group:
+        credentials = FixedCredentials(Identity(url))
+        async with Connection(credentials, user_agent="t", most_at_once=1) as api:
+            asking = [group.create_task(_failure(api)) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            asking[2].cancel()
+        told = [await each for each in asking[:2]]
+    assert all("closed" in each for each in told), told
+    assert asking[2].cancelled()
+
+
+async def _failure(api: Connection) -> str:
+    with pytest.raises(ApiUnreachable) as caught:
+        await api.request("GET", "/api")
+    return str(caught.value)
+
+
 async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
     cluster = LittleCluster()
     loop = asyncio.get_running_loop()
