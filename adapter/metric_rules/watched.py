@@ -11,7 +11,9 @@ import structlog
 
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
+    GROUP,
     METRIC_RULES,
+    VERSION,
     RuleRefusal,
     StoredMetricRule,
     compiled,
@@ -127,7 +129,7 @@ class WatchedMetricRules:
         is_told = False
         while not self.installed.is_set():
             try:
-                await self._discovery.resource_for(METRIC_RULES.plural, METRIC_RULES.group)
+                await self._discovery.resource_for(METRIC_RULES.plural, GROUP, VERSION)
                 self.installed.set()
                 return
             except NoMatch:

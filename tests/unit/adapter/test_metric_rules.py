@@ -5,12 +5,13 @@ import json
 
 import msgspec
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from adapter.discovery.listing import MetricSource
 from adapter.discovery.registry import unlisted, why_unknown
 from adapter.discovery.relist import Relister, RelistOptions
-from adapter.metric_rules.objects import RuleRefusal, StoredMetricRule, compiled
+from adapter.metric_rules.objects import METRIC_RULES, RuleRefusal, StoredMetricRule, compiled
 from adapter.metric_rules.status import status_of, written_status
 from adapter.metric_rules.status_writer import RuleStatusWriter
 from adapter.metric_rules.watched import WatchedMetricRules
@@ -22,8 +23,9 @@ from adapter.stages import Stage
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.http import refusals
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import Forbidden, NoMatch
+from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import MAPPER, rules
 
@@ -296,16 +298,18 @@ async def test_a_missing_right_to_write_status_is_told_once():
     assert len(api.patched) == 1
 
 
-class NoCrds:
-    mapper = MAPPER
+class Discovered:
+    def __init__(self, *served):
+        self.mapper = Mapper(served)
 
-    async def resource_for(self, resource, group):
-        raise NoMatch(f"no matches for {group}, Resource={resource}")
+    async def resource_for(self, *named):
+        return self.mapper.resource_for(*named)
 
 
+@pytest.mark.parametrize("served", [(), (structs.replace(METRIC_RULES, version="v1"),)])
 @pytest.mark.looptime
-async def test_without_crds_there_is_one_line_and_nothing_waits():
-    watched = WatchedMetricRules(Api(), NoCrds(), NamedSources, None)
+async def test_without_crds_of_ours_there_is_one_line_and_nothing_waits(served):
+    watched = WatchedMetricRules(Api(), Discovered(*served), NamedSources, None)
     with capture_logs() as logged:
         task = asyncio.create_task(watched.run())
         await asyncio.sleep(200.0)
