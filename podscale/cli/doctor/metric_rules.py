@@ -17,7 +17,7 @@ from adapter.metric_rules.objects import (
     StoredMetricRule,
     compiled,
 )
-from adapter.metric_rules.status import SERVING, is_refused, written_status
+from adapter.metric_rules.status import SERVING, MetricRuleStatus, is_refused, written_status
 from adapter.rules.ruleset import Rule
 from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, SourceAccess
 from podscale.cli.doctor.cluster import DoctorCluster
@@ -66,14 +66,18 @@ async def objects(cluster: DoctorCluster, namespace: str, namespace_label: str) 
 
 def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:
     """Return the rules that the Prometheus of ``--prometheus-url`` answers; later ones go first."""
-    rules = [
-        each.rule
-        for each in found
-        if isinstance(each.rule, Rule)
+    rules = []
+    for each in found:
         # Which source a namespace has, and who may ask it, the adapter knows.
-        and (written_status(each.stored).source or each.rule.source) in ("", DEFAULT_SOURCE)
-        and not is_refused(written_status(each.stored))
-    ]
+        status = written_status(each.stored)
+        if status.observed_generation != each.stored.metadata.generation:
+            status = MetricRuleStatus()  # the old one tells of another spec
+        if (
+            isinstance(each.rule, Rule)
+            and (status.source or each.rule.source) in ("", DEFAULT_SOURCE)
+            and not is_refused(status)
+        ):
+            rules.append(each.rule)
     return sorted(rules, key=lambda rule: bool(rule.namespace))
 
 

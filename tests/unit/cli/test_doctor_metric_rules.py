@@ -25,9 +25,11 @@ class OneRuleApi:
 
     user_agent = "test"
 
-    def __init__(self, spec: dict[str, Any], accepted: str, source: str = "") -> None:
+    def __init__(
+        self, spec: dict[str, Any], accepted: str, source: str = "", *, generation: int = 1
+    ) -> None:
         condition = {"type": "Accepted", "status": accepted, "reason": "SourceNotAllowed"}
-        meta = {"name": "web", "namespace": "shop", "generation": 1}
+        meta = {"name": "web", "namespace": "shop", "generation": generation}
         status = {"observedGeneration": 1, "conditions": [condition], "source": source}
         rule = {"metadata": meta, "spec": {**SPEC, **spec}, "status": status}
         self._lists = {f"{GROUP}/namespaces/shop/metricrules": [rule]}
@@ -87,6 +89,13 @@ async def test_one_whose_namespace_has_another_source_is_not_followed_here(
 ) -> None:
     found = await _examined(OneRuleApi({}, "True", source))
     assert found.stage == stage, found.seen
+
+
+@pytest.mark.parametrize(("spec", "stage"), [({}, "EmptyResult"), ({"source": "x"}, "NoSeries")])
+async def test_a_status_of_an_older_spec_decides_nothing(spec: dict[str, Any], stage: str) -> None:
+    refused = await _examined(OneRuleApi(spec, "False", generation=2))
+    found = await _examined(OneRuleApi(spec, "True", "infra" if not spec else "", generation=2))
+    assert (refused.stage, found.stage) == (stage, stage)
 
 
 @pytest.mark.parametrize(("kind", "is_recorded"), [("Custom", True), ("External", False)])
