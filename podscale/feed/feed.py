@@ -35,6 +35,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 _ROW_BYTES = 40  # of an object in a snapshot
 _MOST_EMPTY_BYTES = 8 * 1024 * 1024
 _EMPTY_BYTES = 400
+_EMPTY_AGE_S = 3600.0  # an autoscaler may ask every few minutes only
 
 log = structlog.get_logger(__name__)
 
@@ -59,8 +60,11 @@ class Feed:
         self._new_bytes = 0  # of groups made since
         self._refreshes: dict[object, list[Refresh]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}  # by namespace: rows of its objects
-        # When a demand gave nothing after an outage: targets are scraped again only then.
-        self._empty: BoundedCache[tuple[object, str], float] = BoundedCache(_MOST_EMPTY_BYTES)
+        # Of queries within a gap: the silence after which each gave something, and when it gave
+        # nothing before that, since its targets were not scraped again yet.
+        self._after_silence: BoundedCache[tuple[object, str], tuple[float, float]] = BoundedCache(
+            _MOST_EMPTY_BYTES, age_s=_EMPTY_AGE_S
+        )
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[object]] = set()
 
@@ -82,13 +86,19 @@ class Feed:
         self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
     ) -> SampleGap | None:
         """Return when Prometheus was away, if one of the demand's ``windows`` reaches there."""
-        if not self._client.outage.silences:
+        silences = self._client.outage.silences
+        if not silences:
             return None
         key = demand.plan.key, demand.namespace
-        empty_s = self._empty.get(key) or 0.0
+        since_s, ended_s = silences[-1]
+        measured_after_s, empty_s = self._after_silence.get(key) or (0.0, 0.0)
         found = self._client.outage.gap(windows(), self._clock(), empty_s)
-        if found is not None and isinstance(outcome, Reading) and not len(outcome.values):
-            self._empty.put(key, outcome.asked_s, _EMPTY_BYTES)
+        if found is None or measured_after_s == ended_s or not isinstance(outcome, Reading):
+            return found
+        if not len(outcome.values):
+            self._after_silence.put(key, (measured_after_s, outcome.asked_s), _EMPTY_BYTES)
+        elif outcome.asked_s > since_s:
+            self._after_silence.put(key, (ended_s, empty_s), _EMPTY_BYTES)
         return found
 
     async def read(

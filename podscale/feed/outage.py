@@ -80,10 +80,10 @@ class OutageWatch:
     ) -> SampleGap | None:
         """Return the silence into which one of a query's windows reaches longest, if one does.
 
-        ``empty_s`` is when the query gave nothing the last time after a silence: so long the
-        newest one goes on for it. Whether Prometheus went on scraping meanwhile cannot be seen
-        from here. Short silences count only where they are more of the window than a tolerance
-        forgives.
+        ``empty_s`` is when the query gave nothing the last time, before it gave something after a
+        silence: so long the newest one goes on for it. Whether Prometheus went on scraping
+        meanwhile cannot be seen from here. Short silences count only where they are more of the
+        window than a tolerance forgives.
         """
         found = None
         for place, (since_s, ended_s) in enumerate(self.silences, 1):
@@ -94,7 +94,7 @@ class OutageWatch:
                 is_in_reach = since_s + each.offset_s <= now_s < whole_s
                 is_longest = found is None or whole_s > found.whole_s
                 if until_s - since_s >= least_s and is_in_reach and is_longest:
-                    found = SampleGap(since_s, until_s, each.range_s, whole_s)
+                    found = SampleGap(since_s, ended_s, each.range_s, whole_s)
         return found
 
     def text(self, now_s: float) -> str:

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 from aiohttp import web
 
+from podscale.core.boundedcache import grow_older
 from podscale.core.metrics import SampleGap
 from podscale.feed.errors import Kind
 from podscale.feed.http import refusals
@@ -173,3 +174,44 @@ async def test_an_outage_goes_on_for_a_query_that_gives_nothing(fake, opened):
     assert await whole_s(other) is None
     fake.rows["nobody", "p0"] = 1.0
     assert await whole_s(empty) == pytest.approx(ended_s + 200.0 + 150.0, abs=1.0)
+
+
+async def test_who_gives_nothing_when_it_is_over_holds_nobody(fake, opened):
+    feed = await opened(is_coalescing=False)  # each asks for its own objects
+    empty, other = want(pods_plan(), "n1", "nobody"), want(pods_plan(), "n1", "p0")
+
+    async def gap_of(demand):
+        (outcome,) = await feed.read([demand], 0.0)
+        return feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
+
+    fake.react = lambda _: web.Response(status=503, text="starting")
+    await gap_of(other)
+    opened.clock.now_s += 100.0
+    fake.react = None
+    known = []
+    for _ in range(40):
+        grow_older(opened.clock.now_s)
+        known.append(await gap_of(other))
+        await gap_of(empty)
+        opened.clock.now_s += 15.0
+    assert [each is not None for each in known] == [True] * 10 + [False] * 30
+    assert len(set(known)) == 2  # nor does what is told change from pass to pass
+
+
+async def test_a_query_that_is_empty_now_and_then_is_held_for_one_range(fake, opened):
+    feed = await opened(is_coalescing=False)
+    demand = want(pods_plan(), "idle", "p0")
+    fake.react = lambda _: web.Response(status=503, text="starting")
+    await feed.read([demand], 0.0)
+    opened.clock.now_s += 100.0
+    fake.react = None
+    known = []
+    for turn in range(40):
+        fake.rows.pop(("idle", "p0"), None)
+        if turn % 2:
+            fake.rows["idle", "p0"] = 1.0
+        (outcome,) = await feed.read([demand], 0.0)
+        known.append(feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)]))
+        opened.clock.now_s += 15.0
+    assert known[9] is not None
+    assert known[11:] == [None] * 29
