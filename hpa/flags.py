@@ -137,7 +137,7 @@ def settings_of(flags: Flags) -> Settings:
         ),
         sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
         coordinates=flags.switch("coordinate"),
-        holds_after_outage=flags.switch("hold-after-outage") and flags.text("mode") != "shadow",
+        holds_after_outage=flags.switch("hold-after-outage"),
         metric_max_age_s=flags.seconds("metric-max-age") or None,
     )
 

@@ -279,8 +279,9 @@ def _tell_held(pass_: _Pass) -> None:
 
 
 def _not_below(pass_: _Pass, current: int, desired: int) -> int:
-    held, gap = pass_.observation.held, pass_.observation.gap
-    if not pass_.settings.holds_after_outage or (gap is not None and gap.whole_s <= pass_.now):
+    held, gap, settings = pass_.observation.held, pass_.observation.gap, pass_.settings
+    is_holding = settings.holds_after_outage and settings.mode != "shadow"  # who acts holds nothing
+    if not is_holding or (gap is not None and gap.whole_s <= pass_.now):
         gap = None
     is_anchored = held is not None and not held.may_shrink
     if desired >= current or not (is_anchored or gap):

@@ -84,6 +84,13 @@ def test_the_flag_turns_it_off():
     assert size(low(GAP), settings=Settings(holds_after_outage=False)) == 2
 
 
+def test_where_another_one_acts_nothing_is_held():
+    shadow = made(observed(low(GAP)), Settings(mode="shadow"))
+    assert shadow.trace.decided == 2
+    assert shadow.past.recommendations[-1].replicas == 2
+    assert explain(shadow.trace).first_reason != "GapInWindow"
+
+
 def test_condition_event_and_explanation_say_it_once():
     decision = made(observed(low(GAP)))
     (able,) = [each for each in decision.status.conditions if each.type == "AbleToScale"]
