@@ -50,10 +50,14 @@ LIMIT_TEXT = {
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
+_DAY_S = 86400.0
+
 
 def gap_text(gap: SampleGap) -> str:
     """Return what a gap in the samples is for an autoscaler, and until when."""
-    since, until, whole = (rfc3339(at)[11:] for at in (gap.since_s, gap.until_s, gap.whole_s))
+    times = gap.since_s, gap.until_s, gap.whole_s
+    time_of_day = slice(11 if gap.whole_s - gap.since_s < _DAY_S else 0, None)
+    since, until, whole = (rfc3339(at)[time_of_day] for at in times)
     return (
         f"Prometheus was away from {since} to {until}; what is measured over "
         f"{format_prometheus(gap.window_s)} is whole again at {whole}, until then nothing shrinks"

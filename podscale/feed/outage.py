@@ -18,6 +18,8 @@ from podscale.feed.plan import QueryWindow
 SILENT_S = 15.0
 # A hole of this share of a window lowers a rate by as much, which an HPA's tolerance forgives.
 _FORGIVEN = 0.1
+# Of a long window so little is not felt: a silence of seconds would hold every shrink for a day.
+_UNFELT = 0.02
 # A window holds four scrapes or more, and the first one after an outage may come that much late.
 _FIRST_SCRAPE = 0.25
 _SHORTEST_S = 1.0  # what is shorter is a lost connection, and would only displace what is longer
@@ -55,8 +57,8 @@ class OutageWatch:
         if error.kind in _ANSWERS:
             self.answered(now_s)
             return error
-        if self._answered_s > sent_s:
-            return error  # something was answered meanwhile
+        if sent_s < self._answered_s <= now_s:
+            return error  # something was answered meanwhile; not in a time that was set back
         self._since_s = sent_s if self._since_s is None else self._since_s
         self._failure = error.failure
         return self.told(error, now_s)
@@ -89,7 +91,7 @@ class OutageWatch:
         for place, (since_s, ended_s) in enumerate(self.silences, 1):
             until_s = max(ended_s, empty_s) if place == len(self.silences) else ended_s
             for each in windows:
-                least_s = min(SILENT_S, _FORGIVEN * each.range_s)
+                least_s = max(min(SILENT_S, _FORGIVEN * each.range_s), _UNFELT * each.range_s)
                 whole_s = until_s + each.offset_s + each.range_s * (1 + _FIRST_SCRAPE)
                 is_in_reach = since_s + each.offset_s <= now_s < whole_s
                 is_longest = found is None or whole_s > found.whole_s

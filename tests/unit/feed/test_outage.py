@@ -41,6 +41,14 @@ def test_an_answer_ends_it_and_one_that_came_meanwhile_prevents_it():
     assert watch.text(1100.0) == ""
 
 
+def test_a_clock_that_was_set_back_hides_none():
+    watch = OutageWatch()
+    watch.answered(5000.0)
+    watch.failed(refusals.error("unreachable"), 1000.0, 1000.0)
+    watch.failed(refusals.error("unreachable"), 1020.0, 1020.0)
+    assert watch.text(1020.0).endswith(SINCE)
+
+
 def test_the_reason_is_the_newest_and_the_time_the_first():
     watch = OutageWatch()
     watch.failed(refusals.error("unreachable"), 1000.0, 1000.0)
@@ -105,7 +113,9 @@ def test_an_offset_brings_an_outage_later():
     assert gap(watch, 4930.0, hour_ago) is None
 
 
-@pytest.mark.parametrize(("range_s", "least_s"), [(10, 1), (60, 6), (120, 12), (600, SILENT_S)])
+@pytest.mark.parametrize(("range_s", "least_s"), [
+    (10, 1), (60, 6), (120, 12), (600, SILENT_S), (3600, 72), (30 * 86400, 51840),
+])  # fmt: skip
 def test_a_silence_that_a_tolerance_forgives_is_none(range_s, least_s):
     for silence_s, is_known in ((least_s - 0.1, False), (least_s, True)):
         watch = OutageWatch()

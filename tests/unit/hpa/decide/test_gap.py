@@ -111,6 +111,11 @@ def test_condition_event_and_explanation_say_it_once():
     assert "2025-06-15T15:08:10Z" in told.change
 
 
+def test_what_is_whole_again_on_another_day_is_told_with_its_date():
+    daily = structs.replace(GAP, window_s=86400.0, whole_s=NOW + 108000)
+    assert "is whole again at 2025-06-16T21:06:40Z" in made(observed(low(daily))).events[0].message
+
+
 def test_the_longest_one_counts_and_a_kept_trace_has_it():
     longer = structs.replace(GAP, window_s=300.0, whole_s=NOW + 315)
     both = (POD, per_pod(600, "load"))
