@@ -7,6 +7,7 @@ ballast in mode ``ballast``, taints in mode ``taint``.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -296,7 +297,7 @@ class _Memory:
         self._held: dict[str, Floats] = {}
 
     def written_s(self, nodes: NodeArrays) -> Floats:
-        return np.array([self._written.get(name, -np.inf) for name in nodes.names])
+        return np.array([*map(self._written.get, nodes.names, repeat(-np.inf))])
 
     def held(self, nodes: NodeArrays) -> Floats:
         rows = [self._held.get(name, LEAST[:, 0]) for name in nodes.names]
@@ -312,6 +313,6 @@ class _Memory:
         self.forget(decided.nodes)
 
     def forget(self, nodes: NodeArrays) -> None:
-        for name in [name for name in self._written if name not in nodes.places]:
+        for name in self._written.keys() - nodes.places.keys():
             self._written.pop(name)
             self._held.pop(name, None)

@@ -56,10 +56,11 @@ class PodTotals:
         held, rows = np.full((2, count), np.nan), np.full(count, -1, np.int32)
         held[:, place[ours]] = amounts[:, placed.template[ours]]
         rows[place[ours]] = ours
-        requested = _summed(amounts[:, placed.template[users]], place[users], count)
+        of_users = placed.template[users]
+        requested = _summed(amounts.take(of_users, axis=1), place[users], count)
         self._correct(requested, nodes)
         young = users[~(placed.started[users] <= young_since)]
-        lowest = priorities[placed.template[users]].min(initial=np.inf)
+        lowest = priorities.take(of_users).min(initial=np.inf)
         highest = priorities[placed.template[ours]].max(initial=-np.inf)
         return PodSums(requested, held, rows, young.tolist(), bool(lowest < highest))
 
@@ -79,8 +80,9 @@ class PodTotals:
             if known is None or known[0] is not template:
                 known = template, requests_of(template)
             found[number] = known
-            amounts[:, number] = known[1]
-            priorities[number] = template.priority
+        numbers = [*found]
+        amounts[:, numbers] = np.array([each for _, each in found.values()]).reshape(-1, 2).T
+        priorities[numbers] = [each.priority for each, _ in found.values()]
         self._requests = found
         return amounts, priorities
 
@@ -164,9 +166,9 @@ def _actual(pod: PodView) -> WirePodTemplate:
 
 def _places(placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
     # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
-    by_number = np.array(
-        [*(nodes.places.get(name or "", -1) for name in placed.nodes), -1], np.int32
-    )
+    find = nodes.places.get
+    places = [-1 if name is None else find(name, -1) for name in placed.nodes]
+    by_number = np.array([*places, -1], np.int32)
     has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
     known = np.minimum(placed.node, len(by_number) - 1)
     return np.where(has_ended, np.int32(-1), by_number[known])

@@ -31,6 +31,7 @@ class UsageWindows:
         self._next = 0  # where the next samples go, over the oldest
         self._values: Floats = np.full((most, 2, 0), np.nan)  # samples × resources × nodes
         self._times: Floats = np.full((most, 2, 0), np.nan)  # of each sample
+        self._last: Floats = np.full(most, -np.inf)  # of these the last one, by sample
         self._latest: Floats = np.full((2, 0), np.nan)
         self._newest: Floats = np.full((2, 0), -np.inf)  # when that was
 
@@ -57,6 +58,9 @@ class UsageWindows:
             is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self._newest)
         self._values[self._next] = np.where(is_new, usage, np.nan)
         self._times[self._next] = np.where(is_new, time_s, np.nan)
+        self._last[self._next] = np.fmax.reduce(
+            np.where(is_new, time_s, -np.inf), axis=None, initial=-np.inf
+        )
         self._next = (self._next + 1) % len(self._times)
         self._latest = np.where(is_new, usage, self._latest)
         self._newest = np.where(is_new, time_s, self._newest)
@@ -82,9 +86,11 @@ class UsageWindows:
         return UsageStatistics(mean, deviation, np.where(known.any(axis=0), self._latest, np.nan))
 
     def _within(self, window_s: float) -> tuple[Floats, Bools]:
-        inside = self._times > self._newest - window_s  # what is no sample has no time
-        rows = inside.any(axis=(1, 2))
-        return self._values[rows], inside[rows]
+        # Most of the ring is older than the windows of all nodes.
+        first_s = self._newest.min(initial=np.inf, where=np.isfinite(self._newest)) - window_s
+        rows = self._last > first_s
+        inside = self._times[rows] > self._newest - window_s  # what is no sample has no time
+        return self._values[rows], inside
 
 
 def _mean(values: Floats, known: Bools) -> Floats:
