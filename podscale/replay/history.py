@@ -164,6 +164,7 @@ class PastReader:
         ready, _ = await self._beside(f"sum(kube_pod_status_ready{{{matchers}}})", "ready pods")
         if replicas is not None:
             ready = np.where(np.isnan(ready), replicas, ready)
+        ready = np.where(ready > 0, ready, np.nan)  # times none there would be no load
         if np.isnan(ready).all():
             raise ReplayError(
                 f"{shared[0]} has a Value target, whose load is known with the pods of then only: "

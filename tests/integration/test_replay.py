@@ -27,6 +27,7 @@ from tests.unit.hpa.simulate.loads import pods_metric
 NOW_S = 1_700_000_000.0
 SECONDS = 600
 LATE_READY_S = 360  # after the beginning, two of the pods
+NONE_READY_S = 480  # for one scrape
 RULES = """\
 rules:
 - seriesQuery: 'http_requests{namespace!="",pod!=""}'
@@ -67,7 +68,7 @@ class Shop:
             found.append(
                 ScrapedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
             )
-            is_ready = place < 2 or at >= LATE_READY_S
+            is_ready = (place < 2 or at >= LATE_READY_S) and at != NONE_READY_S
             for condition, value in (("true", float(is_ready)), ("false", float(not is_ready))):
                 labels = {"namespace": "shop", "pod": f"web-6d5f-{each}", "condition": condition}
                 found.append(ScrapedSample("kube_pod_status_ready", label_set(labels), value))
@@ -122,7 +123,8 @@ async def test_an_external_metric_is_whole_and_of_a_value_target_shared_by_ready
     np.testing.assert_allclose(load.columns["queue_messages"], load.time_s - NOW_S)
     value = {**queue, "target": {"type": "Value", "value": "30"}}
     load = (await past(server, {"metrics": [{"type": "External", "external": value}]})).load
-    ready = np.where(load.time_s < NOW_S + LATE_READY_S, 2, 4)
+    ready = np.where(load.time_s < NOW_S + LATE_READY_S, 2.0, 4.0)
+    ready[load.time_s == NOW_S + NONE_READY_S] = np.nan  # what none of them served is not known
     np.testing.assert_allclose(load.columns["queue_messages"], (load.time_s - NOW_S) * ready)
 
 
