@@ -56,6 +56,8 @@ class UsageWindows:
         one that has been taken in before is not counted again."""
         with np.errstate(invalid="ignore"):
             is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self._newest)
+        # A clock that was ahead for a while keeps samples out until its own is written over.
+        newest = np.where(self._times[self._next] == self._newest, -np.inf, self._newest)
         self._values[self._next] = np.where(is_new, usage, np.nan)
         self._times[self._next] = np.where(is_new, time_s, np.nan)
         self._last[self._next] = np.fmax.reduce(
@@ -63,7 +65,7 @@ class UsageWindows:
         )
         self._next = (self._next + 1) % len(self._times)
         self._latest = np.where(is_new, usage, self._latest)
-        self._newest = np.where(is_new, time_s, self._newest)
+        self._newest = np.where(is_new, time_s, newest)
 
     def newest_s(self) -> Floats:
         """Return when each amount was measured last, (2, n); -inf: never."""

@@ -60,3 +60,15 @@ def test_no_more_is_kept_than_the_longest_window_needs() -> None:
     for second in range(0, 15_000, 15):
         windows.add(taken(1.0), np.array([float(second)]))
     assert len(windows._times) == 62
+
+
+def test_a_time_that_lies_ahead_keeps_samples_out_for_no_longer_than_any_is_kept() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a"])
+    windows.add(taken(9.0), np.array([1e6]))  # by a clock that was then set right
+    for second in range(0, 930, 15):
+        windows.add(taken(1.0), np.array([float(second)]))
+    assert windows.measured_s().tolist() == [-math.inf]
+    windows.add(taken(1.0), np.array([930.0]))
+    assert windows.measured_s().tolist() == [930.0]
+    assert windows.mean(300.0)[0].tolist() == [1.0]
