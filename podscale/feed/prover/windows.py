@@ -9,8 +9,8 @@ from podscale.feed.prover.tree import Node, NotPromql, Subquery, VectorSelector,
 def windows(text: str) -> tuple[QueryWindow, ...]:
     """Return the windows of a query's selectors, none twice; of what does not parse none is known.
 
-    A subquery widens those within it. A selector without a range has no window, and one with
-    ``@`` is not of the time of evaluation.
+    A subquery widens those within it. A selector without a range has no window, and one at a
+    fixed time (``@ 100``) is not of the time of evaluation.
     """
     try:
         found = _windows(parse(text), 0, 0)
@@ -24,7 +24,9 @@ def windows(text: str) -> tuple[QueryWindow, ...]:
 def _windows(node: Node, offset_ms: int, range_ms: int) -> Iterator[tuple[int, int]]:
     if isinstance(node, VectorSelector | Subquery):
         if node.at is not None:
-            return
+            if node.at.kind == "time":
+                return
+            offset_ms = range_ms = 0  # start() and end() of an instant query are its time
         offset_ms, range_ms = offset_ms + node.offset_ms, range_ms + (node.range_ms or 0)
     if isinstance(node, VectorSelector) and range_ms:
         yield offset_ms, range_ms

@@ -17,7 +17,10 @@ from podscale.feed.prover.windows import windows
     ("topk(2, -increase(x[90s]))", {(0, 90)}),
     ("x", set()),
     ("rate(x[2m] @ 100)", set()),
-    ("max_over_time(rate(x[1m])[30m:1m] @ end())", set()),
+    ("max_over_time(rate(x[1m])[30m:1m] @ 100)", set()),
+    ("rate(x[2m] @ end() offset 5m)", {(300, 120)}),
+    ("max_over_time(rate(x[1m])[30m:1m] @ start())", {(0, 1860)}),
+    ("max_over_time(rate(x[1m] @ end())[30m:1m] offset 1h)", {(0, 60)}),
     ("rate(x", set()),
 ])  # fmt: skip
 def test_ranges_are_found_wherever_they_stand(query, found):
