@@ -2,8 +2,8 @@
 
 Kubernetes' own controller cannot be asked whether it runs, but it leaves its name in
 ``managedFields``. A status it wrote before we came is watched for two of its periods
-before we touch the object; what it writes while we look makes us a bystander. Pure: times
-are the caller's, of a clock that nobody sets.
+before we touch the object; what it writes while we look makes us a bystander. Pure: the
+caller brings the times, which are monotonic.
 """
 
 from hpa.machine.objects import ManagedField

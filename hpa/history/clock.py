@@ -1,10 +1,9 @@
-"""Two clocks: the one that nobody sets, and the one on the wall, which decisions show.
+"""Two clocks: a monotonic one, and the wall clock, which decisions show.
 
-Upstream compares Go's monotonic times. Here everything inside is of the clock that nobody sets;
-histories and statuses hold unix seconds, because they are stored and shown. When the wall clock
-is set, what was written by it before is read with the difference (``HistoryMemory``): otherwise a
-jump ahead would forget every window, and one back would hold every size until the old time is
-reached again.
+Upstream compares Go's monotonic times, and so does everything inside. Histories and statuses
+hold unix seconds, because they are stored and shown. When the wall clock is set, what was written
+by it before is read with the difference (``HistoryMemory``): otherwise a jump ahead would forget
+every window, and one back would hold every size until the old time is reached again.
 """
 
 import time
@@ -37,5 +36,5 @@ class SteadyClock:
         return jump
 
     def unix_at(self, at: float) -> float:
-        """Return the unix time of a moment that was ``at`` by the clock that nobody sets."""
+        """Return the unix time of a moment that was ``at`` by the monotonic clock."""
         return self.unix() - (self.now() - at)

@@ -1,8 +1,8 @@
 """The life of one autoscaler: what may happen when, and what is to be done then.
 
 ``handle(progress, event, now) -> instructions``: no await, no clock, no log. The shell
-(``hpa.loop``) carries instructions out and hands what comes of them back as events. Time is
-the caller's, of a clock that nobody sets.
+(``hpa.loop``) carries instructions out and hands what comes of them back as events. Time
+comes from the caller and is monotonic.
 
     idle → observing → deciding → idle
                            ↓

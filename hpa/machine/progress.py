@@ -32,7 +32,7 @@ class ScaleWrite(Struct, frozen=True, gc=False):
 
 
 class Progress(Struct, gc=False):
-    """The state of one machine. Times are of a clock that nobody sets."""
+    """The state of one machine. Times are monotonic."""
 
     phase: PassPhase = PassPhase.IDLE
     is_leading: bool = False  # this process may act

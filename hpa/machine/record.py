@@ -34,10 +34,10 @@ from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.objects import scale as wire
 
 Key = tuple[str, str]  # namespace, name
-HistoryMark = tuple[object, ...]  # decides whether a history has to be written again
+HistoryMark = tuple[object, ...]  # what was stored of a history: while equal, nothing is written
 AskedMetric = Question | NotFound | Refused | None
-# How often each of these has changed: the pods and the selectors of a namespace, targets of
-# autoscalers anywhere, those of in-tree ones, and VPAs.
+# How often each of these has changed: the pods of a namespace, the selectors of its autoscalers,
+# the targets of all autoscalers, those that kube-controller-manager's HPAs have, and VPAs.
 NamespaceState = tuple[int, int, int, int, int]
 
 
@@ -48,28 +48,29 @@ class TargetScale(Struct, frozen=True, gc=False):
     resource: Resource | None = None
     resource_version: str = ""
     uid: str = ""
-    is_read: bool = False  # by GET, and so true whatever a watch tells
+    is_read: bool = False  # by GET, which is newer than what a watch has brought
 
 
 class WatchedScale(Struct, frozen=True, eq=False, gc=False):
-    """What was read of a workload, which is another object after every change."""
+    """What was read of ``workload``: valid while the store holds that very object, since each
+    change puts another in its place."""
 
     workload: wire.Workload | wire.ReplicationController
     seen: TargetScale
 
 
 class Look(Struct, frozen=True, gc=False):
-    """One autoscaler as it was found, before its metrics are known. It is kept in its record
-    until that goes or is looked at differently; that it is let go then is the catalog's to see to,
-    since the collector does not look at it."""
+    """One autoscaler as it was found, before its metrics are known. Its record keeps the last one.
+    The two refer to each other and Python's garbage collector does not see it (``gc=False``), so
+    the catalog clears ``ObservedState.look`` when it drops a record."""
 
     record: "AutoscalerRecord"
     hpa: HPA
     seen: TargetScale
     version: str  # resourceVersion of the autoscaler: what its status is written against
     pods: Pods = Pods()
-    rivals: tuple[str, ...] = ()
-    same_target: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()  # other autoscalers whose selectors match some of its pods
+    same_target: tuple[str, ...] = ()  # other autoscalers of the same target
     asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
     held: HeldTarget | None = None
@@ -105,7 +106,8 @@ class ObservedState(Struct, eq=False, gc=False):
     selector_text: str = ""
     selector: Selector | None = None
     pods: Pods = Pods()
-    pods_version: tuple[Version, int] | None = None  # with adoptions; -1: owners do not count
+    # ``pods_found``, and a number of the last change of owners; -1: owners do not count
+    pods_version: tuple[Version, int] | None = None
     pods_found: Version | None = None
     pods_found_by: Selector | None = None
     rivals: tuple[str, ...] = ()
@@ -116,7 +118,7 @@ class ObservedState(Struct, eq=False, gc=False):
 
 class MetricQuestions(Struct, eq=False, gc=False):
     asked: tuple[AskedMetric, ...] = ()
-    derived_from: str | tuple[str, Mapper] | None = None
+    derived_from: str | tuple[str, Mapper] | None = None  # the selector, and kinds as mapped
     describes_objects: bool = False  # a metric is of an object, whose kind is mapped
 
 
@@ -129,7 +131,7 @@ class ForeignRescale(Struct, frozen=True, gc=False):
 
 
 class ForeignWrites(Struct, eq=False, gc=False):
-    """What other controllers did to it. Times are of the clock that nobody sets."""
+    """What other controllers did to it. Times are monotonic."""
 
     first_seen: float | None = None
     writer: ManagedField | None = None  # the last foreign writer of its status
@@ -142,31 +144,31 @@ class SentSize(Struct, frozen=True, gc=False):
 
     before: int
     after: int
-    at: float  # of the clock that nobody sets
+    at: float  # monotonic
 
 
 class ForecastState(Struct, eq=False, gc=False):
-    """Its forecast, in one term of leadership. Times are of the clock that nobody sets."""
+    """Its forecast, in one term of leadership. Times are monotonic."""
 
-    verdict: ForecastVerdict | None = None  # what the gate said last
-    live: LiveForecast | None = None
+    verdict: ForecastVerdict | None = None  # of the last gate, the daily replay of its past
+    live: LiveForecast | None = None  # that acts now
     sums: KeptSums | None = None  # of the days that the gate has looked at
-    about: HPA | None = None  # as it was then
-    again_at: float = -math.inf  # not before: the gate failed
-    regret_at: float = -math.inf
+    about: HPA | None = None  # as it was at the last gate
+    again_at: float = -math.inf  # after a gate that failed: when the next is due
+    regret_at: float = -math.inf  # when what the forecast did is judged next
 
 
 class HistoryState(Struct, eq=False, gc=False):
     """What is remembered of it in one term of leadership."""
 
-    term: int = 0  # it is of this one; of another it is worth nothing
-    set_s: float = 0.0  # by how much the wall clock was set when the times in ``past`` were right
+    term: int = 0  # read again when another has begun
+    set_s: float = 0.0  # the wall clock's adjustment at which the times in ``past`` were right
     past: Past | None = None  # unix seconds, as decisions show them
     size: int | None = None  # of the target, when last known
     mark: HistoryMark | None = None  # of what was stored last
     sent: tuple[SentSize, ...] = ()
-    doubted: int | None = None  # a size that a watch tells which may be behind
-    found: tuple[int, float] | None = None  # a size and when, found while nothing was read
+    doubted: int | None = None  # a size that came by a watch that may be behind
+    found: tuple[int, float] | None = None  # a size and when, found before the history was read
     forecast: ForecastState | None = None  # None: none is wanted
 
 

@@ -23,7 +23,7 @@ _Key = tuple[str, str]  # namespace, name
 class StoryStep(Struct, frozen=True, gc=False, array_like=True):
     """One event, and what was to be done about it."""
 
-    at: float  # of the clock that nobody sets
+    at: float  # monotonic
     event: Event
     instructions: Instructions
 

@@ -1,7 +1,8 @@
 """Answers as readings: rows sorted out by namespace, with the time of every sample.
 
-Pure. Upstream's reading rules are kept (the last sample of an object wins, of a node the
-first); what one query cannot tell for one namespace alone is marked, never guessed.
+Pure. prometheus-adapter's reading rules are kept (the last sample of an object wins, of a node
+the first). What a query over several namespaces cannot tell for one of them is marked in
+``SnapshotRows`` (``duplicated``, ``nameless``), never guessed.
 """
 
 import math
@@ -20,12 +21,13 @@ from podscale.feed.reading import Reading
 
 K = TypeVar("K")
 
-# Prometheus stamps an instant answer with the evaluation time, which says nothing; a time
-# that differs from it is the source's own word about the sample.
+# Prometheus stamps an instant answer with the evaluation time, which says nothing of the sample.
+# Other servers send the sample's own time: one that differs is taken for it.
 SAME_TIME_S = 0.0015
-AHEAD_S = 3600.0  # no clock is that wrong: a later time is none
+AHEAD_S = 3600.0  # a time further in the future than this is no time
 
-Stamps = Mapping[tuple[str, str], float]  # (namespace, object) -> time of the newest sample
+# (namespace, object) -> time of its newest sample, from a second query over ``timestamp()``.
+Stamps = Mapping[tuple[str, str], float]
 
 
 class SnapshotRows(Struct):
@@ -38,11 +40,11 @@ class SnapshotRows(Struct):
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
     labels: PagedList[dict[str, str]] = field(default_factory=PagedList)
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
-    times: dict[int, float] = field(default_factory=dict)  # row -> its own time, if it has one
-    stamps: dict[str, float] | None = None  # None: the age is not known
+    times: dict[int, float] = field(default_factory=dict)  # row -> the time that came with it
+    stamps: dict[str, float] | None = None  # object -> time by the second query; None: not asked
     is_scalar: bool = False
     nameless: int = 0  # rows left out because they carry no object label
-    is_by_name: bool = False
+    is_by_name: bool = False  # the query named its objects
 
     def append(self, value: float, time_s: float) -> None:
         """Take in one sample as stamped by the source."""
@@ -51,7 +53,7 @@ class SnapshotRows(Struct):
         self.values.append(value)
 
     def extend(self, other: "SnapshotRows") -> None:
-        """Take in the rows of other names of the same namespace."""
+        """Take in the rows of another batch, of other objects in the same namespace."""
         shift = len(self.values)
         self.values += other.values
         self.names += other.names
@@ -89,7 +91,7 @@ class Collector:
     ) -> None:
         self._plan = plan
         self._drops_label = plan.api == "external" and not carries_namespace
-        # Empty namespaces are known to be empty.
+        # A namespace of which no row comes is known to have none.
         self.rows = {
             namespace: SnapshotRows(asked_s, is_by_name=is_by_name) for namespace in namespaces
         }
@@ -105,7 +107,7 @@ class Collector:
                 _add(rows, metric, value, time_s, self._plan)
 
     def expect_stamps(self) -> None:
-        """Take every key for stale until ``stamp`` brings its time."""
+        """Take every object for stale until ``stamp`` brings the time of its sample."""
         for rows in self.rows.values():
             rows.stamps = {}
 
@@ -206,7 +208,7 @@ def _ages(
         for row, time_s in rows.times.items():
             unknown[row] = time_s
         return unknown, {}, None
-    # Rows of no object are external ones: one time for them all.
+    # Rows of external metrics have no object, and one time for them all.
     time_s = rows.stamps.get("", -math.inf)
     is_fresh = time_s >= 0.0 and -AHEAD_S <= rows.asked_s - time_s <= max_sample_age_s
     if not rows.objects and is_fresh:
@@ -215,8 +217,8 @@ def _ages(
     stale: dict[str, float] = {}
     kept: list[int] = []
     for row, name in enumerate(rows.names):
-        # No sample now, but a value: its target has gone, and what remains of its last
-        # minutes is all that the value is made of.
+        # One without a time has a value but no sample now: its target has gone, and the value
+        # is of what its window still holds.
         time_s = rows.stamps.get(name, -math.inf)
         age_s = rows.asked_s - time_s
         if not (time_s >= 0.0 and -AHEAD_S <= age_s <= max_sample_age_s):
@@ -230,7 +232,8 @@ def _ages(
 def _is_default_due(rows: SnapshotRows, default: Default) -> bool:
     if default.when == "no sample":
         return not rows.labels
-    # Lengths first: there may be 100,000 of them.
+    # The default is a row without labels, and PromQL's ``or`` adds it where there is none such.
+    # Lengths are compared first, since there may be 100,000 rows.
     return not any(len(labels) < 2 and set(labels) <= {"__name__"} for labels in rows.labels)
 
 

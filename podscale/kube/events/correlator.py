@@ -46,7 +46,7 @@ class EventSeries(Struct, frozen=True, gc=False):
     message: str
     name: str = ""  # of the Event object; "" until it is created
     writes: int = 0
-    due: float = float("-inf")  # not written again before, by a clock that nobody sets
+    due: float = float("-inf")  # monotonic: not written again before
 
 
 class _Similar:

@@ -1,4 +1,5 @@
-"""What explains a pod, read from the API server with the rights of whoever asks."""
+"""Nodes and pods as the scheduler's filters see them, read from the API server: for
+``explain pod`` with the rights of whoever asks, for the room maker with its own."""
 
 from dataclasses import replace
 from typing import TypeVar

@@ -1,8 +1,8 @@
-"""Amounts that stand although what they were learned from is gone. Pure.
+"""Published amounts whose history was lost: they are held until a day is known again. Pure.
 
-A checkpoint that is missing or damaged, a Prometheus that has forgotten: what is known then
-begins later than what was published, and a minute of samples would replace weeks. The
-larger of both amounts is published until a day is known again.
+Where a checkpoint is missing or damaged, or Prometheus has forgotten, the samples in the model
+begin later than the recommendation in the VPA's status was made. A minute of samples would then
+replace weeks, so the larger of both amounts is published for a day.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from vpa.model.samples.entries import VpaEntry
 from vpa.model.samples.membership import VpaKey
 
 _DAY_S = 86400.0
-# Clocks differ, and the first sample may be stamped after the condition that it caused.
+# Clocks differ: a first sample may be stamped later than the condition that it brought about.
 _APART_S = 300.0
 
 Place = tuple[str, str]  # container and resource
@@ -35,18 +35,19 @@ class HeldAmounts(Struct, frozen=True):
 
 
 class _Published(Struct, frozen=True):
-    # What a VPA's status said when this process met it.
+    # What a VPA's status said when this process saw it first.
     at_s: float
     since_s: float | None  # when RecommendationProvided became true
     recommendation: VpaRecommendation
-    was_known: frozenset[Place]  # of which anything had been loaded
-    was_lost: bool  # an earlier process said so, and may have stored its first samples since
+    was_known: frozenset[Place]  # those with samples from checkpoints or Prometheus
+    was_lost: bool  # by an earlier process's condition; checkpoints since then begin late, too
 
     def is_lost(self, place: Place, begins_s: float) -> bool:
         if place in self.was_known:
             # A container that came later than the recommendation has lost nothing.
             return self.was_lost and self.since_s is not None and begins_s > self.since_s + _APART_S
-        return begins_s > self.at_s - _APART_S  # older than our meeting: it was loaded late
+        # Samples from before this process saw the VPA were loaded after all: nothing is lost.
+        return begins_s > self.at_s - _APART_S
 
 
 class LostHistory:
@@ -54,7 +55,8 @@ class LostHistory:
 
     def __init__(self, cluster: ClusterModel, reader: RecommendationReader) -> None:
         self._cluster, self._reader = cluster, reader
-        self._met: dict[VpaKey, str] = {}  # by uid: one that is made anew has lost nothing
+        self._met: dict[VpaKey, str] = {}  # uids: a VPA that is made anew has lost nothing
+        # Those of which it is not yet shown that nothing was lost.
         self._open: dict[VpaKey, tuple[_Published, set[Place]]] = {}
 
     def meet(self, vpas: Iterable[tuple[VpaKey, Vpa]], now: float) -> None:
@@ -95,7 +97,7 @@ class LostHistory:
             for place in sorted(places):
                 first_s = begins.of(key, *place)
                 if first_s is None:
-                    continue  # silent: what was published stays in any case
+                    continue  # no sample yet: what was published stays in any case
                 if published.is_lost(place, first_s) and now < first_s + _DAY_S:
                     lost[place] = first_s
                 else:
@@ -107,7 +109,7 @@ class LostHistory:
         return found
 
     def moved(self, key: VpaKey) -> None:
-        """Let go what was published of another workload."""
+        """Let go what was published before the VPA got another target."""
         self._open.pop(key, None)
 
     def forget(self, key: VpaKey) -> None:
