@@ -60,8 +60,8 @@ class Feed:
         self._new_bytes = 0  # of groups made since
         self._refreshes: dict[object, list[Refresh]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}  # by namespace: rows of its objects
-        # Of queries within a gap: the silence after which each gave something, and when it gave
-        # nothing before that, since its targets were not scraped again yet.
+        # Of queries within a gap: the end of the silence after which each gave something, and when
+        # it gave nothing the last time before, as its targets were not scraped again yet.
         self._after_silence: BoundedCache[tuple[object, str], tuple[float, float]] = BoundedCache(
             _MOST_EMPTY_BYTES, age_s=_EMPTY_AGE_S
         )
@@ -86,19 +86,17 @@ class Feed:
         self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
     ) -> SampleGap | None:
         """Return when Prometheus was away, if one of the demand's ``windows`` reaches there."""
-        silences = self._client.outage.silences
-        if not silences:
+        if not self._client.outage.silences:
             return None
         key = demand.plan.key, demand.namespace
-        since_s, ended_s = silences[-1]
         measured_after_s, empty_s = self._after_silence.get(key) or (0.0, 0.0)
         found = self._client.outage.gap(windows(), self._clock(), empty_s)
-        if found is None or measured_after_s == ended_s or not isinstance(outcome, Reading):
+        if found is None or found.until_s == measured_after_s or not isinstance(outcome, Reading):
             return found
         if not len(outcome.values):
             self._after_silence.put(key, (measured_after_s, outcome.asked_s), _EMPTY_BYTES)
-        elif outcome.asked_s > since_s:
-            self._after_silence.put(key, (ended_s, empty_s), _EMPTY_BYTES)
+        elif outcome.asked_s > found.since_s:
+            self._after_silence.put(key, (found.until_s, empty_s), _EMPTY_BYTES)
         return found
 
     async def read(

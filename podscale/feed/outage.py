@@ -83,19 +83,19 @@ class OutageWatch:
         """Return the silence into which one of a query's windows reaches longest, if one does.
 
         ``empty_s`` is when the query gave nothing the last time, before it gave something after a
-        silence: so long the newest one goes on for it. Whether Prometheus went on scraping
+        silence: so long the newest that counts goes on for it. Whether Prometheus went on scraping
         meanwhile cannot be seen from here. Short silences count only where they are more of the
         window than a tolerance forgives.
         """
         found = None
-        for place, (since_s, ended_s) in enumerate(self.silences, 1):
-            until_s = max(ended_s, empty_s) if place == len(self.silences) else ended_s
-            for each in windows:
-                least_s = max(min(SILENT_S, _FORGIVEN * each.range_s), _UNFELT * each.range_s)
+        for each in windows:
+            least_s = max(min(SILENT_S, _FORGIVEN * each.range_s), _UNFELT * each.range_s)
+            counting = [one for one in self.silences if one[1] - one[0] >= least_s]
+            for place, (since_s, ended_s) in enumerate(counting, 1):
+                until_s = max(ended_s, empty_s) if place == len(counting) else ended_s
                 whole_s = until_s + each.offset_s + each.range_s * (1 + _FIRST_SCRAPE)
                 is_in_reach = since_s + each.offset_s <= now_s < whole_s
-                is_longest = found is None or whole_s > found.whole_s
-                if until_s - since_s >= least_s and is_in_reach and is_longest:
+                if is_in_reach and (found is None or whole_s > found.whole_s):
                     found = SampleGap(since_s, ended_s, each.range_s, whole_s)
         return found
 

@@ -182,6 +182,11 @@ async def test_an_outage_goes_on_for_a_query_that_gives_nothing(fake, opened):
         await whole_s(empty)
         opened.clock.now_s += 100.0
     assert await whole_s(other) is None
+    fake.react = lambda _: web.Response(status=503, text="busy")  # two seconds do not count
+    await whole_s(other)
+    opened.clock.now_s += 2.0
+    fake.react = None
+    assert await whole_s(other) is None
     fake.rows["nobody", "p0"] = 1.0
     assert await whole_s(empty) == pytest.approx(ended_s + 200.0 + 150.0, abs=1.0)
 
