@@ -201,7 +201,8 @@ def test_a_gap_in_the_samples_lowers_nothing_and_changes_nothing_else(draw: Rand
     without = decide(seen, past, chosen, NOW).trace
     decided = decide(structs.replace(seen, answers=given), past, chosen, NOW).trace.decided
     is_measured = any(isinstance(step, Chosen) for step in without.steps)
-    is_held = gap.whole_s > NOW and given != seen.answers and is_measured
+    is_acting = chosen.holds_after_outage and chosen.mode != "shadow"
+    is_held = is_acting and gap.whole_s > NOW and given != seen.answers and is_measured
     if is_held and without.decided is not None and isinstance(seen.scale, Scale):
         assert decided == max(without.decided, seen.scale.spec_replicas)
     else:
