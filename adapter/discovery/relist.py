@@ -26,7 +26,7 @@ from adapter.discovery.registry import (
     RuleState,
     merging,
 )
-from adapter.discovery.rule_renewal import renewed
+from adapter.discovery.relisted_rule import renewed
 from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage

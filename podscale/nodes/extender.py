@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from podscale.kube.client.wire import decode, encode
 from podscale.nodes.cluster.live_requests import LiveRequests
-from podscale.nodes.decide.room import refuses, scores
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.requests import requests
+from podscale.nodes.decide.node_scores import refuses, scores
 from podscale.nodes.rounds import DecidedNodes, NodeRounds
+from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.requests import requests
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.status import Status

@@ -21,7 +21,7 @@ from hpa.simulate.verdict import (
     period_of,
 )
 from hpa.simulate.workload import Plant
-from podscale.replay import spread
+from podscale.replay import parallel
 from podscale.replay.errors import ReplayError
 
 
@@ -107,15 +107,15 @@ def rows(
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Iterator[ReplayRow]:
     """Yield the rows in the order of ``candidates``, each as soon as it is done."""
-    count = min(cores or spread.cores(), len(candidates))
+    count = min(cores or parallel.cores(), len(candidates))
     shared = asked, is_drawn
     made: Iterator[ReplayRow | ReplayError]
     if not candidates or (count == 1 and not dask):
         made = (_run(shared, each) for each in candidates)
     elif dask:
-        made = spread.over_dask(_run, shared, candidates, dask)
+        made = parallel.over_dask(_run, shared, candidates, dask)
     else:  # nothing else runs in this process, and the history is megabytes
-        made = spread.over_cores(_run, shared, candidates, count)
+        made = parallel.over_cores(_run, shared, candidates, count)
     for number, (each, row) in enumerate(zip(candidates, made, strict=True), 1):
         if isinstance(row, ReplayError):
             raise row

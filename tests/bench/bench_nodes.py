@@ -32,11 +32,11 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.live_requests import LiveRequests
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import NamespaceLabels, ScheduledPod
-from podscale.nodes.explain.placement import explain
+from podscale.nodes.explain import explain
 from podscale.nodes.extender import BODY_LIMIT, Extender
 from podscale.nodes.rounds import NodeRounds
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import NamespaceLabels, ScheduledPod
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Route

@@ -34,8 +34,8 @@ from podscale.feed.options import PrometheusOptions
 from podscale.replay.candidates import ReplayCandidate, ReplayRow, question, rows
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
+from podscale.replay.parallel import cores, over_cores
 from podscale.replay.queries import LoadQuery
-from podscale.replay.spread import cores, over_cores
 from podscale.replay.sweep import pareto
 from podscale.replay.trace_file import read_trace
 from tests.bench import forecast_traces, gate_cost

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from podscale.nodes.decide.ballast import NodeColumns, needed
-from podscale.nodes.explain.placement import explain
+from podscale.nodes.explain import explain
 from tests.cluster.nodes_stack import ROOT
 from tests.cluster.scheduler_executed import Json, execute, program
 from tests.cluster.test_scheduler_executed import cluster_of

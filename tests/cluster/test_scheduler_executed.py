@@ -8,17 +8,17 @@ import pytest
 
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import (
+from podscale.nodes.explain import message
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import (
     NamespaceLabels,
     PersistentVolume,
     ScheduledPod,
     StorageClass,
     VolumeClaim,
 )
-from podscale.nodes.explain.placement import message
-from podscale.nodes.explain.predicates import verdicts
-from podscale.nodes.explain.refusals import PodRefusal
+from podscale.nodes.scheduling.predicates import verdicts
+from podscale.nodes.scheduling.refusals import PodRefusal
 from tests.cluster.scheduler_draws import question
 from tests.cluster.scheduler_executed import Json, execute, program
 from tests.tools.programs import OLDER, release

@@ -11,8 +11,8 @@ from vpa.model.histograms import buckets
 from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.histograms.matrix import Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import Aggregates
+from vpa.model.samples.container_rows import Containers
 from vpa.model.samples.open_windows import checkpoints_of
-from vpa.model.samples.samples import Containers
 
 REASONS = frozenset(
     ("negative_weight", "negative_bucket", "bucket_out_of_range", "future", "malformed", "version")

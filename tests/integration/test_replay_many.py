@@ -19,8 +19,8 @@ from hpa.simulate.load import LoadHistory
 from podscale.cli.replay.run import ReplayOptions, Subject, one_report
 from podscale.cli.replay.shown import print_all
 from podscale.replay.errors import ReplayError
+from podscale.replay.parallel import over_cores, over_dask
 from podscale.replay.report import AllReplays, NamedReplay
-from podscale.replay.spread import over_cores, over_dask
 from tests.integration.crane import traces
 from tests.integration.test_demo import demo, end, shown_until
 from tests.unit.hpa.decide.handwritten import written

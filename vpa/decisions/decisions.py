@@ -10,8 +10,8 @@ from podscale.core.times.rfc3339 import rfc3339
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
+from vpa.explain.amount_words import because, history, readable
 from vpa.explain.explanation import SizingExplanation, explanation, sentence, words_of
-from vpa.explain.plain import because, history, readable
 from vpa.explain.published_amounts import (
     PublishedHolds,
     as_published,

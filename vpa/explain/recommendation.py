@@ -15,7 +15,7 @@ from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import units
 from vpa.model.estimation.estimator import Bound, Derivation
 from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
-from vpa.model.samples.samples import PeakWindow
+from vpa.model.samples.container_rows import PeakWindow
 
 Field = Literal["target", "lowerBound", "upperBound", "uncappedTarget"]
 

@@ -22,11 +22,11 @@ from vpa.model.histograms.checkpoint import Checkpoint, check_times, wire_time
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
+from vpa.model.samples.container_rows import Containers, PeakWindow
 from vpa.model.samples.entries import ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
 from vpa.model.samples.intake import Intake
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
 from vpa.model.samples.memory_peaks import holding
-from vpa.model.samples.samples import Containers, PeakWindow
 
 
 class ClusterModel:

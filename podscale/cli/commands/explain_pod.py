@@ -9,7 +9,7 @@ from podscale.cli.output import Form, emit, printable
 
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api
-    from podscale.nodes.explain.placement import PodPlacement
+    from podscale.nodes.explain import PodPlacement
 
 _SHOWN = 8  # nodes of a group by name
 
@@ -18,8 +18,8 @@ async def explain_pod(api: "Api", namespace: str, name: str, form: Form) -> None
     """Print why; raises ``KubeError``."""
     from msgspec import to_builtins
 
-    from podscale.nodes.explain.placement import explain
-    from podscale.nodes.explain.reading import read
+    from podscale.nodes.explain import explain
+    from podscale.nodes.scheduling.cluster_reading import read
 
     pod, cluster = await read(api, namespace, name)
     found = explain(pod, cluster, time.time())

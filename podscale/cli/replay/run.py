@@ -30,7 +30,7 @@ from podscale.core.times.duration import (
     parse_go,
     parse_prometheus,
 )
-from podscale.replay import spread
+from podscale.replay import parallel
 from podscale.replay.candidates import (
     ReplayCandidate,
     ReplayQuestion,
@@ -127,11 +127,11 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
     try:
         jobs = subjects()
         made = (
-            spread.over_dask(one_report, shared, jobs, given.dask)
+            parallel.over_dask(one_report, shared, jobs, given.dask)
             if given.dask
             # Not forked: connections and a child that reads are open here.
-            else spread.over_cores(
-                one_report, shared, jobs, given.workers or spread.cores(), "spawn"
+            else parallel.over_cores(
+                one_report, shared, jobs, given.workers or parallel.cores(), "spawn"
             )
         )
         for each in made:

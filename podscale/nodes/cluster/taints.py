@@ -7,7 +7,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.resource import NODES
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.resizer import each_of, patched
-from podscale.nodes.explain.reading import read_all
+from podscale.nodes.scheduling.cluster_reading import read_all
 
 # Cluster autoscaler leaves taints of this prefix out of the nodes that it would add.
 KEY = "status-taint.cluster-autoscaler.kubernetes.io/podscale-load"

@@ -16,9 +16,9 @@ from podscale.kube.informer.store import Store
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide import headroom as deciding
 from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit
-from podscale.nodes.explain.reading import read_all
 from podscale.nodes.headroom import objects, shapes
 from podscale.nodes.headroom.shapes import ScalingDecision, TemplatedWorkload
+from podscale.nodes.scheduling.cluster_reading import read_all
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)

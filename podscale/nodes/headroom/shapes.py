@@ -10,8 +10,8 @@ from podscale.kube.client.resource import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SE
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
 from podscale.nodes.decide.headroom import ComingPods
-from podscale.nodes.explain.objects import ScheduledPod, ScheduledPodSpec
-from podscale.nodes.explain.requests import requests
+from podscale.nodes.scheduling.objects import ScheduledPod, ScheduledPodSpec
+from podscale.nodes.scheduling.requests import requests
 
 WITH_TEMPLATES: Mapping[str, Resource] = {
     each.kind: each for each in (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS)

@@ -7,10 +7,10 @@ from podscale.core.selectors.selector import SelectorError
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.evictions import EvictionCandidate
-from podscale.nodes.explain.matching import matches_labels
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.volumes import claim_names
 from podscale.nodes.room.view import LivePods, RoomRules, RoomView, held, vpa_of
+from podscale.nodes.scheduling.matching import matches_labels
+from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.volumes import claim_names
 
 
 def candidate(

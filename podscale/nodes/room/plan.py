@@ -10,11 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.nodes.decide.evictions import EvictionCandidate, fewest_evictions
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.predicates import verdicts
-from podscale.nodes.explain.refusals import PodRefusal
-from podscale.nodes.explain.requests import requests
 from podscale.nodes.room.candidates import budgets, candidate, key
 from podscale.nodes.room.view import (
     RoomRules,
@@ -26,6 +21,11 @@ from podscale.nodes.room.view import (
     resize_state,
     vpa_of,
 )
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.predicates import verdicts
+from podscale.nodes.scheduling.refusals import PodRefusal
+from podscale.nodes.scheduling.requests import requests
 
 
 class RoomPlan(Struct, frozen=True):

@@ -20,13 +20,10 @@ from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, ObjectReference
 from podscale.nodes.cluster.workloads import WorkloadVpa
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.reading import read_cluster
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.candidates import budgets_of
+from podscale.nodes.room.node_reading import read_room
 from podscale.nodes.room.plan import RoomPlan
-from podscale.nodes.room.reading import read_room
 from podscale.nodes.room.view import (
     RoomRules,
     RoomView,
@@ -35,6 +32,9 @@ from podscale.nodes.room.view import (
     resize_state,
     vpa_of,
 )
+from podscale.nodes.scheduling.cluster_reading import read_cluster
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)

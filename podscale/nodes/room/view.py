@@ -12,8 +12,8 @@ from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS, HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.requests import held_requests, requests
+from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.requests import held_requests, requests
 
 _RESOURCES = ("cpu", "memory")  # those that can be resized
 _QOS = {"Guaranteed": 0, "Burstable": 1}

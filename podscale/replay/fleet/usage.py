@@ -16,9 +16,9 @@ from vpa.model.api.policy import Windows
 from vpa.model.autopilot.recommender import Autopilot, AutopilotSettings
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import Aggregates
+from vpa.model.samples.container_rows import Containers
 from vpa.model.samples.intake import Intake
 from vpa.model.samples.membership import VpaKey
-from vpa.model.samples.samples import Containers
 
 
 class FleetContainer(NamedTuple):

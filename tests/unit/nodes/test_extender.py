@@ -8,7 +8,7 @@ import pytest
 
 from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.decide.ballast import LEAST
-from podscale.nodes.decide.room import refuses
+from podscale.nodes.decide.node_scores import refuses
 from podscale.nodes.extender import Extender
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
 from podscale.serving.auth.user import ANONYMOUS_USER

@@ -8,8 +8,8 @@ from vpa.model.api.policy import Mistake
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import AggregateKey
+from vpa.model.samples.container_rows import OpenWindow
 from vpa.model.samples.membership import Labels
-from vpa.model.samples.samples import OpenWindow
 
 ContainerKey = tuple[str, str, str]  # namespace, pod, container
 

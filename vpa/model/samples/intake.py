@@ -12,7 +12,7 @@ from podscale.core.metrics import ContainerColumns
 from vpa.model.api.policy import Windows
 from vpa.model.histograms.matrix import Columns, Floats
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.samples import Containers, as_rows, kept
+from vpa.model.samples.container_rows import Containers, as_rows, kept
 
 
 class IntakeObserver(Protocol):

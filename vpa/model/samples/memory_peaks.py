@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vpa.model.histograms.matrix import HistogramMatrix
-from vpa.model.samples.samples import MEMORY_WEIGHT, PeakWindow, as_rows
+from vpa.model.samples.container_rows import MEMORY_WEIGHT, PeakWindow, as_rows
 
 
 def holding(

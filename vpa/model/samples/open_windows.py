@@ -22,7 +22,7 @@ from msgspec import Struct
 from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms
 from vpa.model.histograms.matrix import ZERO_TIME, Columns
 from vpa.model.samples.aggregates import Aggregates, SampleSpan, merged
-from vpa.model.samples.samples import MEMORY_WEIGHT, Containers, OpenWindow
+from vpa.model.samples.container_rows import MEMORY_WEIGHT, Containers, OpenWindow
 
 ANNOTATION = "vpa.podscale.io/open-windows"
 # 256 KB is what all annotations of an object may take; 60 bytes a window leave room.

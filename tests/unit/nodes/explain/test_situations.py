@@ -7,9 +7,9 @@ import pytest
 
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import ScheduledPod, VolumeClaim
-from podscale.nodes.explain.placement import PodPlacement, explain
+from podscale.nodes.explain import PodPlacement, explain
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import ScheduledPod, VolumeClaim
 from tests.unit.nodes.explain.situations import SITUATIONS, A, Situation, by_pods, node, pod
 
 PREFIX = "nodes are available: "

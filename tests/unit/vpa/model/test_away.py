@@ -14,9 +14,9 @@ from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.recommendation import RecommenderSettings
 from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.container_rows import OpenWindow
 from vpa.model.samples.membership import Membership, VpaKey, canonical
 from vpa.model.samples.open_windows import Extra
-from vpa.model.samples.samples import OpenWindow
 
 MINUTE, DAY = 60.0, 86400.0
 WEB_APP = selector.parse("app=web")

@@ -12,10 +12,10 @@ from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
-from podscale.nodes.explain.objects import PersistentVolume, ScheduledPod, VolumeClaim
-from podscale.nodes.explain.reading import CLAIMS, VOLUMES, read_all
-from podscale.nodes.explain.volumes import claim_names
 from podscale.nodes.room.view import LivePods, RoomView
+from podscale.nodes.scheduling.cluster_reading import CLAIMS, VOLUMES, read_all
+from podscale.nodes.scheduling.objects import PersistentVolume, ScheduledPod, VolumeClaim
+from podscale.nodes.scheduling.volumes import claim_names
 
 
 async def read_room(

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.matching import (
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.matching import (
     UNSCHEDULABLE,
     concerns,
     conflicts,
@@ -23,10 +23,10 @@ from podscale.nodes.explain.matching import (
     untolerated,
     wants_node,
 )
-from podscale.nodes.explain.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
-from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
-from podscale.nodes.explain.requests import requests
-from podscale.nodes.explain.volumes import PodClaims
+from podscale.nodes.scheduling.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
+from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
+from podscale.nodes.scheduling.requests import requests
+from podscale.nodes.scheduling.volumes import PodClaims
 
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from podscale.core.selectors import selector as selectors
 from podscale.kube.client.wire import LabelSelector, builtins
 from podscale.kube.objects.cluster import Node, Taint
-from podscale.nodes.explain.objects import (
+from podscale.nodes.scheduling.objects import (
     ContainerPort,
     NodeRequirement,
     NodeSelector,

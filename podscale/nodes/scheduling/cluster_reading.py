@@ -9,8 +9,8 @@ from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
 from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import (
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import (
     NamespaceLabels,
     PersistentVolume,
     ScheduledPod,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from podscale.nodes.explain.cluster_view import ClusterView
-from podscale.nodes.explain.objects import ScheduledPod
-from podscale.nodes.explain.predicates import Verdicts, verdicts
-from podscale.nodes.explain.refusals import NodeRefusal, PodRefusal
+from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.predicates import Verdicts, verdicts
+from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 
 _YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
 _EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
-from podscale.nodes.explain.objects import (
+from podscale.nodes.scheduling.objects import (
     NamespaceLabels,
     PersistentVolume,
     PodAffinityTerm,
@@ -18,7 +18,7 @@ from podscale.nodes.explain.objects import (
     StorageClass,
     VolumeClaim,
 )
-from podscale.nodes.explain.requests import held_requests
+from podscale.nodes.scheduling.requests import held_requests
 
 
 class NodeRoom(NamedTuple):

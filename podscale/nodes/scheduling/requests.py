@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.nodes.decide.requests import ContainerAmounts, pod_request
-from podscale.nodes.explain.objects import ScheduledContainer, ScheduledPod
+from podscale.nodes.scheduling.objects import ScheduledContainer, ScheduledPod
 
 Requests = dict[str, int]
 _Amounts = Callable[[ScheduledContainer], Mapping[str, int]]

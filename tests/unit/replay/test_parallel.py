@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podscale.replay.errors import ReplayError
-from podscale.replay.spread import over_cores
+from podscale.replay.parallel import over_cores
 
 
 def squared(shared: int, job: int) -> int:
