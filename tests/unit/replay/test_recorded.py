@@ -27,7 +27,7 @@ def test_workers_are_shown_no_credentials(monkeypatch) -> None:
         shown.append(shared)
         yield from ()
 
-    monkeypatch.setattr(run.spread, "over_dask", over_dask)
+    monkeypatch.setattr(run.parallel, "over_dask", over_dask)
     given = ReplayOptions(
         prometheus=PrometheusChoice(
             "https://podscale:verysecret@prometheus", ("Authorization=Bearer verysecret",)
