@@ -66,11 +66,16 @@ def end(plane: Plane, name: str) -> None:
 
 def placed(plane: Plane, name: str, deadline_s: float = 60.0) -> str:
     """Return the node of the Deployment's pod, once it runs."""
-    labels = {"app": name}
-    wait_until(f"{name} runs", lambda: plane.ready_pods("default", labels), deadline_s)
-    (node,) = {pod["spec"]["nodeName"] for pod in plane.pods("default", labels)
-               if "deletionTimestamp" not in pod["metadata"]}  # fmt: skip
-    return str(node)
+    found: list[str] = []
+
+    def runs() -> bool:  # by one list: a pod may be moved between two
+        found[:] = (pod["spec"]["nodeName"] for pod in plane.pods("default", {"app": name})
+                    if pod["status"].get("phase") == "Running"
+                    and "deletionTimestamp" not in pod["metadata"])  # fmt: skip
+        return len(found) == 1
+
+    wait_until(f"{name} runs", runs, deadline_s)
+    return found[0]
 
 
 def wait_held(stack: NodesStack, **wanted: str) -> None:
