@@ -84,7 +84,7 @@ def decided(inputs: Case, like: list[Case], release: str) -> Iterator[Case]:
             done = conclude(decision, outcome, NOW)
         is_sent = decision.replicas is not None and outcome.scale == "written"
         past = done.past
-        traces = DecisionLog(lambda _trace: "")
+        traces = DecisionLog()
         traces.put(KEY, done.trace)
         yield {
             "current_replicas": done.status.current_replicas,
