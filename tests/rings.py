@@ -71,7 +71,7 @@ _PLANE = (
 _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
-    1650,
+    1500,
     (*_PLANE, "helm", "promtool", "recommender"),
     ("karpenter",),
     workers=2,  # most of it waits; each worker has a control plane of its own
@@ -91,8 +91,8 @@ RINGS = (
         workers=2,
         long_s=420,
     ),
-    Ring("faults", ("tests/faults",), 460, ("prometheus", "promtool"), is_timed=True, long_s=2700),
-    Ring("unit", ("tests/unit",), 350, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
+    Ring("faults", ("tests/faults",), 650, ("prometheus", "promtool"), is_timed=True, long_s=2700),
+    Ring("unit", ("tests/unit",), 410, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
     Ring(
         "integration",
         ("tests/integration",),
@@ -108,7 +108,7 @@ RINGS = (
     Ring(
         "attacks",
         ("tests/attacks",),
-        600,
+        480,
         _PLANE,
         workers=2,
         dist="loadfile",
