@@ -12,7 +12,7 @@ from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import Fact, facts
 from hpa.explain.inputs import Inputs
 from hpa.explain.reading import ReadTrace, step_of, tell
-from hpa.explain.reasons import reasons
+from hpa.explain.reason_order import reasons
 from hpa.explain.remedies import REMEDIES, Remedy
 
 NOT_ENOUGH = "That alone changes nothing. Also needed:"

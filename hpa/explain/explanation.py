@@ -9,7 +9,7 @@ from hpa.decide.steps import ForecastApplied, Paused
 from hpa.explain.change import PUT_OFF, change
 from hpa.explain.facts import Fact, facts
 from hpa.explain.reading import ReadTrace, step_of, tell
-from hpa.explain.reasons import is_ineffective, is_put_off, reasons
+from hpa.explain.reason_order import is_ineffective, is_put_off, reasons
 from hpa.explain.sentences import sentence_of, sentences
 
 

@@ -7,7 +7,7 @@ from hpa.forecast.gate import FEWEST_DAYS, GateVerdict
 from hpa.forecast.trial import trial
 from hpa.simulate.loop import simulate
 from hpa.simulate.verdict import judge
-from podscale.replay.candidates import ReplayQuestion, ReplayRow, need_of
+from podscale.replay.candidate_runs import ReplayQuestion, ReplayRow, need_of
 
 FORECAST = "forecast"
 COLUMNS = ("candidate", "pod-hours", "unserved", "metrics alone", "saved", "")

@@ -23,8 +23,8 @@ from hpa.forecast.daily import GateAnswer, GateQuestion, GateSight
 from hpa.forecast.models import NONE
 from hpa.simulate.workload import Plant
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryClient
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryClient
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import LoadQuery

@@ -11,7 +11,7 @@ from hpa.simulate.load import Floats, LoadHistory
 from podscale.core.goquote import quote
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistorySlice, RangeReader
+from podscale.feed.range_reader import HistorySlice, RangeReader
 from podscale.replay.errors import ReplayError
 from podscale.replay.queries import LoadQuery, pods_of
 

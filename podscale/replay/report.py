@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hpa.forecast.gate import GateVerdict
 from hpa.simulate.verdict import RunVerdict
-from podscale.replay.candidates import ReplayRow
+from podscale.replay.candidate_runs import ReplayRow
 from podscale.replay.errors import ReplayError
 from podscale.replay.forecast import gate_body
 

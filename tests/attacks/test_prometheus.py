@@ -13,13 +13,13 @@ from adapter.queries.readings import Origin, external, pods, single
 from podscale.core.metrics import Stale
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryRequest, _Request
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.http.session import MOST_INTERIM
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.plan import KeyLabels, QueryPlan
-from podscale.feed.queries import snapshot
-from podscale.feed.queries.snapshot import SnapshotRows
+from podscale.feed.queries import answer_rows
+from podscale.feed.queries.answer_rows import AnswerRows
+from podscale.feed.range_reader import HistoryRequest, _Request
 from tests.attacks.lists import longest_turn_s
 from tests.unit.feed.prometheus import vector
 
@@ -208,24 +208,24 @@ async def test_an_answer_of_an_absurd_time_is_none(written, is_raw):
     1e15, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), NOW_S + 7_200.0, 253402300800.0,
 ])  # fmt: skip
 def test_a_sample_of_an_absurd_time_is_stale_and_its_neighbour_is_not(time_s, limit_s):
-    rows = SnapshotRows(NOW_S)
+    rows = AnswerRows(NOW_S)
     for name in ("liar", "honest"):
         rows.names.append(name)
         rows.objects[name] = len(rows.values)
         rows.append(1.0, NOW_S)
     rows.stamps = {"liar": time_s, "honest": NOW_S - 5.0}
-    made = snapshot.reading(rows, PLAN, limit_s)
+    made = answer_rows.reading(rows, PLAN, limit_s)
     listed = pods(made, ("liar", "honest"), ORIGIN)
     assert (listed.pods.keys(), listed.stale) == ({"honest"}, {"liar"})
     answer = single(made, "liar", ORIGIN)
     assert isinstance(answer, Stale)
     for sample in listed.pods.values():
         bodies.timestamp(int(sample.time_s))
-    outer = SnapshotRows(NOW_S, stamps={"": time_s})
+    outer = AnswerRows(NOW_S, stamps={"": time_s})
     outer.names.append("")
     outer.labels.append({})
     outer.append(1.0, NOW_S)
-    found = external(snapshot.reading(outer, EXTERNAL, limit_s), ORIGIN)
+    found = external(answer_rows.reading(outer, EXTERNAL, limit_s), ORIGIN)
     assert isinstance(found, Stale)
 
 

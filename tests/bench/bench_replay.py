@@ -29,9 +29,9 @@ from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory
 from hpa.simulate.loop import SimulatedRun, simulate
 from hpa.simulate.workload import Plant
-from podscale.feed.history import HistoryReader
 from podscale.feed.options import PrometheusOptions
-from podscale.replay.candidates import ReplayCandidate, ReplayRow, question, rows
+from podscale.feed.range_reader import HistoryReader
+from podscale.replay.candidate_runs import ReplayCandidate, ReplayRow, question, rows
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.parallel import cores, over_cores

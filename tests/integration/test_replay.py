@@ -12,9 +12,9 @@ from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
-from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryReader
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import load_queries

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from podscale.cli.report.shown import print_report, said_of
-from podscale.feed.history import HistoryReader, HistorySlice
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryReader, HistorySlice
 from podscale.replay.fleet.assembly import report_of
 from podscale.replay.fleet.names import FleetNames
 from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan

@@ -4,9 +4,9 @@ import aiohttp
 import pytest
 
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryReader
 from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
 from podscale.sandbox.promql.values import label_set
 

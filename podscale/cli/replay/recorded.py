@@ -22,8 +22,8 @@ from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay import files
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
+from podscale.feed.range_reader import HistoryReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
 from podscale.replay.errors import ReplayError

@@ -31,7 +31,7 @@ from podscale.core.times.duration import (
     parse_prometheus,
 )
 from podscale.replay import parallel
-from podscale.replay.candidates import (
+from podscale.replay.candidate_runs import (
     ReplayCandidate,
     ReplayQuestion,
     ReplayRow,

@@ -14,8 +14,8 @@ from podscale.cli.replay.run import seconds, share
 from podscale.cli.report.files import write_patches
 from podscale.cli.report.html import html_of
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
+from podscale.feed.range_reader import HistoryReader
 from podscale.replay.fleet.assembly import report_of
 from podscale.replay.fleet.blocks import BLOCK_S
 from podscale.replay.fleet.hpa_target import with_targets

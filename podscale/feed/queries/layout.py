@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer
 from podscale.feed.plan import QueryPlan
-from podscale.feed.queries.snapshot import AHEAD_S, SAME_TIME_S, SnapshotRows
+from podscale.feed.queries.answer_rows import AHEAD_S, SAME_TIME_S, AnswerRows
 from podscale.feed.reading import Reading
 
 Index = NDArray[np.int32]
@@ -79,7 +79,7 @@ def laying_out(
     answer: InstantAnswer,
     stamps: InstantAnswer | None,
     plan: QueryPlan,
-    rows: Mapping[str, SnapshotRows],
+    rows: Mapping[str, AnswerRows],
     metrics: Sequence[Mapping[str, str]],
     stamp_metrics: Sequence[Mapping[str, str]],
     wanted: Callable[[str], Iterable[str]] = lambda _namespace: (),
@@ -138,6 +138,6 @@ def laying_out(
     return RowLayout(answer.digest, times_digest, tuple(places), is_by_name)
 
 
-def _is_plain(rows: SnapshotRows, plan: QueryPlan) -> bool:
+def _is_plain(rows: AnswerRows, plan: QueryPlan) -> bool:
     index = rows.containers if plan.labels.container else rows.objects
     return len(index) == len(rows.names) and not rows.times and not rows.nameless

@@ -18,12 +18,12 @@ from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.pace import LoopPace
 from podscale.feed.prover.verdict import Widened
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading, stamps_of
 from podscale.feed.queries.batch import GET_LIMITS, Batch, BatchLimits
 from podscale.feed.queries.group import NamespaceRead, QueryGroup, is_fresh
 from podscale.feed.queries.layout import laying_out
 from podscale.feed.queries.queue import Queries
 from podscale.feed.queries.self_check import agrees
-from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
 from podscale.feed.stats import FeedStats
 
 EXTRA_QUERIES = 16  # that halving one failing batch may cost
@@ -42,7 +42,7 @@ class _Parts(Struct):
     """What has come in of one namespace, whose names may be spread over several batches."""
 
     missing: int
-    rows: SnapshotRows | None = None
+    rows: AnswerRows | None = None
     covered: frozenset[str] | None = frozenset()
     failure: Failure | None = None
     is_failed: bool = False
@@ -259,7 +259,7 @@ class Refresh:
             parts.is_failed, parts.failure = True, parts.failure or failure
             self._complete(namespace, parts)
 
-    def _deliver(self, namespace: str, rows: SnapshotRows) -> None:
+    def _deliver(self, namespace: str, rows: AnswerRows) -> None:
         parts = self._parts[namespace]
         if parts.rows is None:
             parts.rows = rows
@@ -283,7 +283,7 @@ class Refresh:
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _sheet(self, rows: SnapshotRows, covered: frozenset[str] | None) -> NamespaceRead:
+    def _sheet(self, rows: AnswerRows, covered: frozenset[str] | None) -> NamespaceRead:
         verdict = self._group.verdict
         default = verdict.default if isinstance(verdict, Widened) else None
         self._has_duplicates = self._has_duplicates or bool(rows.duplicated)
@@ -308,7 +308,7 @@ class Refresh:
             return
         if not _is_plain(answer):
             return
-        rows = SnapshotRows(asked_s)
+        rows = AnswerRows(asked_s)
         add_own(rows, answer, group.plan)
         own = reading(rows, group.plan, math.inf)
         is_equal = agrees(sheet, own, rows.names, names)

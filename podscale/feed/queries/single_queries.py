@@ -19,9 +19,9 @@ from podscale.feed.options import FeedOptions
 from podscale.feed.pace import LoopPace
 from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
+from podscale.feed.queries.answer_rows import AnswerRows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.queries.group import is_fresh
 from podscale.feed.queries.queue import Queries
-from podscale.feed.queries.snapshot import SnapshotRows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.reading import Outcome, Reading
 from podscale.feed.stats import FeedStats
 
@@ -164,7 +164,7 @@ class SingleQueries:
             pace = LoopPace()
             rows = own_at_once(answer, held.asked_s) if plan.api == "external" else None
             if rows is None:
-                rows = SnapshotRows(held.asked_s)
+                rows = AnswerRows(held.asked_s)
                 for page in answer.pages():
                     add_own(rows, page, plan)
                     await pace.rest()

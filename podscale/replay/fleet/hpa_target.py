@@ -9,7 +9,7 @@ from hpa.decide.api.reading import read
 from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory
 from hpa.simulate.workload import Plant
-from podscale.replay.candidates import ReplayCandidate, question, run
+from podscale.replay.candidate_runs import ReplayCandidate, question, run
 from podscale.replay.fleet.blocks import Floats
 from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener
 from podscale.replay.fleet.report import FleetLine, FleetReport

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistorySeries, HistorySlice, RangeReader
+from podscale.feed.range_reader import HistorySeries, HistorySlice, RangeReader
 from podscale.replay.fleet.blocks import BLOCK_S
 from podscale.replay.fleet.names import FleetNames, FleetQueries
 from podscale.replay.fleet.owners import FleetWorkload, Owned, workload_of

@@ -25,7 +25,7 @@ from podscale.feed.prover.confinement import (
 )
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.queries.snapshot import SnapshotRows, add_own, reading
+from podscale.feed.queries.answer_rows import AnswerRows, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, PODS, Templates, openmetrics
 from tests.property.feed.test_prover import listed, near
@@ -141,7 +141,7 @@ async def answered(client, text):
 
 
 def rows(answer, plan):
-    found = SnapshotRows(END_S)
+    found = AnswerRows(END_S)
     add_own(found, answer, replace(plan, api="external"))
     return listed(reading(found, replace(plan, api="external"), float("inf")))
 

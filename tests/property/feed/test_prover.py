@@ -18,7 +18,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, NAMESPACES, PODS, Templates, openmetrics
 from tests.unit.feed.prometheus import pods_plan
@@ -107,7 +107,7 @@ class Trial:
             answer = await self.client.query(self.plan.text(namespace, names), END_S, verb="POST")
         except QueryError as error:
             return error
-        rows = SnapshotRows(END_S)
+        rows = AnswerRows(END_S)
         add_own(rows, answer, self.plan)
         return rows
 

@@ -8,8 +8,8 @@ import pytest
 
 from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 from podscale.feed.plan import KeyLabels, QueryPlan
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, reading, stamps_of
 from podscale.feed.queries.layout import RowLayout, laying_out
-from podscale.feed.queries.snapshot import Collector, SnapshotRows, reading, stamps_of
 from podscale.feed.reading import Reading
 
 T = 1_700_000_000.0
@@ -42,7 +42,7 @@ def _metric(namespace: str, pod: str) -> Mapping[str, str]:
 
 def sorted_out(
     answer: InstantAnswer, stamps: InstantAnswer | None
-) -> tuple[dict[str, SnapshotRows], RowLayout | None]:
+) -> tuple[dict[str, AnswerRows], RowLayout | None]:
     """Sort the rows out one by one, and remember how."""
     collector = Collector(PLAN, T, NAMESPACES, carries_namespace=True)
     decoded = answer.labelled()

@@ -1,6 +1,6 @@
 """Weeks of usage from Prometheus, replayed into the model as if it had been there.
 
-A child process reads and decodes (``podscale.feed.history``); here each step of time is one
+A child process reads and decodes (``podscale.feed.range_reader``); here each step of time is one
 batch for the model, in order, so that histograms and memory windows are those of a
 recommender that was fed live at the same step. One slice is held at a time.
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec import Struct
 
-from podscale.feed.history import HistoryColumns, HistoryReader, RangeReader
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryColumns, HistoryReader, RangeReader
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.entries import ContainerKey

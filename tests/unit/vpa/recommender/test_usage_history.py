@@ -5,7 +5,7 @@ import numpy as np
 
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
-from podscale.feed.history import HistoryColumns, HistorySeries
+from podscale.feed.range_reader import HistoryColumns, HistorySeries
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import ClusterModel

@@ -2,7 +2,7 @@
 
 Pure. prometheus-adapter's reading rules are kept (the last sample of an object wins, of a node
 the first). What a query over several namespaces cannot tell for one of them is marked in
-``SnapshotRows`` (``duplicated``, ``nameless``), never guessed.
+``AnswerRows`` (``duplicated``, ``nameless``), never guessed.
 """
 
 import math
@@ -30,7 +30,7 @@ AHEAD_S = 3600.0  # a time further in the future than this is no time
 Stamps = Mapping[tuple[str, str], float]
 
 
-class SnapshotRows(Struct):
+class AnswerRows(Struct):
     """Rows of one namespace while they are collected."""
 
     asked_s: float
@@ -52,7 +52,7 @@ class SnapshotRows(Struct):
             self.times[len(self.values)] = time_s
         self.values.append(value)
 
-    def extend(self, other: "SnapshotRows") -> None:
+    def extend(self, other: "AnswerRows") -> None:
         """Take in the rows of another batch, of other objects in the same namespace."""
         shift = len(self.values)
         self.values += other.values
@@ -93,7 +93,7 @@ class Collector:
         self._drops_label = plan.api == "external" and not carries_namespace
         # A namespace of which no row comes is known to have none.
         self.rows = {
-            namespace: SnapshotRows(asked_s, is_by_name=is_by_name) for namespace in namespaces
+            namespace: AnswerRows(asked_s, is_by_name=is_by_name) for namespace in namespaces
         }
 
     def add(self, page: InstantAnswer) -> None:
@@ -119,7 +119,7 @@ class Collector:
                 found.stamps[name] = time_s
 
 
-def add_own(rows: SnapshotRows, page: InstantAnswer, plan: QueryPlan) -> None:
+def add_own(rows: AnswerRows, page: InstantAnswer, plan: QueryPlan) -> None:
     """Take in rows of a request's own query. As upstream, only the object label is looked at:
     whatever namespace label the rows carry, the query was for this one.
     """
@@ -128,13 +128,13 @@ def add_own(rows: SnapshotRows, page: InstantAnswer, plan: QueryPlan) -> None:
     rows.is_scalar = page.kind == "scalar"
 
 
-def own_at_once(answer: InstantAnswer, asked_s: float) -> SnapshotRows | None:
+def own_at_once(answer: InstantAnswer, asked_s: float) -> AnswerRows | None:
     """Return what ``add_own`` makes of an external answer without looking at each of its rows;
     ``None``: some have times of their own.
     """
     if len(answer.times) and np.abs(np.array(answer.times) - asked_s).max() > SAME_TIME_S:
         return None
-    return SnapshotRows(
+    return AnswerRows(
         asked_s,
         array("d", answer.values),
         names=[""] * len(answer.values),
@@ -144,7 +144,7 @@ def own_at_once(answer: InstantAnswer, asked_s: float) -> SnapshotRows | None:
 
 
 def reading(
-    rows: SnapshotRows, plan: QueryPlan, max_sample_age_s: float, default: Default | None = None
+    rows: AnswerRows, plan: QueryPlan, max_sample_age_s: float, default: Default | None = None
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
     values: Sequence[float] = rows.values
@@ -171,7 +171,7 @@ def reading(
 
 
 def _add(
-    rows: SnapshotRows, metric: dict[str, str], value: float, time_s: float, plan: QueryPlan
+    rows: AnswerRows, metric: dict[str, str], value: float, time_s: float, plan: QueryPlan
 ) -> None:
     row = len(rows.values)
     if plan.api == "external":
@@ -199,7 +199,7 @@ def _add(
 
 
 def _ages(
-    rows: SnapshotRows, max_sample_age_s: float
+    rows: AnswerRows, max_sample_age_s: float
 ) -> tuple[Sequence[float], dict[str, float], list[int] | None]:
     """Return the time of each kept row, the stale objects, and the rows kept (None: all)."""
     if rows.stamps is None:
@@ -229,7 +229,7 @@ def _ages(
     return times, stale, kept if stale else None
 
 
-def _is_default_due(rows: SnapshotRows, default: Default) -> bool:
+def _is_default_due(rows: AnswerRows, default: Default) -> bool:
     if default.when == "no sample":
         return not rows.labels
     # The default is a row without labels, and PromQL's ``or`` adds it where there is none such.

@@ -169,7 +169,7 @@ class HistoryReader:
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "podscale.feed.history",
+            "podscale.feed.range_reader",
             env=environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

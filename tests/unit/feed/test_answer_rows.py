@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.verdict import Default
-from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading, stamps_of
 
 T = 1_700_000_000.0
 
@@ -43,7 +43,7 @@ def read(given, of=None, namespaces=("n1", "n2"), stamps=None, *, carries=False)
 
 
 def read_one(given, of=None):
-    rows = SnapshotRows(T)
+    rows = AnswerRows(T)
     for page in given.pages(rows=1):
         add_own(rows, page, of or plan())
     return rows

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistoryClient, HistoryReader
 from podscale.feed.options import PrometheusOptions
+from podscale.feed.range_reader import HistoryClient, HistoryReader
 from tests.integration.prometheus import PrometheusServer
 
 END_S = 1_700_000_000
@@ -102,7 +102,7 @@ async def test_a_child_that_dies_is_an_error_not_a_hang(seeded):
 
 
 async def test_a_child_that_hangs_is_an_error_not_a_hang(seeded, monkeypatch):
-    monkeypatch.setattr("podscale.feed.history.SLICE_DEADLINE_S", 0.5)
+    monkeypatch.setattr("podscale.feed.range_reader.SLICE_DEADLINE_S", 0.5)
     async with reader(seeded) as hanging:
         os.kill(hanging._child.pid, signal.SIGSTOP)
         with pytest.raises(QueryError) as caught:

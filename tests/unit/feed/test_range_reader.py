@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from podscale.feed import history
+from podscale.feed import range_reader
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 
 
 def request(steps, points=1000, step_s=60):
-    return history._Request("q", 0, (steps - 1) * step_s, step_s, points, 1)
+    return range_reader._Request("q", 0, (steps - 1) * step_s, step_s, points, 1)
 
 
 class Answers:
@@ -27,12 +27,14 @@ class Answers:
         self.asked.append(steps)
         if steps > self.bears:
             raise refusals.error("execution", "too many samples")
-        return history._Slice(start_s, end_s, [{}] * self.series, [steps] * self.series, b"", b"")
+        return range_reader._Slice(
+            start_s, end_s, [{}] * self.series, [steps] * self.series, b"", b""
+        )
 
 
 def test_slices_grow_to_the_number_of_points_and_cover_every_step_once():
     answers = Answers(series=10)
-    made = list(history.slices(request(1000, points=2000), answers))
+    made = list(range_reader.slices(request(1000, points=2000), answers))
     assert answers.asked == [10, 80, 200, 200, 200, 200, 110]
     assert made[0].start_s == 0
     assert made[-1].end_s == 999 * 60
@@ -41,26 +43,26 @@ def test_slices_grow_to_the_number_of_points_and_cover_every_step_once():
 
 def test_no_slice_has_more_steps_than_prometheus_allows():
     answers = Answers(series=1)
-    list(history.slices(request(100_000, points=10**9), answers))
-    assert max(answers.asked) == history.MAX_STEPS
+    list(range_reader.slices(request(100_000, points=10**9), answers))
+    assert max(answers.asked) == range_reader.MAX_STEPS
 
 
 def test_a_slice_that_is_too_much_is_halved():
     answers = Answers(series=1, bears=30)
-    made = list(history.slices(request(100), answers))
+    made = list(range_reader.slices(request(100), answers))
     assert sum(sum(one.counts) for one in made) == 100
     assert max(sum(one.counts) for one in made) <= 30
 
 
 def test_one_step_that_is_too_much_is_an_error():
     with pytest.raises(QueryError) as caught:
-        list(history.slices(request(100), Answers(series=1, bears=0)))
+        list(range_reader.slices(request(100), Answers(series=1, bears=0)))
     assert caught.value.kind == "execution"
 
 
 def test_more_series_than_points_are_read_step_by_step():
     answers = Answers(series=5000)
-    list(history.slices(request(15, points=1000), answers))
+    list(range_reader.slices(request(15, points=1000), answers))
     assert answers.asked == [10, 1, 1, 1, 1, 1]
 
 
@@ -68,9 +70,9 @@ def test_every_number_that_prometheus_writes_is_read():
     texts = ["1.5", "-0", "1e-05", "NaN", "+Inf", "-Inf", "1.7976931348623157e+308"]
     values = ",".join(f'[{at}.5,"{text}"]' for at, text in enumerate(texts))
     body = f'{{"data":{{"result":[{{"metric":{{"le":"+Inf"}},"values":[{values}]}}]}}}}'
-    found = history._decoded(body.encode())["data"]["result"]
+    found = range_reader._decoded(body.encode())["data"]["result"]
     assert found[0].metric == {"le": "+Inf"}
-    made = history._packed(found, 0.0, 10.0)
+    made = range_reader._packed(found, 0.0, 10.0)
     assert np.frombuffer(made.time_s).tolist() == [at + 0.5 for at in range(len(texts))]
     np.testing.assert_array_equal(np.frombuffer(made.values), [float(each) for each in texts])
 
@@ -80,4 +82,4 @@ def test_every_number_that_prometheus_writes_is_read():
 )
 def test_what_is_no_answer_is_an_error(body):
     with pytest.raises(msgspec.MsgspecError):
-        history._decoded(body)
+        range_reader._decoded(body)
