@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from podscale.core.metrics import Failure, SampleGap, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import Kind, QueryError
+from podscale.feed.http import refusals
 from podscale.feed.plan import QueryWindow
 
 # A query that fails between others that are answered is that query's trouble.
@@ -44,6 +45,7 @@ class OutageWatch:
         self._answered_s = float("-inf")
         self._since_s: float | None = None
         self._failure: Failure | None = None
+        self.in_flight: list[float] = []  # when each request was sent that has not ended yet
         self.silences: deque[tuple[float, float]] = deque(maxlen=_MOST_REMEMBERED)  # ended ones
 
     def answered(self, now_s: float) -> None:
@@ -61,21 +63,36 @@ class OutageWatch:
             return error  # something was answered meanwhile; not in a time that was set back
         self._since_s = sent_s if self._since_s is None else self._since_s
         self._failure = error.failure
-        return self.told(error, now_s)
+        return _told(error, self.current(now_s))
 
-    def told(self, error: QueryError, now_s: float) -> QueryError:
-        """Return ``error`` as the outage's, if there is one."""
+    def got_no_place(self, error: QueryError, waited_s: float, now_s: float) -> QueryError:
+        """Return the failure of a query that was not sent for so long, as it is to be told.
+
+        Where nothing was answered meanwhile, a silence holds the places, however short it is yet.
+        """
         found = self.current(now_s)
-        return error if found is None else QueryError(error.kind, found.failure, error.detail)
+        if found is None and not now_s - waited_s <= self._answered_s <= now_s:
+            found = self._silence(now_s)
+        return _told(error, found)
 
     def current(self, now_s: float) -> Outage | None:
-        if self._since_s is None or self._failure is None or now_s - self._since_s < SILENT_S:
+        if self._since_s is None or now_s - self._since_s < SILENT_S:
             return None
-        text = f"{self._failure.message} (since {rfc3339(self._since_s)})"
-        failure = structs.replace(self._failure, message=text)
+        return self._silence(now_s)
+
+    def _silence(self, now_s: float) -> Outage | None:
+        """Return the silence as an outage; ``None`` if nothing waits for an answer."""
+        since_s = self._since_s
+        if since_s is None:  # the first request of it has not ended yet
+            unanswered = [each for each in self.in_flight if not each < self._answered_s <= now_s]
+            since_s = min(unanswered, default=None)
+        if since_s is None:
+            return None
+        failure = self._failure or refusals.failure("deadline")
+        failure = structs.replace(failure, message=f"{failure.message} (since {rfc3339(since_s)})")
         if isinstance(failure, Unavailable):
-            failure = structs.replace(failure, since_s=self._since_s)
-        return Outage(self._since_s, failure)
+            failure = structs.replace(failure, since_s=since_s)
+        return Outage(since_s, failure)
 
     def gap(
         self, windows: Sequence[QueryWindow], now_s: float, empty_s: float = 0.0
@@ -103,3 +120,7 @@ class OutageWatch:
         """Return the outage in words, ``""`` where there is none."""
         found = self.current(now_s)
         return "" if found is None else found.failure.message
+
+
+def _told(error: QueryError, outage: Outage | None) -> QueryError:
+    return error if outage is None else QueryError(error.kind, outage.failure, error.detail)

@@ -157,17 +157,22 @@ class PrometheusClient:
         """Return since when and why Prometheus does not answer, ``""`` where it does."""
         return self.outage.text(self._clock())
 
-    def outage_of(self, error: QueryError) -> QueryError:
-        """Return an error that nothing was sent for as the outage's, if there is one."""
-        return self.outage.told(error, self._clock())
+    def no_place(self, waited_s: float) -> QueryError:
+        """Return the failure of a query that waited so long for those before it, and was not sent:
+        that of an outage, if that is why they hold their places.
+        """
+        return self.outage.got_no_place(refusals.error("no-place"), waited_s, self._clock())
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         sent_s = self._clock()
+        self.outage.in_flight.append(sent_s)
         try:
             yield
         except QueryError as error:
             raise self.outage.failed(error, sent_s, self._clock()) from error
+        finally:
+            self.outage.in_flight.remove(sent_s)
         self.outage.answered(self._clock())
 
     @property

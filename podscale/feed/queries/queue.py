@@ -13,7 +13,6 @@ import structlog
 
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.errors import Kind, QueryError
-from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions, Verb
 from podscale.feed.queries.lanes import FairSemaphore
@@ -67,8 +66,7 @@ class Queries:
             except TimeoutError:
                 self._stats.failures["no-place"] += 1
                 log.warning("no place for a query", rule=rule, tenant=tenant, after_s=patience_s)
-                # While Prometheus does not answer, that is why the others hold their places.
-                raise self._client.outage_of(refusals.error("no-place")) from None
+                raise self._client.no_place(patience_s) from None
             self._stats.in_flight += 1
             stack.callback(self._ended)
             try:

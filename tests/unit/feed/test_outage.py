@@ -57,9 +57,33 @@ def test_the_reason_is_the_newest_and_the_time_the_first():
     assert outage is not None
     assert (outage.since_s, outage.failure.reason) == (1000.0, "PrometheusError")
     # Who had no place behind the others has none for that reason.
-    told = watch.told(refusals.error("no-place"), 1030.0)
+    told = watch.got_no_place(refusals.error("no-place"), 10.0, 1030.0)
     assert (told.kind, told.failure) == ("no-place", outage.failure)
-    assert watch.told(refusals.error("no-place"), 1014.0).failure.reason == "PrometheusBusy"
+
+
+@pytest.mark.parametrize("is_first_ended", [False, True])
+def test_who_got_no_place_is_told_a_silence_from_its_first_moment(is_first_ended):
+    watch = OutageWatch()
+    watch.answered(990.0)
+    watch.in_flight = [980.0, 1000.0, 1003.0]
+    if is_first_ended:
+        watch.in_flight.remove(1000.0)
+        watch.failed(refusals.error("deadline"), 1000.0, 1010.0)
+    told = watch.got_no_place(refusals.error("no-place"), 10.0, 1010.0)
+    assert told.kind == "no-place"
+    assert told.failure.reason == "PrometheusTimeout"
+    assert told.failure.message.endswith(SINCE)
+
+
+@pytest.mark.parametrize("ended_s", [(), (1000.0,)])
+def test_who_got_no_place_while_others_were_answered_is_told_so(ended_s):
+    watch = OutageWatch()
+    watch.in_flight = [1000.0]
+    watch.answered(1004.0)
+    for each in ended_s:
+        watch.failed(refusals.error("deadline"), each, 1010.0)
+    told = watch.got_no_place(refusals.error("no-place"), 10.0, 1010.0)
+    assert told.failure.reason == "PrometheusBusy"
 
 
 async def test_the_feed_says_it_to_everybody_and_the_page_its_age(fake, opened):
