@@ -3,6 +3,15 @@
 import asyncio
 import signal
 
+import pytest
+
+# Before any ring imports them: others than the conformance ring do as well.
+pytest.register_assert_rewrite(*(
+    f"tests.conformance.{name}"
+    for name in ("adapter_behaviour", "adapter_compare", "adapter_served", "hpa_checks",
+                 "explain_hpa", "explain_vpa")
+))  # fmt: skip
+
 # looptime's plugin asks for the current event loop around every test. Until one was set, the
 # policy makes one on demand, which nobody closes: a ResourceWarning in some later test.
 asyncio.set_event_loop(None)

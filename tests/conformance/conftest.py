@@ -4,12 +4,6 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite(*(
-    f"tests.conformance.{name}"
-    for name in ("adapter_behaviour", "adapter_compare", "adapter_served", "hpa_checks",
-                 "explain_hpa", "explain_vpa")
-))  # fmt: skip
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print rule by rule; one that speaks of no case stands out."""
