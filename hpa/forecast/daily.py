@@ -20,7 +20,6 @@ from hpa.forecast.gate import (
     DaySums,
     GateSubject,
     KnownPast,
-    PastForecasts,
     day_sums,
     ratio_to_alone,
     slots_ahead,
@@ -83,14 +82,13 @@ def day_of(now: float) -> float:
 def answers(seen: Sequence[GateSight], settings: Settings, now: float) -> list[GateAnswer]:
     """Return one answer for each; those that move by the same rules are replayed together."""
     cases = [_Case(each, settings, day_of(now)) for each in seen]
-    together: dict[tuple[LoopRules, int], list[_Case]] = {}
+    together: dict[tuple[LoopRules, int], list[tuple[_Case, GateSubject]]] = {}
     for each in cases:
-        if each.fresh_days:
-            together.setdefault((each.rules, each.fresh_days), []).append(each)
+        if each.fresh is not None:
+            together.setdefault((each.rules, each.fresh_days), []).append((each, each.fresh))
     for (rules, days), some in together.items():
-        subjects = [each.subject for each in some]
-        found = day_sums(rules, subjects, [each.forecasts for each in some], days)
-        for each, sums in zip(some, found, strict=True):
+        found = day_sums(rules, [subject for _, subject in some], days)
+        for (each, _), sums in zip(some, found, strict=True):
             each.sums = sums if each.sums is None else each.sums.followed_by(sums)
     return [each.answer() for each in cases]
 
@@ -106,12 +104,13 @@ class _Case:
         self.rules = LoopRules.of(hpa, settings, self.delay_s)
         capacities = {key_of(each): capacity_of(each, plant)[0] for each in hpa.metrics}
         self.share = max(target_of(each, plant) / capacities[key_of(each)] for each in hpa.metrics)
-        self.demand = _by_days(demand_of(hpa, seen.load, plant, capacities))
-        self.days = max(0, round((until_s - self.demand.start_s) // DAY_S))
+        start_s = math.ceil((seen.load.time_s[0] - _LATE_S) / DAY_S) * DAY_S
+        self.demand = demand_of(hpa, seen.load, plant, capacities, start_s)
+        self.days = max(0, round((until_s - start_s) // DAY_S))
         self.sums: DaySums | None = None
         self.known: KnownPast | None = None
-        self.forecasts = PastForecasts((), np.empty((0, 0)))
-        self.fresh_days = 0
+        self.fresh: GateSubject | None = None
+        self.fresh_days = 0  # that it is to be replayed for
         pods = self.demand.pods
         if self.days < FEWEST_DAYS or np.isnan(pods[:DAY]).all():
             return
@@ -119,21 +118,12 @@ class _Case:
         if _stands(question, until_s):
             return
         kept, self.fresh_days = question.sums, self.days - 1
-        if kept is not None and kept.rules == self.rules and kept.until_s < until_s:
-            fresh = round((until_s - kept.until_s) / DAY_S)
-            if fresh < self.fresh_days:
-                self.forecasts = self.known.forecasts(self.days - fresh, self.days)
-                if kept.days.names == self.forecasts.names:
-                    self.sums, self.fresh_days = kept.days, fresh
-                    return
-        self.forecasts = self.known.forecasts(1, self.days)
-
-    @property
-    def subject(self) -> GateSubject:
-        hpa, end = self.question.hpa, self.days * DAY
-        demand = self.demand
-        whole = DemandHistory(demand.start_s, demand.pods[:end], demand.needed[:end])
-        return GateSubject(whole, float(hpa.min_replicas), float(hpa.max_replicas))
+        if kept is not None and kept.rules == self.rules:
+            since = round((until_s - kept.until_s) / DAY_S)
+            if 0 < since < self.fresh_days:
+                self.sums, self.fresh_days = kept.days, since
+        forecasts = self.known.forecasts(self.days - self.fresh_days, self.days)
+        self.fresh = GateSubject(hpa, self.demand.until(self.days * DAY), forecasts)
 
     def answer(self) -> GateAnswer:
         """Return the answer, once the days are replayed."""
@@ -162,25 +152,23 @@ def regrets(questions: Sequence[GateQuestion], settings: Settings) -> list[bool]
     """Return whether each forecast has left more unserved, over the minutes that were lived under
     it, than the metrics alone would have with as many pods."""
     found = [False] * len(questions)
-    together: dict[tuple[LoopRules, int], list[int]] = {}
+    together: dict[tuple[LoopRules, int], list[tuple[int, GateSubject]]] = {}
     for place, each in enumerate(questions):
         lived = each.lived
-        if lived is not None and not np.isnan(lived.pods).all():
-            minutes = len(lived.pods) // _SHORTEST * _SHORTEST
-            if minutes >= REGRETS_AFTER:
-                rules = LoopRules.of(each.hpa, settings, lived.within_s)
-                together.setdefault((rules, minutes), []).append(place)
-    for (rules, minutes), places in together.items():
-        subjects, said = [], []
-        for place in places:
-            hpa, lived = questions[place].hpa, questions[place].lived
-            assert lived is not None  # noqa: S101 - as above
-            pods = lived.pods[-minutes:]
+        if lived is None or np.isnan(lived.pods).all():
+            continue
+        minutes = len(lived.pods) // _SHORTEST * _SHORTEST
+        if minutes >= REGRETS_AFTER:
+            pods, said = lived.pods[-minutes:], lived.said[-minutes:]
             demand = DemandHistory(0.0, pods, np.ceil(pods * lived.share - 1e-9))
-            subjects.append(GateSubject(demand, float(hpa.min_replicas), float(hpa.max_replicas)))
-            said.append(PastForecasts((NONE,), lived.said[-minutes:, None]))
-        for place, sums in zip(places, day_sums(rules, subjects, said, 1, minutes), strict=True):
-            found[place] = bool(ratio_to_alone(sums)[0] > LAST)
+            forecasts = np.column_stack((np.full(minutes, np.nan), said))
+            rules = LoopRules.of(each.hpa, settings, lived.within_s)
+            subject = GateSubject(each.hpa, demand, forecasts)
+            together.setdefault((rules, minutes), []).append((place, subject))
+    for (rules, minutes), some in together.items():
+        sums = day_sums(rules, [subject for _, subject in some], 1, minutes)
+        for (place, _), day in zip(some, sums, strict=True):
+            found[place] = bool(ratio_to_alone(day)[1] > LAST)
     return found
 
 
@@ -202,16 +190,3 @@ def has_targets(question: GateQuestion) -> bool:
 
 def _stands(question: GateQuestion, until_s: float) -> bool:
     return question.verdict is not None and question.verdict.at >= until_s
-
-
-def _by_days(demand: DemandHistory) -> DemandHistory:
-    # The same demand from the beginning of a day on.
-    first_s = day_of(demand.start_s)
-    late = round((demand.start_s - first_s) / SLOT_S)
-    if late * SLOT_S <= _LATE_S:
-        gap = np.full(late, np.nan)
-        return DemandHistory(
-            first_s, np.concatenate((gap, demand.pods)), np.concatenate((gap, demand.needed))
-        )
-    skipped = DAY - late
-    return DemandHistory(first_s + DAY_S, demand.pods[skipped:], demand.needed[skipped:])

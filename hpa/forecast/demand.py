@@ -41,17 +41,24 @@ class DemandHistory(Struct, frozen=True, eq=False):
     pods: Floats
     needed: Floats  # the fewest that serve it
 
+    def until(self, count: int) -> "DemandHistory":
+        """Return the first ``count`` minutes."""
+        return DemandHistory(self.start_s, self.pods[:count], self.needed[:count])
+
 
 def demand_of(
-    hpa: HPA, load: LoadHistory, plant: Plant, capacities: Mapping[str, float]
-) -> DemandHistory:
+    hpa: HPA, load: LoadHistory, plant: Plant, capacities: Mapping[str, float],
+    start_s: float | None = None,
+) -> DemandHistory:  # fmt: skip
     """Return the demand of ``hpa``: of the metric that asks for most, where all are known.
 
-    ``capacities`` is what a pod serves, by the key of a column.
+    ``capacities`` is what a pod serves, by the key of a column. It begins at ``start_s``, None:
+    where the load does.
     """
-    start_s = math.ceil(load.time_s[0] / SLOT_S) * SLOT_S
+    if start_s is None:
+        start_s = math.ceil(load.time_s[0] / SLOT_S) * SLOT_S
     count = max(0, math.ceil((load.end_s - start_s) / SLOT_S))
-    times = start_s + SLOT_S * np.arange(count)
+    times: Floats = start_s + SLOT_S * np.arange(count, dtype=np.float64)
     most, needed = np.zeros(count), np.zeros(count)
     for metric in hpa.metrics:
         values = held(load, load.columns[key_of(metric)], times)

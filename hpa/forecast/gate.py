@@ -8,13 +8,14 @@ candidate is taken only if it leaves much less unserved than that loop does with
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from hpa.decide.api.spec import HPA
 from hpa.decide.expectation import MOST
 from hpa.forecast.demand import DAY, DemandHistory, features, lags, peaks, seasons
 from hpa.forecast.lanes import LoopRules, run
-from hpa.forecast.models import LEARNT_EVERY, NONE, Weights, candidates
+from hpa.forecast.models import CANDIDATES, LEARNT_EVERY, forecast, learnt
 from hpa.simulate.load import Floats
 
 MOST_DAYS = 14  # that are learnt from, and that are replayed
@@ -26,29 +27,21 @@ _AT_MOST, _WITHOUT_ONE = 0.6, 0.8
 _HALF = 1.0  # ... no worse in either half of them ...
 LAST = 1.05  # ... nor on the last day: regret ends what has begun
 _MOST_MORE = 0.3  # pod-hours, whatever they save
-# Parts of the target at which the loop alone is replayed.
-_TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
+# Parts of the target at which the loop alone is replayed as well.
+_TARGETS = np.array([0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
 
 
 class GateSubject(Struct, frozen=True, eq=False):
     """One HPA for the gate; those of one call share their rules."""
 
+    hpa: HPA
     demand: DemandHistory  # whole days, the newest last
-    least: float = 1.0
-    most: float = 1e6
-
-
-class PastForecasts(Struct, frozen=True, eq=False):
-    """What each candidate would have said, minute by minute, never knowing what came."""
-
-    names: tuple[str, ...]
-    pods: Floats  # a row a minute, a column a candidate; NaN: nothing
+    forecasts: Floats  # a row a minute, a column a candidate, the first says nothing; NaN: nothing
 
 
 class DaySums(Struct, frozen=True, eq=False):
-    """Pod-minutes a day: a row a day; a column a candidate, then one for each of the targets."""
+    """Pod-minutes a day: a row a day; a column a candidate, then one for each lower target."""
 
-    names: tuple[str, ...]
     sizes: Floats
     lacking: Floats
     needed: Floats  # a number a day
@@ -56,16 +49,12 @@ class DaySums(Struct, frozen=True, eq=False):
     def until(self, count: int) -> "DaySums":
         """Return the last of the first ``count`` days, as many as a gate looks at."""
         days = slice(max(0, count - MOST_DAYS), count)
-        return DaySums(self.names, self.sizes[days], self.lacking[days], self.needed[days])
+        return DaySums(self.sizes[days], self.lacking[days], self.needed[days])
 
     def followed_by(self, newer: "DaySums") -> "DaySums":
-        """Return these days and newer ones, of the same candidates."""
-        return DaySums(
-            self.names,
-            np.vstack((self.sizes, newer.sizes)),
-            np.vstack((self.lacking, newer.lacking)),
-            np.concatenate((self.needed, newer.needed)),
-        )
+        """Return these days and newer ones."""
+        pairs = zip(structs.astuple(self), structs.astuple(newer), strict=True)
+        return DaySums(*(np.concatenate(pair) for pair in pairs))
 
 
 class GateRow(Struct, frozen=True):
@@ -76,7 +65,6 @@ class GateRow(Struct, frozen=True):
     unserved: float
     reactive: float  # unserved by the metrics alone with as many pod-hours
     more: float  # share of pod-hours beyond those of the metrics alone at the same target
-    is_taken: bool = False
 
     @property
     def saved(self) -> float:
@@ -93,7 +81,7 @@ class GateVerdict(Struct, frozen=True):
 
     @property
     def taken(self) -> GateRow | None:
-        return next((row for row in self.rows if row.is_taken), None)
+        return next((row for row in self.rows[1:] if row.name == self.candidate), None)
 
 
 def slots_ahead(delay_s: float) -> int:
@@ -120,86 +108,73 @@ class KnownPast(Struct, frozen=True, eq=False):
         """Return the features of ``minutes``, of what is known when each begins."""
         return features(self.lags[minutes], self.curves[minutes])
 
-    def forecasts(self, first_day: int, days: int) -> PastForecasts:
-        """Return the forecasts of the days from ``first_day`` until ``days``, each learnt before
-        it."""
-        found: dict[str, Floats] = {}
+    def forecasts(self, first_day: int, days: int) -> Floats:
+        """Return what each candidate would have said, minute by minute, of the days from
+        ``first_day`` until ``days``: a row a minute, each day learnt before it."""
         end = min(len(self.pods), days * DAY)
+        found = np.full((end, len(CANDIDATES)), np.nan)
         for start in range(first_day * DAY, end, DAY):
             day = slice(start, min(start + DAY, end))
-            rows = self.rows(day)
-            for each in self.learnt(start):
-                made = found.setdefault(each.name, np.full(end, np.nan))
-                most = MOST * np.nanmax(self.pods[:start])
-                made[day] = np.minimum(each.forecast(rows), most)
-        names = tuple(found)
-        return PastForecasts(names, np.column_stack([found[name] for name in names]))
+            rows, most = self.rows(day), MOST * np.nanmax(self.pods[:start])
+            for column, name in enumerate(CANDIDATES[1:], 1):
+                if (weights := self.learnt(start, name)) is not None:
+                    found[day, column] = np.minimum(forecast(weights, rows), most)
+        return found
 
-    def learnt(self, until: int, only: str | None = None) -> list[Weights]:
-        """Return the candidates as of minute ``until``: of peaks that had been seen by then."""
+    def learnt(self, until: int, name: str) -> Floats | None:
+        """Return the weights of a candidate as of minute ``until``: of peaks that had been seen by
+        then."""
         first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
         seen = slice(first, until - self.ahead, LEARNT_EVERY)
-        return candidates(self.rows(seen), self.peak[seen], only)
+        return learnt(name, self.rows(seen), self.peak[seen])
 
 
 def day_sums(
-    rules: LoopRules, subjects: Sequence[GateSubject], forecasts: Sequence[PastForecasts],
-    days: int, slots: int = DAY,
-) -> list[DaySums]:  # fmt: skip
+    rules: LoopRules, subjects: Sequence[GateSubject], days: int, slots: int = DAY
+) -> list[DaySums]:
     """Return the sums of the last ``days`` days of each, all of them replayed side by side; a day
     has ``slots`` minutes."""
     steps = days * slots
-    demand, ahead, need, least, most = [], [], [], [], []
-    for subject, each in zip(subjects, forecasts, strict=True):
-        pods = np.concatenate((subject.demand.pods[:1], subject.demand.pods))[-steps - 1 :]
-        width = len(each.names)
-        none = np.full((steps, len(_TARGETS)), np.nan)
-        demand.append(pods[:-1, None] / np.concatenate((np.ones(width), _TARGETS)))
-        ahead.append(np.column_stack((each.pods[-steps:], none)))
-        need.append(subject.demand.needed[-steps:])
-        least.append(np.full(width + len(_TARGETS), subject.least))
-        most.append(np.full(width + len(_TARGETS), subject.most))
+    demand, ahead, least, most = [], [], [], []
+    for each in subjects:
+        pods = np.concatenate((each.demand.pods[:1], each.demand.pods))[-steps - 1 : -1]
+        parts = np.concatenate((np.ones(each.forecasts.shape[1]), _TARGETS))
+        demand.append(pods[:, None] / parts)
+        ahead += [each.forecasts[-steps:], np.full((steps, len(_TARGETS)), np.nan)]
+        least.append(np.full(len(parts), float(each.hpa.min_replicas)))
+        most.append(np.full(len(parts), float(each.hpa.max_replicas)))
     runs = run(rules, np.hstack(demand), np.hstack(ahead), np.concatenate(least),
                np.concatenate(most))  # fmt: skip
     found, start = [], 0
-    for each, wanted in zip(forecasts, need, strict=True):
-        end = start + len(each.names) + len(_TARGETS)
-        lanes, start = slice(start, end), end
-        known = ~np.isnan(wanted)
-        lacking = np.maximum(wanted[:, None] - runs.ready[:, lanes], 0.0)
+    for each, bounds in zip(subjects, least, strict=True):
+        lanes = slice(start, start := start + len(bounds))
+        needed = each.demand.needed[-steps:, None]
+        lacking = np.maximum(needed - runs.ready[:, lanes], 0.0)
         sizes, lack, asked = (
-            np.where(known[:, None], part, 0.0).reshape(days, slots, -1).sum(axis=1)
-            for part in (runs.sizes[:, lanes], lacking, wanted[:, None])
+            np.where(np.isnan(needed), 0.0, part).reshape(days, slots, -1).sum(axis=1)
+            for part in (runs.sizes[:, lanes], lacking, needed)
         )
-        found.append(DaySums(each.names, sizes, lack, asked[:, 0]))
+        found.append(DaySums(sizes, lack, asked[:, 0]))
     return found
 
 
 def verdict(sums: DaySums) -> GateVerdict:
     """Return which candidate is taken, over all days of ``sums``."""
-    days, count = len(sums.needed), len(sums.names)
-    unserved, alone = _shares(sums, np.arange(days))
-    sizes = sums.sizes.sum(axis=0)
-    half, every = days // 2, np.arange(days)
-    parts = [(every[-1:], LAST), (every[:half], _HALF), (every[half:], _HALF)]
+    days, every = len(sums.needed), np.arange(len(sums.needed))
+    parts = [(every[-1:], LAST), (every[: days // 2], _HALF), (every[days // 2 :], _HALF)]
     parts += [(every[every != day], _WITHOUT_ONE) for day in every if days > 1]
-    worst = np.zeros(count)
-    for part, limit in parts:
-        worst = np.maximum(worst, _ratio(*_shares(sums, part)) / limit)
-    ratios = _ratio(unserved, alone)
-    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS - 1)
-    more = sizes[:count] / sizes[count] - 1.0
-    fits &= more <= _MOST_MORE
-    best = int(np.argmin(np.where(fits, ratios, np.inf))) if fits.any() else -1
-    plain = float(sizes[count])
-    rows = [GateRow(NONE, plain / 60.0, float(sums.lacking[:, count].sum() / sums.needed.sum()),
-                    float(sums.lacking[:, count].sum() / sums.needed.sum()), 0.0)]  # fmt: skip
-    rows += [
+    worst = np.max([_ratio(*_shares(sums, part)) / limit for part, limit in parts], axis=0)
+    unserved, alone = _shares(sums, every)
+    ratios, sizes = _ratio(unserved, alone), sums.sizes.sum(axis=0)
+    more = sizes[: len(CANDIDATES)] / sizes[0] - 1.0
+    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (more <= _MOST_MORE) & (days >= FEWEST_DAYS - 1)
+    best = int(np.argmin(np.where(fits, ratios, 1.0)))  # where none fits the first, which is none
+    rows = (
         GateRow(name, float(sizes[place]) / 60.0, float(unserved[place]), float(alone[place]),
-                float(more[place]), place == best)
-        for place, name in enumerate(sums.names)
-    ]  # fmt: skip
-    return GateVerdict(NONE if best < 0 else sums.names[best], days, tuple(rows))
+                float(more[place]))
+        for place, name in enumerate(CANDIDATES)
+    )  # fmt: skip
+    return GateVerdict(CANDIDATES[best], days, tuple(rows))
 
 
 def ratio_to_alone(sums: DaySums) -> Floats:
@@ -210,12 +185,13 @@ def ratio_to_alone(sums: DaySums) -> Floats:
 
 def _shares(sums: DaySums, days: NDArray[np.intp]) -> tuple[Floats, Floats]:
     # What each candidate leaves unserved, and what the loop alone with as many pods.
-    count = len(sums.names)
     asked = max(float(sums.needed[days].sum()), 1.0)
     unserved, sizes = sums.lacking[days].sum(axis=0) / asked, sums.sizes[days].sum(axis=0)
-    alone = np.interp(sizes[:count], sizes[count:], np.log(unserved[count:] + _SMALL))
-    return unserved[:count], np.exp(alone) - _SMALL
+    tried = len(sizes) - len(_TARGETS)
+    targets = np.r_[0, tried : len(sizes)]
+    alone = np.interp(sizes[:tried], sizes[targets], np.log(unserved[targets] + _SMALL))
+    return unserved[:tried], np.exp(alone) - _SMALL
 
 
-def _ratio(one: Floats, other: Floats) -> NDArray[np.float64]:
+def _ratio(one: Floats, other: Floats) -> Floats:
     return (one + _SMALL) / (other + _SMALL)

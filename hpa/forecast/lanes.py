@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from hpa.decide.api.spec import HPA, Policy, Rules
 from hpa.decide.reconcile import tolerance_of
@@ -17,7 +16,6 @@ from hpa.decide.settings import Settings
 from hpa.forecast.demand import SLOT_S
 from hpa.simulate.load import Floats
 
-Counts = NDArray[np.float64]
 _ROUNDING = 1e-9
 
 
@@ -53,8 +51,8 @@ class LoopRules(Struct, frozen=True):
 class LaneRuns(Struct, frozen=True, eq=False):
     """What came of them: a row a minute, a column a lane."""
 
-    sizes: Counts
-    ready: Counts
+    sizes: Floats
+    ready: Floats
 
 
 def run(
@@ -101,12 +99,12 @@ def run(
     return LaneRuns(sizes, ready)
 
 
-def _ahead(rules: LoopRules, pods: Counts, total: Counts) -> Counts:
+def _ahead(rules: LoopRules, pods: Floats, total: Floats) -> Floats:
     # As decide: it raises only what is out of tolerance, and else keeps no more than it asks for.
     return np.where(pods > total * rules.high, pods, np.minimum(pods, total))
 
 
-def _limits(rules: LoopRules, sizes: Counts, step: int, total: Counts) -> tuple[Counts, Counts]:
+def _limits(rules: LoopRules, sizes: Floats, step: int, total: Floats) -> tuple[Floats, Floats]:
     # What the policies of both directions allow.
     if rules.up is None or rules.down is None:
         return np.zeros_like(total), np.maximum(4.0, total * 2.0**rules.passes)
@@ -116,20 +114,20 @@ def _limits(rules: LoopRules, sizes: Counts, step: int, total: Counts) -> tuple[
     return fewest, _chosen(rules.up, highest, total, is_up=True)
 
 
-def _chosen(rules: Rules, found: list[Counts], total: Counts, *, is_up: bool) -> Counts:
+def _chosen(rules: Rules, found: list[Floats], total: Floats, *, is_up: bool) -> Floats:
     if rules.select == "Disabled" or not found:
         return total
     is_highest = is_up == (rules.select == "Max")
-    chosen: Counts = np.maximum.reduce(found) if is_highest else np.minimum.reduce(found)
+    chosen: Floats = np.maximum.reduce(found) if is_highest else np.minimum.reduce(found)
     return chosen
 
 
-def _moved(policy: Policy, sizes: Counts, step: int, total: Counts, sign: float) -> Counts:
+def _moved(policy: Policy, sizes: Floats, step: int, total: Floats, sign: float) -> Floats:
     # As far as one policy lets the size of a period ago be moved.
     slots = max(1, round(policy.period_seconds / SLOT_S))
     times = max(1.0, SLOT_S / policy.period_seconds)
     start = total if step < slots else sizes[step - slots]
     if policy.type == "Pods":
         return start + sign * policy.value * times
-    moved: Counts = start * max(0.0, 1.0 + sign * policy.value / 100.0) ** times
+    moved: Floats = start * max(0.0, 1.0 + sign * policy.value / 100.0) ** times
     return np.ceil(moved - _ROUNDING) if sign > 0 else np.floor(moved)

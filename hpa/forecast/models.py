@@ -5,50 +5,40 @@ the forecast in the training days (an expectile: Newey and Powell, 1987).
 """
 
 import numpy as np
-from msgspec import Struct
 
 from hpa.forecast.demand import DAY, FEATURES
 from hpa.simulate.load import Floats
 
 NONE = "none"
 # Holt-Winters without a trend of its own: the smoothed level, and the season's peak from there.
-SEASONAL = {"day": "day", "week": "week", "level": "level", "holt-winters": "trend"}
-RIDGE = "ridge"
+_SEASONAL = {"day": "day", "week": "week", "level": "level", "holt-winters": "trend"}
+_RIDGE = "ridge"
+CANDIDATES = (NONE, *_SEASONAL, _RIDGE)  # in the order of a gate's columns
 _ABOVE = 0.95  # the weight of peaks above ridge; those below weigh the rest of 1
 _SHRINK = 1e-3  # of the mean of the diagonal
 _ROUNDS = 5
 LEARNT_EVERY = 5  # minutes between two rows that are learnt from
 
 
-class Weights(Struct, frozen=True):
-    """One candidate; the forecast is the sum of its weights times the features, in pods."""
-
-    name: str
-    values: tuple[float, ...]
-
-    def forecast(self, rows: Floats) -> Floats:
-        """Return the forecast of each row; NaN where a feature is not known that counts."""
-        used = [place for place, value in enumerate(self.values) if value]
-        found: Floats = rows[:, used] @ np.array(self.values)[used]
-        return found
+def learnt(name: str, rows: Floats, peak: Floats) -> Floats | None:
+    """Return what a candidate weighs each feature by; ridge learns it from ``rows`` and the peaks
+    that came after them. None: they are too few, or the candidate is one of another release."""
+    if name in _SEASONAL:
+        return np.array([float(each == _SEASONAL[name]) for each in FEATURES])
+    known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
+    if name != _RIDGE or known.sum() < DAY // LEARNT_EVERY:
+        return None
+    return _ridge(rows[known], peak[known])
 
 
-def candidates(rows: Floats, peak: Floats, only: str | None = None) -> list[Weights]:
-    """Return every candidate, or the one that is called ``only``; ridge learns from ``rows`` and
-    the peaks that came after them."""
-    found = [
-        Weights(name, tuple(float(each == feature) for each in FEATURES))
-        for name, feature in SEASONAL.items()
-        if only in (None, name)
-    ]
-    if only in (None, RIDGE):
-        known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
-        if known.sum() >= DAY // LEARNT_EVERY:
-            found.append(Weights(RIDGE, _ridge(rows[known], peak[known])))
+def forecast(weights: Floats, rows: Floats) -> Floats:
+    """Return the forecast of each row, in pods; NaN where a feature is not known that counts."""
+    used = np.flatnonzero(weights)
+    found: Floats = rows[:, used] @ weights[used]
     return found
 
 
-def _ridge(rows: Floats, peak: Floats) -> tuple[float, ...]:
+def _ridge(rows: Floats, peak: Floats) -> Floats:
     size = np.sqrt((rows**2).mean(axis=0)) + 1e-9
     scaled = rows / size
     low, more = 1.0 - _ABOVE, 2.0 * _ABOVE - 1.0
@@ -61,7 +51,8 @@ def _ridge(rows: Floats, peak: Floats) -> tuple[float, ...]:
             low * squares + more * (part.T @ part),
             low * products + more * (part.T @ peak[is_above]),
         )
-    return tuple((answer / size).tolist())
+    weights: Floats = answer / size
+    return weights
 
 
 def _solved(squares: Floats, products: Floats) -> Floats:

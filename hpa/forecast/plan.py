@@ -10,12 +10,11 @@ from hpa.decide.expectation import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
 from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE, Weights
+from hpa.forecast.models import NONE, forecast
 from hpa.simulate.load import Floats
 
 PLANNED_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
 _LEAST = 1e-9  # pods
-_LONGEST_GAP = 1440  # minutes: after more of them the lags tell of nothing else
 
 
 class ForecastVerdict(Struct, frozen=True, omit_defaults=True):
@@ -36,7 +35,7 @@ class ForecastPlan(Struct, frozen=True, eq=False):
     """One candidate that earned its place, with all that it needs for the days to come."""
 
     verdict: ForecastVerdict
-    weights: Weights
+    weights: Floats  # of the features
     start_s: float  # of ``curves``
     curves: NDArray[np.float16]  # the seasons, a row a minute, in parts of ``highest``
     lags: tuple[float, ...]  # as of ``at_s``
@@ -53,13 +52,13 @@ class ForecastPlan(Struct, frozen=True, eq=False):
         """Return the plan for what comes after ``known``, which begins at ``start_s`` and knows
         the seasons of ``PLANNED_DAYS``; None: the candidate cannot be learnt."""
         count = len(known.pods)
-        found = known.learnt(count, verdict.candidate)
-        if not found:
+        weights = known.learnt(count, verdict.candidate)
+        if weights is None:
             return None
         first = count - count % DAY
         highest = max(float(np.nanmax(known.pods)), _LEAST)
         return cls(
-            verdict, found[0], start_s + first * SLOT_S,
+            verdict, weights, start_s + first * SLOT_S,
             (known.curves[first:] / highest).astype(np.float16), tuple(known.lags[-1].tolist()),
             start_s + count * SLOT_S, highest, within_s, share,
         )  # fmt: skip
@@ -90,12 +89,11 @@ class LiveForecast:
 
     def expected(self, now: float) -> ExpectedDemand | None:
         """Return the expectation at ``now``; None: the plan is too old, or the clock was set."""
-        slot = math.floor(now / SLOT_S)
-        self._advance(slot)
-        plan = self.plan
+        plan, slot = self.plan, math.floor(now / SLOT_S)
         row = slot - round(plan.start_s / SLOT_S)
-        if slot != self._slot or not 0 <= row < len(plan.curves):
+        if slot < self._slot or not 0 <= row < len(plan.curves):
             return None
+        self._advance(slot)
         curves = plan.curves[row].astype(np.float64) * plan.highest
         if self._said is None:
             self._said = min(self._forecast(curves), MOST * plan.highest)
@@ -118,11 +116,9 @@ class LiveForecast:
 
     def _forecast(self, curves: Floats) -> float:
         row = features(np.array([self._lags]), curves[None, :])
-        return float(self.plan.weights.forecast(row)[0])
+        return float(forecast(self.plan.weights, row)[0])
 
     def _advance(self, slot: int) -> None:
-        if slot - self._slot > _LONGEST_GAP:
-            self._slot = slot - _LONGEST_GAP
         while self._slot < slot:
             said = math.nan if self._said is None else self._said
             self._lived[self._slot % DAY] = self._pods, said

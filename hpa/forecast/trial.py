@@ -12,19 +12,18 @@ from msgspec import Struct
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import ExpectedDemand
 from hpa.decide.settings import Settings
-from hpa.forecast.demand import DAY, SLOT_S, DemandHistory, demand_of
+from hpa.forecast.demand import DAY, SLOT_S, demand_of
 from hpa.forecast.gate import (
     FEWEST_DAYS,
-    DaySums,
     GateSubject,
     GateVerdict,
     KnownPast,
-    PastForecasts,
     day_sums,
     slots_ahead,
     verdict,
 )
 from hpa.forecast.lanes import LoopRules
+from hpa.forecast.models import CANDIDATES
 from hpa.simulate.load import Floats, LoadHistory
 from hpa.simulate.workload import Plant
 
@@ -61,31 +60,17 @@ def trial(
     taken: list[GateVerdict | None] = [None] * days
     last = None
     if whole >= FEWEST_DAYS and not np.isnan(demand.pods).all():
-        known = KnownPast.of(demand.pods, slots_ahead(delay_s))
-        forecasts = known.forecasts(1, days)
-        sums = whole_sums(hpa, demand, forecasts, LoopRules.of(hpa, settings, delay_s))
+        forecasts = KnownPast.of(demand.pods, slots_ahead(delay_s)).forecasts(1, days)
+        end = whole * DAY
+        subject = GateSubject(hpa, demand.until(end), forecasts[:end])
+        (sums,) = day_sums(LoopRules.of(hpa, settings, delay_s), [subject], whole - 1)
         for day in range(FEWEST_DAYS, days):
             found = verdict(sums.until(day - 1))
             taken[day], part = found, slice(day * DAY, (day + 1) * DAY)
             highest[day] = np.nanmax(demand.pods[: day * DAY])
-            if found.taken is not None:
-                pods[part] = forecasts.pods[part, forecasts.names.index(found.candidate)]
+            pods[part] = forecasts[part, CANDIDATES.index(found.candidate)]
         last = verdict(sums.until(whole - 1))
     return ForecastTrial(demand.start_s, taken, pods, highest, delay_s, last)
-
-
-def whole_sums(
-    hpa: HPA, demand: DemandHistory, forecasts: PastForecasts, rules: LoopRules
-) -> DaySums:
-    """Return the sums of every whole day of ``demand`` but the first, of which nothing is said."""
-    days = len(demand.pods) // DAY
-    end = days * DAY
-    subject = GateSubject(
-        DemandHistory(demand.start_s, demand.pods[:end], demand.needed[:end]),
-        float(hpa.min_replicas), float(hpa.max_replicas),
-    )  # fmt: skip
-    cut = PastForecasts(forecasts.names, forecasts.pods[:end])
-    return day_sums(rules, [subject], [cut], days - 1)[0]
 
 
 def delay_of(plant: Plant) -> float:

@@ -38,7 +38,7 @@ def gate_body(gate: GateVerdict) -> Mapping[str, object]:
         "rows": [
             {"candidate": row.name, "podHours": round(row.pod_hours, 2),
              "unserved": round(row.unserved, 6), "metricsAlone": round(row.reactive, 6),
-             "saved": round(row.saved, 4), "isTaken": row.is_taken}
+             "saved": round(row.saved, 4), "isTaken": row is gate.taken}
             for row in gate.rows
         ],
     }  # fmt: skip
@@ -49,7 +49,7 @@ def gate_cells(gate: GateVerdict) -> list[dict[str, str]]:
     return [
         dict(zip(COLUMNS, (
             row.name, f"{row.pod_hours:.1f}", f"{row.unserved:.3%}", f"{row.reactive:.3%}",
-            f"{row.saved:.0%}", "taken" if row.is_taken else "",
+            f"{row.saved:.0%}", "taken" if row is gate.taken else "",
         ), strict=True))
         for row in gate.rows
     ]  # fmt: skip

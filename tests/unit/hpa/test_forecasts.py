@@ -11,7 +11,7 @@ from hpa.decide import Settings
 from hpa.explain import explain
 from hpa.forecast.daily import GateAnswer, GateQuestion, day_of
 from hpa.forecast.demand import DAY, FEATURES, LAGS
-from hpa.forecast.models import NONE, Weights
+from hpa.forecast.models import NONE
 from hpa.forecast.plan import ForecastPlan, ForecastVerdict
 from podscale.core.metrics import NoData
 from podscale.kube.leadership.lease import Term
@@ -46,7 +46,7 @@ def eight(question: GateQuestion, now: float) -> GateAnswer:
     verdict = question.verdict
     if verdict is None or verdict.at < day_of(now):
         verdict = ForecastVerdict("day", day_of(now), 0.31, 0.04, 8)
-    weights = Weights("day", tuple(float(each == "day") for each in FEATURES))
+    weights = np.array([float(each == "day") for each in FEATURES])
     curves = np.ones((2 * DAY, 7), np.float16)
     lags = (4.0,) * LAGS
     return GateAnswer(

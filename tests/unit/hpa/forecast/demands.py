@@ -44,7 +44,7 @@ def history(pods: Floats) -> DemandHistory:
 
 def judged(pods: Floats, days: int) -> GateVerdict:
     """Return what the gate makes of a demand."""
-    subject = GateSubject(history(pods))
-    rules = LoopRules.of(web(), Settings(), DELAY_S)
+    hpa = web(maxReplicas=1000)
     forecasts = KnownPast.of(pods, AHEAD).forecasts(1, len(pods) // DAY)
-    return verdict(day_sums(rules, [subject], [forecasts], days)[0])
+    subject = GateSubject(hpa, history(pods), forecasts)
+    return verdict(day_sums(LoopRules.of(hpa, Settings(), DELAY_S), [subject], days)[0])

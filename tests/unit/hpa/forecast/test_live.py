@@ -12,7 +12,7 @@ from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
 from hpa.forecast.demand import DAY, lags, measured, next_lags
 from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE
+from hpa.forecast.models import NONE, forecast
 from hpa.forecast.plan import ForecastVerdict, LivedDay, LiveForecast
 from hpa.simulate.load import LoadHistory
 from hpa.simulate.workload import Plant, SimulatedWorkload
@@ -101,7 +101,7 @@ def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
         assert told is not None
         said.append(told.pods)
         live.note(float(pods[minute]), now)
-    wanted = plan.weights.forecast(known.rows(slice(5 * DAY, 6 * DAY)))
+    wanted = forecast(plan.weights, known.rows(slice(5 * DAY, 6 * DAY)))
     # Seasons have three digits; those of the last minutes are of peaks that came after the gate.
     shown = slice(0, -daily.slots_ahead(DELAY_S))
     np.testing.assert_allclose(said[shown], wanted[shown], rtol=3e-3)
