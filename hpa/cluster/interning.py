@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from hpa.decide.api import wire
+from hpa.decide.api.spec import MetricObject
 from hpa.machine.objects import Autoscaler, TargetWorkload, is_part
 from podscale.core.settings import PREFIX
 from podscale.kube.client.wire import ObjectMeta, OwnerReference
@@ -44,7 +45,7 @@ class InternedValues:
             ),
             replace(
                 spec,
-                scale_target_ref=wire.WireReference(
+                scale_target_ref=MetricObject(
                     self._text(target.kind),
                     meta.name if target.name == meta.name else target.name,  # nearly always
                     self._text(target.api_version),

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hpa.decide.api import wire
 from hpa.decide.api.reading import read
-from hpa.decide.api.spec import HPA
+from hpa.decide.api.spec import HPA, MetricObject
 from podscale.kube.client.wire import ObjectMeta, Time
 from podscale.kube.objects.scale import ReplicationController, Workload
 
@@ -47,7 +47,7 @@ class TargetWorkload(Workload, frozen=True, gc=False, rename="camel", kw_only=Tr
 class ClaimSpec(Struct, frozen=True, gc=False, rename="camel"):
     """The only field of a claim."""
 
-    scale_target_ref: wire.WireReference
+    scale_target_ref: MetricObject
 
 
 class Claim(Struct, frozen=True, gc=False, rename="camel"):
@@ -69,7 +69,7 @@ def is_part(found: Workload | ReplicationController) -> bool:
     )
 
 
-def target_of(namespace: str, reference: wire.WireReference) -> TargetKey:
+def target_of(namespace: str, reference: MetricObject) -> TargetKey:
     """Return what ``reference`` names, whatever version it is written in."""
     group, _, version = reference.api_version.rpartition("/")
     return (namespace, group if version else "", reference.kind, reference.name)

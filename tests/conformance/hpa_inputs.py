@@ -21,6 +21,7 @@ from hpa.decide.api.spec import (
     MetricSelector,
     MetricSpec,
     MetricStatus,
+    Policy,
     Rules,
 )
 from hpa.decide.observation import (
@@ -249,7 +250,7 @@ def wire_rules(written: Mapping[str, Any]) -> wire.ScalingRules:
         written.get("selectPolicy"),
         None
         if policies is None
-        else [wire.ScalingPolicy(p["type"], p["value"], p["periodSeconds"]) for p in policies],
+        else tuple(Policy(p["type"], p["value"], p["periodSeconds"]) for p in policies),
         written.get("tolerance"),
     )
 

@@ -14,7 +14,6 @@ from hpa.decide.api.spec import (
     Condition,
     Expression,
     HpaStatus,
-    MetricObject,
     MetricSelector,
     MetricSpec,
     MetricStatus,
@@ -39,7 +38,7 @@ def read(written: wire.WireAutoscaler) -> HPA:
     return HPA(
         namespace=written.metadata.namespace,
         name=written.metadata.name,
-        target=_reference(spec.scale_target_ref) or MetricObject("", ""),
+        target=spec.scale_target_ref,
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,
         metrics=tuple(read_metric(each) for each in spec.metrics or ()) or (DEFAULT_METRIC,),
@@ -61,13 +60,11 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
     """Return ``rules`` over ``default``; a list of policies replaces the whole default list."""
     if rules is None:
         return default
-    window, policies = rules.stabilization_window_seconds, rules.policies
+    window = rules.stabilization_window_seconds
     return Rules(
         default.window_s if window is None else window,
         default.select if rules.select_policy is None else rules.select_policy,
-        default.policies
-        if policies is None
-        else tuple(Policy(each.type, each.value, each.period_seconds) for each in policies),
+        default.policies if rules.policies is None else rules.policies,
         None if rules.tolerance is None else quantity.from_wire(rules.tolerance).approximate,
     )
 
@@ -83,7 +80,7 @@ def read_metric(metric: wire.WireMetric) -> MetricSpec:
         metric.type,
         source.name if is_resource else source.metric.name,
         container=source.container,
-        described=_reference(source.described_object),
+        described=source.described_object,
         selector=read_selector(source.metric.selector),
         target_type=target.type,
         value_milli=_milli(target.value),
@@ -126,7 +123,7 @@ def _current(metric: wire.CurrentMetric) -> MetricStatus:
         metric.type,
         source.name if is_resource else source.metric.name,
         source.container,
-        _reference(source.described_object),
+        source.described_object,
         read_selector(source.metric.selector),
         _shown(source.current.value),
         _shown(source.current.average_value),
@@ -151,12 +148,6 @@ def _condition(condition: wire.WireCondition) -> Condition:
         from_rfc3339(condition.last_transition_time),
         condition.observed_generation,
     )
-
-
-def _reference(reference: wire.WireReference | None) -> MetricObject | None:
-    if reference is None:
-        return None
-    return MetricObject(reference.kind, reference.name, reference.api_version)
 
 
 def _milli(amount: wire.Amount | None) -> int | None:

@@ -14,11 +14,11 @@ from msgspec import Struct
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 
-class MetricObject(Struct, frozen=True, gc=False):
-    """``scaleTargetRef`` or ``describedObject``."""
+class MetricObject(Struct, frozen=True, gc=False, rename="camel"):
+    """``scaleTargetRef`` or ``describedObject``, as on the wire."""
 
-    kind: str
-    name: str
+    kind: str = ""
+    name: str = ""
     api_version: str = ""
 
 
@@ -74,11 +74,11 @@ class MetricSpec(Struct, frozen=True, gc=False):
 
 
 class Policy(Struct, frozen=True, gc=False, rename="camel"):
-    """One scaling policy of a direction."""
+    """One scaling policy of a direction, as on the wire."""
 
-    type: str  # Pods | Percent
-    value: int
-    period_seconds: int
+    type: str = ""  # Pods | Percent
+    value: int = 0
+    period_seconds: int = 0
 
 
 class Rules(Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hpa.decide.api import wire
+from hpa.decide.api.spec import MetricObject, Policy
 from hpa.decide.settings import Release
 from podscale.core import quantity
 from podscale.core.goquote import quote
@@ -112,9 +113,7 @@ def _object(written: wire.WireAutoscaler, lowest: int) -> Iterator[FieldError]:
         yield from _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
 
 
-def _reference(
-    reference: wire.WireReference, path: str, *, needs_group: bool
-) -> Iterator[FieldError]:
+def _reference(reference: MetricObject, path: str, *, needs_group: bool) -> Iterator[FieldError]:
     for field, text in (("kind", reference.kind), ("name", reference.name)):
         if not text:
             yield _required(f"{path}.{field}", "")
@@ -188,7 +187,7 @@ def _source(kind: str, source: wire.WireSource, path: str) -> Iterator[FieldErro
             for problem in dns_label_problems(source.container):
                 yield _invalid(f"{path}.container", source.container, problem)
     if kind == "Object":
-        described = source.described_object or wire.WireReference()
+        described = source.described_object or MetricObject()
         yield from _reference(described, f"{path}.describedObject", needs_group=False)
     yield from _target(source.target, f"{path}.target")
     yield from _target_of(kind, source.target, f"{path}.target")
@@ -310,7 +309,7 @@ def _tolerance(amount: wire.Amount, path: str) -> Iterator[FieldError]:
         yield _invalid(path, str(given), "must be greater than or equal to 0")
 
 
-def _policy(policy: wire.ScalingPolicy, path: str) -> Iterator[FieldError]:
+def _policy(policy: Policy, path: str) -> Iterator[FieldError]:
     if policy.type not in ("Pods", "Percent"):
         yield _unsupported(f"{path}.type", policy.type, ["Percent", "Pods"])
     if policy.value <= 0:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import MetricObject, Policy
+
 Amount = str | int | float  # a quantity
 
 # The field of each type of metric, in the order in which the API server looks at them.
@@ -19,14 +21,6 @@ METRIC_FIELDS: Mapping[str, str] = {
     "ContainerResource": "containerResource",
 }
 SOURCES = {**METRIC_FIELDS, "ContainerResource": "container_resource"}  # as attributes
-
-
-class WireReference(Struct, frozen=True, gc=False, rename="camel"):
-    """CrossVersionObjectReference."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
 
 
 class WireRequirement(Struct, frozen=True, gc=False):
@@ -66,7 +60,7 @@ class WireSource(Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""  # of the resource
     container: str = ""
     metric: Identifier = Identifier()
-    described_object: WireReference | None = None
+    described_object: MetricObject | None = None
     target: WireTarget = WireTarget()
 
 
@@ -81,20 +75,12 @@ class WireMetric(Struct, frozen=True, gc=False, rename="camel"):
     external: WireSource | None = None
 
 
-class ScalingPolicy(Struct, frozen=True, gc=False, rename="camel"):
-    """HPAScalingPolicy."""
-
-    type: str = ""
-    value: int = 0
-    period_seconds: int = 0
-
-
 class ScalingRules(Struct, frozen=True, gc=False, rename="camel"):
     """HPAScalingRules."""
 
     stabilization_window_seconds: int | None = None
     select_policy: str | None = None
-    policies: tuple[ScalingPolicy, ...] | None = None
+    policies: tuple[Policy, ...] | None = None
     tolerance: Amount | None = None
 
 
@@ -108,7 +94,7 @@ class ScalingBehavior(Struct, frozen=True, gc=False, rename="camel"):
 class Spec(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerSpec."""
 
-    scale_target_ref: WireReference = WireReference()
+    scale_target_ref: MetricObject = MetricObject()
     min_replicas: int | None = None
     max_replicas: int = 0
     metrics: tuple[WireMetric, ...] | None = None
@@ -140,7 +126,7 @@ class SourceStatus(Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     container: str = ""
     metric: Identifier = Identifier()
-    described_object: WireReference | None = None
+    described_object: MetricObject | None = None
     current: Current = Current()
 
 
