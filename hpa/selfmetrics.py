@@ -5,6 +5,7 @@ for a label lookup each.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
@@ -91,8 +92,8 @@ class HpaMetrics(Collector):
         self.tick_lag = PassTally(LAGS)
         self.gap = PassTally(GAPS)
         self.data_age = PassTally(AGES)
-        self.decisions: dict[_Labels, int] = {}
-        self.writes: dict[_Labels, int] = {}
+        self.decisions: Counter[_Labels] = Counter()  # by first reason
+        self.writes: Counter[_Labels] = Counter()  # by kind; ``ok``, ``conflict`` or ``error``
         self.forecasts: Mapping[str, int] = {}  # autoscalers with one, by candidate
         self.counts = HpaCounts()
         self.read = HpaReadings()
@@ -104,12 +105,6 @@ class HpaMetrics(Collector):
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
             self.computation_seconds.add_to(bucket, metric, seconds)
-
-    def decided(self, reason: str) -> None:
-        _count(self.decisions, (reason,))
-
-    def wrote(self, kind: str, result: str) -> None:
-        _count(self.writes, (kind, result))
 
     def collect(self) -> Iterator[Metric]:
         of_pass, of_metric = ("action", "error"), ("action", "error", "metric_type")
@@ -172,7 +167,3 @@ class HpaMetrics(Collector):
         for namespace, name, size in self.read.replicas():
             sizes.add_metric((namespace, name), size)
         yield sizes
-
-
-def _count(counts: dict[_Labels, int], labels: _Labels) -> None:
-    counts[labels] = counts.get(labels, 0) + 1

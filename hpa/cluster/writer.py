@@ -9,8 +9,8 @@ its size: what another wrote meanwhile is decided on, not undone.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -40,8 +40,6 @@ _TIMEOUT_S = 10.0
 # An API server that answers 5xx may have stored (etcd's answer came too late for it).
 _UNKNOWN = (ApiUnreachable, ServerFailed, msgspec.DecodeError)
 
-Kind = Literal["scale", "status"]
-
 
 class ScaleAnswer(Struct, frozen=True):
     """What became of one scale write."""
@@ -59,15 +57,14 @@ class AutoscalerWriter:
         resource: Resource,
         store: Store[Autoscaler],
         targets: ScaleTargets,
-        *,
-        note: Callable[[Kind, str], None],
+        writes: Counter[tuple[str, ...]],
     ) -> None:
-        """``note`` is told of every request: its kind and ``ok``, ``conflict`` or ``error``."""
+        """``writes`` counts requests by ``scale`` or ``status`` and what became of them."""
         self._api = api
         self._resource = resource
         self._store = store
         self._targets = targets
-        self._note = note
+        self._writes = writes
 
     async def rescale(
         self,
@@ -103,15 +100,15 @@ class AutoscalerWriter:
                 is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
             except WriteConflict as conflict:
-                self._note("scale", "conflict")
+                self._writes["scale", "conflict"] += 1
                 error = str(conflict)
                 continue
             except (KubeError, msgspec.DecodeError) as failure:
-                self._note("scale", "error")
+                self._writes["scale", "error"] += 1
                 # Not sent: the conflict before it may have been one with ourselves, as above.
                 is_lost = not is_sent or isinstance(failure, _UNKNOWN)
                 return ScaleAnswer(Outcome("failed", str(failure)), is_lost)
-            self._note("scale", "ok")
+            self._writes["scale", "ok"] += 1
             self._targets.accept(record, scale)
             return ScaleAnswer(Outcome("written"))
         return ScaleAnswer(Outcome("conflict", error))
@@ -134,9 +131,10 @@ class AutoscalerWriter:
             )
             self._store.accept(decode(answer.body, Autoscaler))
         except (KubeError, msgspec.DecodeError) as failure:
-            self._note("status", "conflict" if isinstance(failure, WriteConflict) else "error")
+            result = "conflict" if isinstance(failure, WriteConflict) else "error"
+            self._writes["status", result] += 1
             return str(failure)
-        self._note("status", "ok")
+        self._writes["status", "ok"] += 1
         return None
 
     async def _put(

@@ -142,10 +142,7 @@ def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]
         return past, size
     if status.current_replicas == status.desired_replicas:
         return past, size
-    past = remember_scale(
-        past, hpa.behavior, status.current_replicas, status.desired_replicas, status.last_scale_s
-    )
-    return past, status.desired_replicas
+    return adopted(past, hpa), status.desired_replicas
 
 
 def joined(before: Past, past: Past) -> Past:

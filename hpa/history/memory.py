@@ -18,7 +18,8 @@ from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
-from hpa.machine.record import AutoscalerRecord, ForecastState, HistoryState, Key, SentSize
+from hpa.machine.instructions import RememberSent
+from hpa.machine.record import AutoscalerRecord, ForecastState, HistoryState, Key
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
@@ -209,11 +210,7 @@ class HistoryMemory:
             state.forecast = ForecastState()
         return state.forecast
 
-    def drop_forecast(self, record: AutoscalerRecord) -> None:
-        """Forget the forecast of an object that wants none."""
-        self._state(record).forecast = None
-
-    def sent(self, record: AutoscalerRecord, sent: SentSize) -> None:
+    def sent(self, record: AutoscalerRecord, sent: RememberSent) -> None:
         """Note a rescale whose answer was lost: it counts once its size is seen."""
         state = self._state(record)
         others = [each for each in state.sent if each.after != sent.after]

@@ -70,7 +70,7 @@ class Controller:
             targets,
             AutoscalerObserver(catalog, changes.rivals, stores, settings),
             AutoscalerWriter(
-                ports.api, options.resource, stores.autoscalers, targets, note=ports.metrics.wrote
+                ports.api, options.resource, stores.autoscalers, targets, ports.metrics.writes
             ),
         )
         self._forecasts = Forecasts(ports.gate, catalog, memory, settings, clock, ports.metrics)

@@ -96,7 +96,7 @@ class Forecasts:
             if hpa is not None and hpa.options.forecasts:
                 found.append((record, hpa))
             elif record.history.forecast is not None:
-                self._memory.drop_forecast(record)
+                record.history.forecast = None
         return found
 
     async def _ask(

@@ -18,6 +18,7 @@ from podscale.kube.discovery.restmapper import Mapper
 _log = structlog.get_logger()
 
 PAGE = 64  # autoscalers between two looks of the loop at others: some 5 ms
+AT_ONCE = 50  # requests for scales
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 _PAUSED = TargetScale(ScaleUnreadable("it is not looked at while paused"))
 
@@ -32,7 +33,7 @@ class ScaleReader:
         self._group = group
         self._state = state
         self._machines = state.machines
-        self._reading = asyncio.Semaphore(state.options.reads)
+        self._reading = asyncio.Semaphore(AT_ONCE)
 
     async def looks(
         self, records: Sequence[AutoscalerRecord], mapper: Mapper, decide: _Decide

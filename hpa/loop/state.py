@@ -30,7 +30,6 @@ class Options(Struct, frozen=True):
 
     resource: Resource = HPAS
     writes: int = 50  # requests in flight; a quarter of them of one namespace
-    reads: int = 50  # scales asked for at once
     answer_timeout_s: float = 30.0
     status_deadband: float = 0.1
 

@@ -23,7 +23,7 @@ from hpa.machine import events as ev
 from hpa.machine import instructions as ins
 from hpa.machine.events import Signal
 from hpa.machine.instructions import Order
-from hpa.machine.record import AutoscalerRecord, Look, SentSize
+from hpa.machine.record import AutoscalerRecord, Look
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.client.resource import Resource
 from podscale.kube.events.recorder import Recorder
@@ -111,7 +111,7 @@ class DecisionWrites:
             told = machines.handle(record, answered)
         for each in told:
             if isinstance(each, ins.RememberSent):
-                self._state.memory.sent(record, SentSize(each.before, each.after, each.at))
+                self._state.memory.sent(record, each)
         if ins.Conclude() not in told:
             return told
         self._clock.look()
@@ -183,7 +183,7 @@ class DecisionWrites:
         self._state.memory.put(
             record, conclusion.past, made.size, made.concluded_at, is_stored=is_ours
         )
-        ports.metrics.decided(ports.traces.put(record.key, trace))
+        ports.metrics.decisions[ports.traces.put(record.key, trace),] += 1
         ports.metrics.passed(conclusion.labels, self._clock.watch() - made.started)
         for event in conclusion.events:
             record_event(ports.recorder, self._state.options.resource, record, event)

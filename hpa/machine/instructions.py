@@ -38,11 +38,11 @@ class WriteScale(Struct, frozen=True, gc=False, tag=True):
 
 
 class RememberSent(Struct, frozen=True, gc=False, tag=True):
-    """A size was sent ``at`` a moment, and nobody said whether it went in."""
+    """A size was sent, and nobody said whether it went in."""
 
     before: int
     after: int
-    at: float
+    at: float  # monotonic
 
 
 class Conclude(Struct, frozen=True, gc=False, tag=True):

@@ -22,6 +22,7 @@ from hpa.decide.observation import (
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
 from hpa.forecast.plan import ForecastVerdict, LiveForecast
+from hpa.machine.instructions import RememberSent
 from hpa.machine.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
 from hpa.machine.progress import PassPhase, Progress, own_offset
 from hpa.machine.story import Story
@@ -139,14 +140,6 @@ class ForeignWrites(Struct, eq=False, gc=False):
     rescale: ForeignRescale | None = None
 
 
-class SentSize(Struct, frozen=True, gc=False):
-    """A size that was sent, of which nobody said whether it went in."""
-
-    before: int
-    after: int
-    at: float  # monotonic
-
-
 class ForecastState(Struct, eq=False, gc=False):
     """Its forecast, in one term of leadership. Times are monotonic."""
 
@@ -166,7 +159,7 @@ class HistoryState(Struct, eq=False, gc=False):
     past: Past | None = None  # unix seconds, as decisions show them
     size: int | None = None  # of the target, when last known
     mark: HistoryMark | None = None  # of what was stored last
-    sent: tuple[SentSize, ...] = ()
+    sent: tuple[RememberSent, ...] = ()  # sizes of which nobody said whether they went in
     doubted: int | None = None  # a size that came by a watch that may be behind
     found: tuple[int, float] | None = None  # a size and when, found before the history was read
     forecast: ForecastState | None = None  # None: none is wanted

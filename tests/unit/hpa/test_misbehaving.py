@@ -8,6 +8,7 @@ import pytest
 
 from hpa.decide import Scale, Settings
 from hpa.loop.machines import Machines
+from hpa.loop.scale_reader import AT_ONCE
 from hpa.loop.state import Options
 from hpa.machine.progress import PassPhase
 from hpa.machine.record import AutoscalerRecord, TargetScale
@@ -93,8 +94,8 @@ async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> No
 
 
 async def test_scales_are_not_asked_for_all_at_once() -> None:
-    cluster = Cluster(settings=SETTINGS, options=Options(reads=5))
-    for number in range(30):
+    cluster = Cluster(settings=SETTINGS)
+    for number in range(AT_ONCE + 10):
         made = hpa_object(f"t{number:02}")
         made["spec"]["scaleTargetRef"] |= {"apiVersion": "x.io/v1", "kind": "Thing"}
         cluster.put(made)
@@ -112,8 +113,8 @@ async def test_scales_are_not_asked_for_all_at_once() -> None:
 
     cluster.controller.state.targets.fetch = fetch  # type: ignore[method-assign,assignment]
     await cluster.run_for(3.0)
-    assert len(counts) == 30
-    assert max(counts) == 5
+    assert len(counts) == AT_ONCE + 10
+    assert max(counts) == AT_ONCE
 
 
 ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}

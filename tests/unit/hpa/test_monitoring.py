@@ -20,8 +20,8 @@ def exposed() -> str:
     metrics = HpaMetrics()
     registry.register(metrics)
     metrics.passed(Labels("none", "none", (MetricLabels("Pods", "none", "none"),)), 0.01)
-    metrics.decided("WithinTolerance")
-    metrics.wrote("scale", "ok")
+    metrics.decisions["WithinTolerance",] += 1
+    metrics.writes["scale", "ok"] += 1
     for tally in (metrics.tick_lag, metrics.gap, metrics.data_age):
         tally.add((), 0.5)
     metrics.read.replicas = lambda: [("shop", "web", 3)]
