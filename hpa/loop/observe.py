@@ -14,7 +14,7 @@ from hpa.cluster.questions import questions
 from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
-from hpa.decide.observation import Scale
+from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
 from hpa.machine.record import (
     AskedMetric,
@@ -70,7 +70,7 @@ class AutoscalerObserver:
             # These depend on what is known of owners at the time, and of kinds.
             and not hpa.options.pods_by_owner
             and not record.questions.describes_objects
-            and kept.held is None  # which depends on how fresh a watch is, too
+            and kept.observation.held is None  # which depends on how fresh a watch is, too
         ):
             return kept
         known.look = known.look_state = None
@@ -99,31 +99,25 @@ class AutoscalerObserver:
         return known
 
     def _look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
-        scale, version, known = (
-            seen.scale,
-            record.written.metadata.resource_version,
-            record.observed,
-        )
+        scale, version = seen.scale, record.written.metadata.resource_version
+        known = record.observed
         if hpa.options.is_paused or not isinstance(scale, Scale):
-            return Look(record, hpa, seen, version)
+            return Look(record, seen, version, Observation(hpa, scale))
         selector = _selector(record, scale.selector)
         same = (*self._catalog.same_target(record), *sorted(self._claimed.get(record.target)))
         if selector is None:
-            return Look(record, hpa, seen, version, same_target=same)
+            return Look(record, seen, version, Observation(hpa, scale, same_target=same))
         self._rivals.change(*record.key, selector)
         self._refresh(record, selector, by_owner=hpa.options.pods_by_owner)
         is_asked = not known.rivals and not same and _reads_metrics(hpa, scale, self._settings)
+        held = self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None
         return Look(
             record,
-            hpa,
             seen,
             version,
-            known.pods,
-            known.rivals,
-            same,
+            Observation(hpa, scale, known.pods, (), known.rivals, same, held=held),
             self._questions(record, hpa, mapper) if is_asked else (),
             not hpa.options.pods_by_owner or self._knows_owners(record),
-            self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None,
         )
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:

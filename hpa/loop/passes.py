@@ -117,7 +117,8 @@ class Passes:
         settings = self._shadow if _WATCH in told else state.settings
         live = _live(record, look)
         expected = None if live is None else live.expected(unix)
-        decision = decide(look.observation(answers, expected), past, settings, unix)
+        seen = structs.replace(look.observation, answers=answers, expected=expected)
+        decision = decide(seen, past, settings, unix)
         if live is not None:
             live.note(measured(decision.trace), unix)
         self._writes.begin(look, started, decision, now)

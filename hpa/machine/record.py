@@ -10,15 +10,7 @@ from msgspec import Struct, field, structs
 
 from hpa.decide.api.reading import read_status
 from hpa.decide.api.spec import HPA
-from hpa.decide.observation import (
-    ExpectedDemand,
-    HeldTarget,
-    MetricAnswer,
-    Observation,
-    Past,
-    Scale,
-    ScaleUnreadable,
-)
+from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
 from hpa.forecast.plan import ForecastVerdict, LiveForecast
@@ -66,15 +58,16 @@ class Look(Struct, frozen=True, gc=False):
     the catalog clears ``ObservedState.look`` when it drops a record."""
 
     record: "AutoscalerRecord"
-    hpa: HPA
     seen: TargetScale
     version: str  # resourceVersion of the autoscaler: what its status is written against
-    pods: Pods = Pods()
-    rivals: tuple[str, ...] = ()  # other autoscalers whose selectors match some of its pods
-    same_target: tuple[str, ...] = ()  # other autoscalers of the same target
+    observation: Observation  # without answers, and without what is forecast
     asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
-    held: HeldTarget | None = None
+
+    @property
+    def hpa(self) -> HPA:
+        """The autoscaler."""
+        return self.observation.hpa
 
     @property
     def size(self) -> int | None:
@@ -83,21 +76,6 @@ class Look(Struct, frozen=True, gc=False):
         if not isinstance(scale, Scale) or self.hpa.options.is_paused:
             return None
         return scale.spec_replicas
-
-    def observation(
-        self, answers: tuple[MetricAnswer | None, ...], expected: ExpectedDemand | None = None
-    ) -> Observation:
-        """Return the observation with the answers to ``asked``, in order."""
-        return Observation(
-            self.hpa,
-            self.seen.scale,
-            self.pods,
-            answers,
-            self.rivals,
-            self.same_target,
-            expected=expected,
-            held=self.held,
-        )
 
 
 class ObservedState(Struct, eq=False, gc=False):

@@ -73,7 +73,7 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
         job, leaving, fresh, owned(pod_object("web", 0), "ReplicaSet", "web-7d"),
         pod_object("other", 0),
     )  # fmt: skip
-    pods = look(cluster).pods
+    pods = look(cluster).observation.pods
     assert pods.names == ("web-0", "web-1", "web-2", "web-3")
     assert list(pods.phase) == [
         PodPhase.RUNNING,
@@ -108,13 +108,13 @@ async def test_what_did_not_change_is_the_same_object_and_what_did_is_not() -> N
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     first = look(cluster)
     again = look(cluster)
-    assert again.pods is first.pods
+    assert again.observation.pods is first.observation.pods
     assert again.asked is first.asked
     changed = pod_object("web", 1)
     changed["metadata"]["resourceVersion"] = cluster.world.next_version()
     changed["status"]["phase"] = "Failed"
     cluster.put_pods(pod_object("web", 0), changed)
-    assert list(look(cluster).pods.phase) == [PodPhase.RUNNING, PodPhase.FAILED]
+    assert list(look(cluster).observation.pods.phase) == [PodPhase.RUNNING, PodPhase.FAILED]
 
 
 async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at() -> None:
@@ -130,9 +130,9 @@ async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at
     wide["metadata"]["resourceVersion"] = cluster.world.next_version()
     cluster.sync()
     cluster.put_pods(pod_object("web", 0))
-    assert look(cluster).rivals == ()
-    assert look(cluster, "all").rivals == ("web",)
-    assert look(cluster).rivals == ("all",)
+    assert look(cluster).observation.rivals == ()
+    assert look(cluster, "all").observation.rivals == ("web",)
+    assert look(cluster).observation.rivals == ("all",)
     assert look(cluster).asked == ()  # and no metric is read for it
 
 
@@ -173,7 +173,9 @@ async def test_an_owner_that_becomes_known_later_is_noticed_though_no_pod_change
     put_replica_sets(cluster, "web-1", "web-2")
     found = look(cluster)
     assert found.knows_owners
-    assert [found.pods.owners[each] for each in found.pods.owner] == ["Deployment/web"] * 2
+    assert [found.observation.pods.owners[each] for each in found.observation.pods.owner] == [
+        "Deployment/web"
+    ] * 2
 
 
 @pytest.mark.parametrize("what", ["unknown", "broken"])
@@ -214,9 +216,9 @@ async def test_pods_of_others_in_the_namespace_leave_what_is_kept() -> None:
     cluster.put_pods(pod_object("web", 0))
     first = look(cluster)
     cluster.put_pods(pod_object("web", 0), pod_object("other", 0))
-    assert look(cluster).pods is first.pods
+    assert look(cluster).observation.pods is first.observation.pods
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1), pod_object("other", 0))
-    assert look(cluster).pods.names == ("web-0", "web-1")
+    assert look(cluster).observation.pods.names == ("web-0", "web-1")
 
 
 def object_metric() -> dict[str, Any]:
@@ -256,7 +258,7 @@ async def test_pods_that_were_born_together_share_their_times() -> None:
     late["status"]["startTime"] = "2026-11-21T11:00:00Z"
     others = [pod_object(name, n) for name in ("web", "api") for n in range(2)]
     cluster.put_pods(*others, pod_object("api", 2), late)
-    web, api = look(cluster).pods, look(cluster, "api").pods
+    web, api = look(cluster).observation.pods, look(cluster, "api").observation.pods
     assert web.started[0] is web.started[1]
     assert web.started[2] == parse_time("2026-11-21T11:00:00Z")
     assert web.template is api.template
@@ -278,7 +280,7 @@ async def test_another_selector_of_the_workload_is_another_text_and_selects_othe
         assert isinstance(found.seen.scale, Scale)
         assert (found.seen.scale.selector is first.seen.scale.selector) == (labels["app"] == "web")
     assert found.seen.scale.selector == "app=api"
-    assert found.pods.names == ("api-0",)
+    assert found.observation.pods.names == ("api-0",)
     assert [each.selector for each in found.asked if isinstance(each, PodMetric)] == ["app=api"]
 
 
@@ -311,20 +313,20 @@ async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metr
     twin["spec"]["scaleTargetRef"]["name"] = "web"
     cluster.put(twin)
     assert differs()
-    assert looks[-1].same_target == ("twin",)
+    assert looks[-1].observation.same_target == ("twin",)
     del cluster.world.hpas[NS, "twin"]
     cluster.sync()
     assert differs()
     cluster.world.claims[NS, "tree"] = hpa_object("tree") | {"spec": twin["spec"]}
     cluster.sync()
     assert differs()
-    assert looks[-1].same_target == ("HorizontalPodAutoscaler/tree",)
+    assert looks[-1].observation.same_target == ("HorizontalPodAutoscaler/tree",)
     del cluster.world.claims[NS, "tree"]
     cluster.sync()
     assert differs()
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     assert differs()
-    assert len(looks[-1].pods) == 2
+    assert len(looks[-1].observation.pods) == 2
     if metric is POD_METRIC:
         return
     assert isinstance(looks[-1].asked[0], NotFound), "no mapper knows the kind"
@@ -360,10 +362,10 @@ async def test_a_namespace_without_a_replica_set_leaves_nothing_and_repeats_no_n
         assert look(cluster).knows_owners
         put_replica_sets(cluster, "web-1")
         seen.append(observer._adoptions[NS])
-        assert look(cluster).pods.owners[-1] == "Deployment/web"
+        assert look(cluster).observation.pods.owners[-1] == "Deployment/web"
         put_replica_sets(cluster)
         assert not look(cluster).knows_owners
-        assert look(cluster).pods.owners[-1] == "ReplicaSet/web-1"
+        assert look(cluster).observation.pods.owners[-1] == "ReplicaSet/web-1"
         assert not observer._adoptions
         assert not observer._sets
     assert sorted(set(seen)) == seen
