@@ -137,7 +137,6 @@ class Catalog:
         is_last = not self._records[key[0]]
         if is_last:
             del self._records[key[0]]
-        record.observed.look = None  # they hold each other, out of the collector's sight
         self._listener.gone(record, is_last=is_last)
 
 

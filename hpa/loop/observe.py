@@ -16,13 +16,7 @@ from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
-from hpa.machine.record import (
-    AskedMetric,
-    AutoscalerRecord,
-    Look,
-    NamespaceState,
-    TargetScale,
-)
+from hpa.machine.record import AskedMetric, AutoscalerRecord, Look, TargetScale
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.wire import OwnerReference
 from podscale.kube.discovery.restmapper import Mapper
@@ -48,7 +42,6 @@ class AutoscalerObserver:
         self._replica_sets = stores.replica_sets
         self._settings = settings
         self._columns = SelectedPods(self._topmost)
-        self._states: dict[str, NamespaceState] = {}  # by namespace: the last one
         # Of namespaces that have a ReplicaSet: how many, and when one changed hands last.
         self._sets: dict[str, int] = {}
         self._adoptions: dict[str, int] = {}
@@ -57,48 +50,7 @@ class AutoscalerObserver:
         self._replica_sets.subscribe(self._note_adoption)
 
     def look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
-        """Return what is to be decided on, and what has to be asked for it: the very same as the
-        last time, while nothing that it depends on has changed."""
-        state = self._state(record.key[0])
-        known = record.observed
-        kept = known.look
-        if (
-            kept is not None
-            and kept.hpa is hpa
-            and kept.seen is seen
-            and known.look_state is state
-            # These depend on what is known of owners at the time, and of kinds.
-            and not hpa.options.pods_by_owner
-            and not record.questions.describes_objects
-            and kept.observation.held is None  # which depends on how fresh a watch is, too
-        ):
-            return kept
-        known.look = known.look_state = None
-        found = self._look(record, hpa, seen, mapper)
-        # An equal HPA of a new list is another object, and the next look goes by objects.
-        if kept is not None and kept.hpa is hpa and kept.seen is seen and kept == found:
-            found = kept
-        # Looking registers our selector: now it is the state that was looked at.
-        known.look, known.look_state = found, self._state(record.key[0])
-        return found
-
-    def _state(self, namespace: str) -> NamespaceState:
-        """Return what changes with anything that a look depends on beside its own objects."""
-        state = (
-            self._pods.changed(namespace),
-            self._rivals.version(namespace),
-            self._catalog.by_target.changed,
-            self._claimed.changed,
-            self._anchors.by_target.changed,
-        )
-        if len(self._states) > 2 * len(self._catalog) + 1000:
-            self._states.clear()  # of namespaces that went
-        known = self._states.get(namespace)
-        if known != state:  # one for all of the namespace
-            known = self._states[namespace] = state
-        return known
-
-    def _look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
+        """Return what is to be decided on, and what has to be asked for it."""
         scale, version = seen.scale, record.written.metadata.resource_version
         known = record.observed
         if hpa.options.is_paused or not isinstance(scale, Scale):

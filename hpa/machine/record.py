@@ -29,9 +29,6 @@ from podscale.kube.objects import scale as wire
 Key = tuple[str, str]  # namespace, name
 HistoryMark = tuple[object, ...]  # what was stored of a history: while equal, nothing is written
 AskedMetric = Question | NotFound | Refused | None
-# How often each of these has changed: the pods of a namespace, the selectors of its autoscalers,
-# the targets of all autoscalers, those that kube-controller-manager's HPAs have, and VPAs.
-NamespaceState = tuple[int, int, int, int, int]
 
 
 class TargetScale(Struct, frozen=True, gc=False):
@@ -53,9 +50,7 @@ class WatchedScale(Struct, frozen=True, eq=False, gc=False):
 
 
 class Look(Struct, frozen=True, gc=False):
-    """One autoscaler as it was found, before its metrics are known. Its record keeps the last one.
-    The two refer to each other and Python's garbage collector does not see it (``gc=False``), so
-    the catalog clears ``ObservedState.look`` when it drops a record."""
+    """One autoscaler as it was found, before its metrics are known."""
 
     record: "AutoscalerRecord"
     seen: TargetScale
@@ -91,8 +86,6 @@ class ObservedState(Struct, eq=False, gc=False):
     pods_found_by: Selector | None = None
     rivals: tuple[str, ...] = ()
     rivals_version: tuple[tuple[Version, int], int] | None = None
-    look: Look | None = None  # the last one, ...
-    look_state: NamespaceState | None = None  # ... and what everything was like then
 
 
 class MetricQuestions(Struct, eq=False, gc=False):

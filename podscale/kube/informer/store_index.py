@@ -20,7 +20,6 @@ class StoreIndex(Generic[T, K, V]):
         """``entry`` returns None for an object that names nothing."""
         self._entry = entry
         self._found: ValueIndex[K, V] = ValueIndex()
-        self.changed = 0  # how often ``get`` may have come to answer differently
         for obj in store.values():
             self._note(Change(obj.metadata.namespace, obj.metadata.name, None, obj))
         store.subscribe(self._note)
@@ -34,7 +33,6 @@ class StoreIndex(Generic[T, K, V]):
         after = None if change.new is None else self._entry(change.new)
         if before == after:
             return  # mostly its status
-        self.changed += 1
         if before is not None:
             self._found.discard(*before)
         if after is not None:

@@ -227,24 +227,6 @@ async def test_a_deleted_object_is_forgotten_with_its_history() -> None:
     await asyncio.wait({leading})
 
 
-async def test_a_deleted_object_lets_go_of_what_the_collector_does_not_look_at() -> None:
-    cluster = Cluster(settings=SETTINGS)
-    web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
-    await asyncio.sleep(40.0)
-    entry = cluster.controller.catalog.get((NS, "web"))
-    assert entry is not None
-    assert not gc.is_tracked(entry.observed.look)
-    cluster.provider.delay_s = 5.0
-    await asyncio.sleep(7.0)  # a pass is on its way
-    del cluster.world.hpas[(NS, "web")]
-    cluster.sync()
-    await asyncio.sleep(20.0)
-    assert entry.observed.look is None
-    leading.cancel()
-    await asyncio.wait({leading})
-
-
 async def test_a_clock_that_jumps_neither_stops_nor_floods_the_loop() -> None:
     jump = [0.0]
     cluster = Cluster(
