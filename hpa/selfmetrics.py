@@ -41,17 +41,13 @@ class PassTally:
         self.counts: dict[_Labels, list[int]] = {}
         self.sums: dict[_Labels, float] = {}
 
-    def add(self, labels: _Labels, value: float, times: int = 1) -> None:
-        self.add_to(bisect_left(self.bounds, value), labels, value, times)
-
-    def add_to(self, bucket: int, labels: _Labels, value: float, times: int = 1) -> None:
-        """Count ``value``, whose bucket is known."""
+    def add(self, labels: _Labels, value: float) -> None:
         counts = self.counts.get(labels)
         if counts is None:
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
             self.sums[labels] = 0.0
-        counts[bucket] += times
-        self.sums[labels] += value * times
+        counts[bisect_left(self.bounds, value)] += 1
+        self.sums[labels] += value
 
     @property
     def totals(self) -> dict[_Labels, int]:
@@ -100,11 +96,9 @@ class HpaMetrics(Collector):
 
     def passed(self, labels: Labels, seconds: float) -> None:
         """Count a pass with its metrics."""
-        bucket = bisect_left(DURATIONS, seconds)
-        self.pass_seconds.add_to(bucket, (labels.action, labels.error), seconds)
+        self.pass_seconds.add((labels.action, labels.error), seconds)
         for each in labels.metrics:
-            metric = (each.action, each.error, each.type)
-            self.computation_seconds.add_to(bucket, metric, seconds)
+            self.computation_seconds.add((each.action, each.error, each.type), seconds)
 
     def collect(self) -> Iterator[Metric]:
         of_pass, of_metric = ("action", "error"), ("action", "error", "metric_type")

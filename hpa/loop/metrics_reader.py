@@ -7,7 +7,6 @@ with a reason, never a number.
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -87,20 +86,17 @@ class MetricsReader:
 
     def _note_ages(self, found: list[Given]) -> None:
         """Observe the oldest sample of each look; what cannot be read is a failed metric."""
-        ages: Counter[float] = Counter()
+        now = self._wall()
         known: dict[int, float] = {}  # of answers that many were given, by identity
         unreadable = 0
         for row, given in enumerate(found):
             try:
                 oldest = _oldest(given, known)
                 if -_NONE < oldest < _NONE:  # NaN is not, either
-                    ages[oldest] += 1
+                    self._metrics.data_age.add((), max(now - oldest, 0.0))
             except Exception:  # noqa: BLE001 - as below; no other autoscaler hears of it
                 unreadable += 1
                 found[row] = tuple(map(_readable, given))
-        now = self._wall()
-        for oldest, times in ages.items():
-            self._metrics.data_age.add((), max(now - oldest, 0.0), times)
         if unreadable:
             _log.error("metrics provider failed", error="WrongAnswer", autoscalers=unreadable)
 
