@@ -90,7 +90,10 @@ class Extender:
         if args.node_names is None:
             return status.bad_request(_BY_NAME)
         nodes = decided.nodes
-        found: NDArray[np.int64] = scores(decided.columns, nodes.thresholds, _requests(args.pod))
+        requested = self._live.over(nodes)
+        found: NDArray[np.int64] = scores(
+            decided.columns, nodes.thresholds, requested, _requests(args.pod)
+        )
         places, values = nodes.places, found.tolist()
         return ApiResponse(value=[
             HostPriority(name, values[places[name]] if name in places else 0)

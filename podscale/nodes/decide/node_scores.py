@@ -28,10 +28,17 @@ def refuses(
     return full
 
 
-def scores(nodes: NodeColumns, thresholds: Floats, pod: tuple[float, float]) -> NDArray[np.int64]:
+def scores(
+    nodes: NodeColumns, thresholds: Floats, requested: Floats, pod: tuple[float, float]
+) -> NDArray[np.int64]:
     """Return 0 to ``BEST``: the further below its thresholds a node stays with the pod, the
-    better. What was never measured counts as full."""
-    load = nodes.usage + nodes.young + np.array(pod)[:, None]
+    better. What was never measured counts as full.
+
+    ``requested`` as for ``refuses``: what came since ``nodes`` were read counts as young, and a
+    young pod that has gone does not any more.
+    """
+    young = np.maximum(nodes.young + requested - nodes.requested, 0.0)
+    load = nodes.usage + young + np.array(pod)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
         share = (load / (thresholds * nodes.capacity)).max(axis=0)
     left = 1.0 - np.clip(np.nan_to_num(share, nan=1.0), 0.0, 1.0)

@@ -92,6 +92,27 @@ async def test_the_emptier_node_has_the_higher_score() -> None:
     ]  # fmt: skip
 
 
+async def test_scores_count_pods_that_came_or_went_since_the_round() -> None:
+    asked = Asked()
+    asked.fleet.pod("brief", "b", "2", started="2026-11-18T11:06:35Z")
+    await asked.rounds.at(0)
+
+    def found() -> list[int]:
+        return [each["Score"] for each in asked.post("prioritize", "500m", ["a", "b"])]
+
+    assert found() == [2, 1]  # (4.5 + 2 + 0.5) / 8
+    del asked.fleet.pods["brief"]
+    asked.fleet.feed()
+    assert found() == [2, 4]
+    asked.fleet.pod("next", "b", "1", started="2026-11-18T11:06:40Z")
+    asked.fleet.feed()
+    assert found() == [2, 2]  # (4.5 + 1 + 0.5) / 8
+    # What a pod of the window's age used is in the usage until that is measured anew.
+    del asked.fleet.pods["next"], asked.fleet.pods["web-b"]
+    asked.fleet.feed()
+    assert found() == [2, 4]
+
+
 async def test_what_cannot_be_answered_is_no_refusal_of_nodes() -> None:
     asked = Asked()
     assert asked.post("filter", "1").code == 503  # no round yet
