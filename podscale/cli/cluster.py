@@ -49,6 +49,11 @@ class ClusterChoice:
             self._namespace = "default" if is_bare else namespace(self.kubeconfig, self.context)
         return self._namespace
 
+    @property
+    def only_namespace(self) -> str:
+        """The one namespace to look in; ``""``: all of them."""
+        return "" if self.all_namespaces else self.namespace
+
     @asynccontextmanager
     async def connect(self, part: str) -> "AsyncIterator[Api]":
         """Open the connection; raises ``NoCluster``."""

@@ -110,7 +110,7 @@ def names(ctx: click.Context, path: str) -> list[str]:
 async def _listed(choice: "ClusterChoice", path: str) -> list[str]:
     import msgspec
 
-    namespace = "" if choice.all_namespaces else choice.namespace
+    namespace = choice.only_namespace
     async with choice.connect("completion") as api:
         answer = await api.request(
             "GET", path.format(namespace), query={"limit": _MOST}, timeout_s=_PATIENCE_S

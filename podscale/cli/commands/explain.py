@@ -155,7 +155,7 @@ async def _explain(
         if "story" in query:
             _show_story(body, form)
             return
-        _show(body, form)
+        _show(body, form, cluster.only_namespace)
         told, lost = _gist(body), ""
         while is_watching:
             await asyncio.sleep(_AGAIN_S)
@@ -172,7 +172,7 @@ async def _explain(
                 told = _gist(body)
                 if form != "json":  # JSON documents follow each other as they are
                     click.echo("---" if form == "yaml" else "")
-                _show(body, form)
+                _show(body, form, cluster.only_namespace)
 
 
 async def whole_answer(
@@ -257,11 +257,11 @@ def _gist(body: Mapping[str, Any]) -> object:
     return [words, told, sized, pods]
 
 
-def _show(body: Mapping[str, Any], form: Form) -> None:
+def _show(body: Mapping[str, Any], form: Form, namespace: str) -> None:
     if form in ("json", "yaml"):
         emit(body, form)
     elif "items" in body:
-        print_list(body["items"], is_wide=form == "wide")
+        print_list(body["items"], is_wide=form == "wide", namespace=namespace)
     else:
         print_explanation(body, now=time.time())
 

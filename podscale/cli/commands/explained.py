@@ -8,7 +8,6 @@ import click
 
 from podscale.cli.output import note, printable, table, wants_colour
 
-NOTHING = "No decisions found: none is made yet, or no object is there."
 _OLD_S = 120.0  # of a decision that is made every 15 seconds
 
 
@@ -20,10 +19,20 @@ def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> N
     click.echo("\n".join(lines(body, colour=wants_colour(), now=now)))
 
 
-def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
-    """Print decisions as kubectl prints objects; ``is_wide`` with the sentence of the reason."""
+def nothing_found(namespace: str) -> str:
+    """Say that there are no decisions, and where else to look; ``""`` is every namespace."""
+    where = f" in namespace {namespace}" if namespace else ""
+    elsewhere = " (-A: all namespaces, -n NAMESPACE: another one)" if namespace else ""
+    return f"No decisions found{where}: none is made yet, or no object is there{elsewhere}."
+
+
+def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool, namespace: str = "") -> None:
+    """Print decisions as kubectl prints objects; ``is_wide`` with the sentence of the reason.
+
+    ``namespace`` is the one that was looked in, ``""`` every one.
+    """
     if not items:
-        note(NOTHING)
+        note(nothing_found(namespace))
         return
     columns = ["namespace", "name", "target", "replicas", "reason", "time"]
     rows: list[dict[str, object]] = []

@@ -88,7 +88,7 @@ def all_recorded(
 
     Raises as ``recorded`` does where that concerns all of them.
     """
-    path = HPAS.path("" if cluster.all_namespaces else cluster.namespace)
+    path = HPAS.path(cluster.only_namespace)
     drawn = progress()
     with asyncio.Runner() as runner, errors_in_words(options):
         found = RecordedCluster(cluster, options)

@@ -62,7 +62,7 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     if not blocks:
         raise WrongInput(f"--since {given.since}: six hours are the least that says anything")
     most_risk = share("--max-risk", given.max_risk)
-    only = "" if cluster.all_namespaces else cluster.namespace
+    only = cluster.only_namespace
     source = given.prometheus.options(_DEADLINE_S)
     if source is None:
         raise WrongInput("say where the history is: --prometheus-url URL")

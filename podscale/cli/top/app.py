@@ -48,10 +48,14 @@ class TopApp(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, look: Look, *, by: str = "object", text: str = "") -> None:
+    def __init__(
+        self, look: Look, *, by: str = "object", text: str = "", nothing: str = ""
+    ) -> None:
+        """``nothing`` is said where there are no rows at all."""
         super().__init__()
         self._look, self._by, self._text = look, by, text
         self._is_down = by == "load"
+        self._nothing = nothing
         self._rows: Sequence[TopRow] = ()
 
     def compose(self) -> ComposeResult:
@@ -70,7 +74,7 @@ class TopApp(App[None]):
         rows, said = await self._look()
         if rows or not said:
             self._rows = rows
-        self.query_one("#said", Static).update(said)
+        self.query_one("#said", Static).update(said or ("" if rows else self._nothing))
         self._draw()
 
     def action_filter(self) -> None:

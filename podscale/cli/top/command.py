@@ -43,11 +43,12 @@ def command(ctx: click.Context, cluster: ClusterChoice, once: bool, by: str, tex
 async def _top(
     ctx: click.Context, cluster: ClusterChoice, by: str, text: str, *, once: bool
 ) -> None:
-    from podscale.cli.commands.explained import NOTHING
+    from podscale.cli.commands.explained import nothing_found
     from podscale.cli.output import note, printable, table
 
     async with cluster.connect("top") as api:
-        scope = "" if cluster.all_namespaces else f"/namespaces/{cluster.namespace}"
+        only = cluster.only_namespace
+        scope = f"/namespaces/{only}" if only else ""
 
         async def look() -> "tuple[Sequence[TopRow], str]":
             return await _look(api, scope)
@@ -59,14 +60,14 @@ async def _top(
             if said:
                 note(f"podscale top: {printable(said)}")
             elif not rows:
-                note(NOTHING)
+                note(nothing_found(only))
             if said and not rows:
                 ctx.exit(EXIT_FAILED)
             return
         # Imported here: it takes longer than a table.
         from podscale.cli.top.app import TopApp
 
-        await TopApp(look, by=by, text=text).run_async()
+        await TopApp(look, by=by, text=text, nothing=nothing_found(only)).run_async()
 
 
 async def _look(api: "Api", scope: str) -> "tuple[Sequence[TopRow], str]":

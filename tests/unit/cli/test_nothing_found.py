@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -42,9 +44,21 @@ def podscale(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_fleet_without_decisions_is_said_beside_the_empty_table():
     with answering(200, {"items": [], "metadata": {}}) as url:
-        done = podscale("top", "--once", "-n", "nosuch", "-s", url)
+        done = podscale("top", "--once", "-A", "-s", url)
     assert done.returncode == 0
-    assert "No decisions found" in done.stderr
+    assert "No decisions found: " in done.stderr
+    assert "-A" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("top", "--once"), ("explain", "hpa")], ids=lambda each: each[0])
+@pytest.mark.parametrize("namespace", ["default", "nosuch"])
+def test_a_namespace_without_decisions_is_named_and_where_else_to_look(words, namespace):
+    given = [] if namespace == "default" else ["-n", namespace]
+    with answering(200, {"items": [], "metadata": {}}) as url:
+        done = podscale(*words, *given, "-s", url)
+    assert done.returncode == 0
+    assert f"No decisions found in namespace {namespace}: " in done.stderr
+    assert "(-A: all namespaces, -n NAMESPACE: another one)" in done.stderr
 
 
 def test_a_pod_that_is_not_found_may_be_in_another_namespace():

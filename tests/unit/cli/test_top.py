@@ -134,3 +134,13 @@ async def test_what_cannot_be_read_is_said_and_takes_nothing_away():
         await app.look_again()
         assert len(objects(app)) == len(ROWS)
         assert "does not answer" in str(app.query_one("#said", Static).render())
+
+
+async def test_a_terminal_without_rows_says_where_else_to_look():
+    fleet = Fleet([])
+    app = TopApp(fleet, nothing="No decisions found in namespace default")
+    async with app.run_test():
+        assert "namespace default" in str(app.query_one("#said", Static).render())
+        fleet.rows = ROWS
+        await app.look_again()
+        assert str(app.query_one("#said", Static).render()) == ""
