@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from podscale.cli.top.rows import COLUMNS, TopRow, chosen
+from podscale.cli.top.rows import COLUMNS, TopRow, chosen, column_widths
 
 LOOK_S = 2.0
 
@@ -101,6 +101,9 @@ class TopApp(App[None]):
         self._is_down = not self._is_down
         self._draw()
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)  # when the size is known
+
     def on_input_changed(self, changed: Input.Changed) -> None:
         self._text = changed.value
         self._draw()
@@ -121,10 +124,16 @@ class TopApp(App[None]):
         keys = [key.value for key in table.rows]
         under = keys[place] if 0 <= place < len(keys) else None
         table.clear(columns=True)
-        for each in COLUMNS:
-            mark = (" ▼" if self._is_down else " ▲") if each == self._by else ""
-            table.add_column(f"{each.upper()}{mark}", key=each)
-        for row in rows:
-            table.add_row(*map(Text, row.cells()), key=row.key)  # a str would be markup
+        mark = " ▼" if self._is_down else " ▲"
+        heads = {each: each.upper() + (mark if each == self._by else "") for each in COLUMNS}
+        cells = [row.cells() for row in rows]
+        room = self.size.width - table.styles.scrollbar_size_vertical
+        widths = column_widths(heads, cells, room, 2 * table.cell_padding)
+        for each, width in widths.items():
+            table.add_column(heads[each], key=each, width=width)
+        for row, texts in zip(rows, cells, strict=True):
+            shown = (text for each, text in zip(COLUMNS, texts, strict=True) if each in widths)
+            # A str would be markup.
+            table.add_row(*(Text(each, overflow="ellipsis") for each in shown), key=row.key)
         found = [number for number, row in enumerate(rows) if row.key == under]
         table.move_cursor(row=found[0] if found else min(place, max(0, len(rows) - 1)))

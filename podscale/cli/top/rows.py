@@ -9,6 +9,8 @@ from podscale.cli.commands.explained import lines
 from podscale.cli.output import printable
 
 COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
+# What gives way to the reason, in this order, and the width that is left to it.
+_GIVING_WAY = {"target": 0, "load": 6, "size": 11, "object": 16}
 
 
 class TopRow(Struct, frozen=True):
@@ -70,6 +72,28 @@ def chosen(rows: Iterable[TopRow], text: str, by: str, *, is_down: bool) -> Sequ
         return row.load_ratio if by == "load" else getattr(row, by), row.key
 
     return sorted(kept, key=key, reverse=is_down)
+
+
+def column_widths(
+    heads: Mapping[str, str], rows: Iterable[Sequence[str]], most: int, padding: int
+) -> dict[str, int]:
+    """Return the columns to show and their widths, so that the reason ends within ``most``.
+
+    ``heads`` are by column, ``rows`` as ``TopRow.cells``; ``padding`` comes on top of each width.
+    """
+    cells = zip(heads.values(), *rows, strict=True)
+    widths = {each: max(map(len, of)) for each, of in zip(COLUMNS, cells, strict=True)}
+    over = sum(width + padding for each, width in widths.items() if each != "why") - most
+    for each, least in _GIVING_WAY.items():
+        if over <= 0:
+            break
+        if not least:
+            over -= widths.pop(each) + padding
+            continue
+        given = max(0, min(over, widths[each] - least))
+        widths[each] -= given
+        over -= given
+    return widths
 
 
 def _replicas(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

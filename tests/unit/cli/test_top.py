@@ -6,6 +6,7 @@ from textual.widgets import DataTable, Input, Static
 
 from podscale.cli.top.app import DecisionScreen, TopApp
 from podscale.cli.top.rows import COLUMNS, chosen, row_of
+from tests.conformance.cases import document
 
 
 def scaling(name, ratio, reason="MetricAboveTarget", replicas=4):
@@ -76,6 +77,14 @@ class Fleet:
         return self.rows, self.said
 
 
+def drawn(app):
+    table = app.query_one(DataTable)
+    return [
+        "".join(part.text for part in table.render_line(line))
+        for line in range(table.row_count + 1)
+    ]
+
+
 def objects(app):
     table = app.query_one(DataTable)
     return [str(table.get_row(key)[1]) for key in table.rows]
@@ -110,9 +119,8 @@ async def test_brackets_in_a_sentence_are_no_markup():
     app = TopApp(Fleet(rows))
     async with app.run_test(size=(160, 20)) as pilot:
         await pilot.pause()
-        table = app.query_one(DataTable)
-        drawn = ["".join(part.text for part in table.render_line(line)) for line in (1, 2)]
-    assert all(text in line for text, line in zip(texts, drawn, strict=True))
+        lines = drawn(app)[1:]
+    assert all(text in line for text, line in zip(texts, lines, strict=True))
 
 
 async def test_the_cursor_stays_on_its_row_while_others_come():
@@ -144,3 +152,40 @@ async def test_a_terminal_without_rows_says_where_else_to_look():
         fleet.rows = ROWS
         await app.look_again()
         assert str(app.query_one("#said", Static).render()) == ""
+
+
+LONG = [
+    structs.replace(scaling("a-name-of-a-workload-that-is-rather-long", 12.4, "GapInWindow"),
+                    load="1240% http_requests_per_second_of_all_paths"),
+    structs.replace(sizing("worker"), size="app cpu 25m, app memory 523Mi, sidecar cpu 100m"),
+    scaling("web", 1.4, max(document("explain.yaml")["reasons"], key=len)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("rows", [ROWS, LONG, ROWS * 12], ids=["short", "long", "scrolled"])
+@pytest.mark.parametrize("by", ["object", "reason", "load"])
+async def test_a_narrow_terminal_shows_reasons_and_loads_whole(width, rows, by):
+    rows = [structs.replace(row, object=f"{row.object}{n}") for n, row in enumerate(rows)]
+    app = TopApp(Fleet(rows), by=by)
+    async with app.run_test(size=(width, 24)) as pilot:
+        await pilot.pause()
+        lines = [line[: width - 2] for line in drawn(app)]
+        shown = chosen(rows, "", by, is_down=by == "load")
+    assert "REASON" in lines[0]
+    for row, line in zip(shown, lines[1:], strict=True):
+        assert row.reason in line
+        assert row.load.split(" ")[0] in line
+
+
+async def test_a_terminal_that_grows_shows_targets_again():
+    app = TopApp(Fleet(LONG))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "TARGET" not in drawn(app)[0]
+        await pilot.resize_terminal(300, 24)
+        await pilot.pause()
+        head, *lines = drawn(app)
+    assert "TARGET" in head
+    for row, line in zip(chosen(LONG, "", "object", is_down=False), lines, strict=True):
+        assert all(cell in line for cell in row.cells())
