@@ -1,7 +1,8 @@
 """A small cluster's past for a real Prometheus, as cAdvisor and kube-state-metrics write it.
 
 Everything that a report has to say something about is there once: load by day, growth, bursts,
-a kill, an HPA, gaps, a workload of another name, one that was born yesterday and one just now.
+a kill, an HPA, gaps, a workload of another name, one that was born yesterday and one just now;
+beside them ballast.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ class PastPod(NamedTuple):
     first_h: float = 0.0
     last_h: float = 1e9
     gap_h: tuple[float, float] = (0.0, 0.0)
+    namespace: str = "default"
 
 
 def flat(value: float) -> Curve:
@@ -63,6 +65,8 @@ def cast(hours: float) -> list[PastPod]:
                 flat(0.1 * GIB), small, first_h=hours - 30),
         PastPod("new-8d6c5b4f7-zzzzz", ("ReplicaSet", "new-8d6c5b4f7"), flat(0.3), flat(0.1 * GIB),
                 small, first_h=hours - 3),
+        PastPod("podscale-ballast-x2x4v", ("DaemonSet", "podscale-ballast"), flat(0.0),
+                flat(0.001 * GIB), {"cpu": 1.5, "memory": 4.0 * GIB}, namespace="podscale-ballast"),
     ]  # fmt: skip
 
 
@@ -108,7 +112,8 @@ def _state(pods, seen, times, series) -> Iterator[str]:
     yield "# TYPE kube_pod_owner gauge"
     for pod in pods:
         kind, name = pod.owner
-        labels = f'namespace="default",pod="{pod.name}",owner_kind="{kind}",owner_name="{name}"'
+        labels = (f'namespace="{pod.namespace}",pod="{pod.name}",owner_kind="{kind}",'
+                  f'owner_name="{name}"')  # fmt: skip
         yield from series("kube_pod_owner", labels, one, seen[pod.name])
     yield "# TYPE kube_replicaset_owner gauge"
     for name in sorted({pod.owner[1] for pod in pods if pod.owner[0] == "ReplicaSet"}):
@@ -148,4 +153,4 @@ def _state(pods, seen, times, series) -> Iterator[str]:
 
 
 def _of(pod: PastPod) -> str:
-    return f'namespace="default",pod="{pod.name}",container="main"'
+    return f'namespace="{pod.namespace}",pod="{pod.name}",container="main"'

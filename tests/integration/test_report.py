@@ -16,7 +16,9 @@ import yaml
 from podscale.cli.report.shown import print_report, said_of
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader, HistorySlice
-from podscale.replay.fleet.assembly import report_of
+from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
+from podscale.nodes.settings import NodesChoice
+from podscale.replay.fleet.assembly import OWN_NAMESPACES, report_of
 from podscale.replay.fleet.names import FleetNames
 from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan
 from podscale.replay.fleet.sizing import RequestChoice
@@ -89,6 +91,17 @@ def test_risk_is_a_number_with_an_interval(rows: dict[str, dict[str, object]]) -
     assert "use an HPA" in rows["api"]["advice"]
     assert rows["queue"]["memoryRisk"] > 10 * rows["queue"]["cpuRisk"]
     assert "leak" in rows["queue"]["advice"]
+
+
+def test_ballast_is_no_workload_and_that_is_said(prometheus: PrometheusServer) -> None:
+    assert {NodesChoice().namespace, HEADROOM_NAMESPACE} == OWN_NAMESPACES
+    report = body(prometheus)
+    assert not OWN_NAMESPACES.intersection(row["namespace"] for row in report["containers"])
+    wanted = "1 containers of podscale's ballast and headroom: left out, the nodes part sizes them"
+    assert wanted in report["notes"]
+    done = call("--prometheus-url", prometheus.url, "-n", "podscale-ballast", "--since", "4d")
+    assert done.returncode == 0, done.stderr
+    assert wanted in done.stdout + done.stderr
 
 
 def test_what_is_gone_is_counted_and_what_is_new_is_there(prometheus: PrometheusServer) -> None:

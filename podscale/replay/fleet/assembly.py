@@ -22,6 +22,8 @@ from podscale.replay.price import PriceList
 from vpa.model.api.quantities import RESOURCES
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
+# Of ballast and headroom, as they are shipped.
+OWN_NAMESPACES = frozenset({"podscale-ballast", "podscale-headroom"})
 _ENDED = ("Job", "CronJob", "Pod")  # kinds whose pods may be there no more
 
 
@@ -59,10 +61,13 @@ def report_of(
     told(1, 1, "figures")
     wanted = recommended(past, choice, percentiles)
     lines: list[FleetLine] = []
-    gone = 0
+    gone = own = 0
     chances = {each: _risks(past, wanted, figures, each) for each in RESOURCES}
     steps_a_day = 86400 // span.step_s
     for sized, column in past.usage.containers.items():
+        if sized.workload.namespace in OWN_NAMESPACES:
+            own += 1
+            continue
         known = [figures[key] for each in RESOURCES if (key := (column, each)) in figures]
         amounts = wanted.get(sized)
         if not known or amounts is None:
@@ -89,6 +94,9 @@ def report_of(
     notes = list(past.notes)
     if gone:
         notes.append(f"{gone} containers have had no sample for a day, renamed or gone: left out")
+    if own:
+        notes.append(f"{own} containers of podscale's ballast and headroom: left out, the nodes "
+                     "part sizes them")  # fmt: skip
     made = FleetReport(lines, span, notes, prices, knows_requests=bool(past.requests))
     return replace(made, lines=sorted(lines, key=made.worth, reverse=True))
 
