@@ -4,12 +4,14 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from podscale.feed.errors import Kind
+from podscale.feed.http import refusals
 from podscale.page.http.loopback import listening
 from tests.browser.chromium import opened
 from tests.browser.crowd import crowd
@@ -31,6 +33,19 @@ CUT = """() => [
   ...[...document.querySelectorAll(".chip, .tag, .key, .cell-value")]
     .filter((each) => each.checkVisibility() && each.scrollWidth > each.clientWidth + 1),
 ].map((each) => `${each.className}: ${each.textContent}`)"""
+# Texts of the corner that are cut at its end, or higher than the header.
+CUT_IN_CORNER = """async (texts) => {
+  const app = document.querySelector("script[type=module]").src;
+  const { showFeed } = await import(new URL("feed.js", app));
+  const corner = document.getElementById("feed-text");
+  const header = document.querySelector("header");
+  return texts.filter((outage) => {
+    showFeed({ outage });
+    return corner.scrollWidth > corner.clientWidth
+      || corner.scrollHeight > header.clientHeight
+      || header.scrollWidth > header.clientWidth;
+  });
+}"""
 HELD = ".held-row:visible:has(> .dot) .held-why"
 WEB = "#/shop/Deployment/web"
 WORKER = "#/batch/Deployment/worker"
@@ -356,7 +371,7 @@ async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift(chromium
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390, 360, 320])
+@pytest.mark.parametrize("width", [1440, 1280, 390, 360, 320])
 async def test_a_window_of_any_width_scrolls_down_and_never_sideways(
     chromium: Browser, url: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
@@ -368,6 +383,18 @@ async def test_a_window_of_any_width_scrolls_down_and_never_sideways(
             # What each line of a panel means is said beside it, and no chip is cut.
             cut = await seen.page.evaluate(CUT)
             assert cut == [], fragment
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 1280, 900])
+async def test_the_corner_says_every_outage_whole(
+    chromium: Browser, url: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    texts = [
+        f"{refusals.failure(kind).message} (since 2026-11-26T09:19:26Z)" for kind in get_args(Kind)
+    ]
+    async with opened(chromium, url, size=(width, 760), scheme=scheme) as seen:
+        assert await seen.page.evaluate(CUT_IN_CORNER, texts) == []
 
 
 def _renamed(played: Played, name: str) -> object:
