@@ -109,13 +109,15 @@ class _Case:
         self.days = max(0, round((until_s - start_s) // DAY_S))
         self.sums: DaySums | None = None
         self.known: KnownPast | None = None
+        last = question.verdict
+        self.said = None if last is None or last.at < until_s else last
         self.fresh: GateSubject | None = None
         self.fresh_days = 0  # that it is to be replayed for
         pods = self.demand.pods
         if self.days < FEWEST_DAYS or np.isnan(pods[:DAY]).all():
             return
         self.known = KnownPast.of(pods, slots_ahead(self.delay_s), PLANNED_DAYS)
-        if _stands(question, until_s):
+        if self.said is not None:
             return
         kept, self.fresh_days = question.sums, self.days - 1
         if kept is not None and kept.rules == self.rules:
@@ -127,7 +129,7 @@ class _Case:
 
     def answer(self) -> GateAnswer:
         """Return the answer, once the days are replayed."""
-        said, kept = self.question.verdict, self.question.sums
+        said, kept = self.said, self.question.sums
         if self.sums is not None:
             sums = self.sums.until(len(self.sums.needed))
             found = verdict(sums)
@@ -137,7 +139,7 @@ class _Case:
                 found.days,
             )  # fmt: skip
             kept = KeptSums(self.until_s, self.rules, sums)
-        elif said is None or not _stands(self.question, self.until_s):
+        elif said is None:
             return GateAnswer(ForecastVerdict(NONE, self.until_s, days=self.days))
         plan = None
         if said.is_taken and self.known is not None:
@@ -186,7 +188,3 @@ def has_targets(question: GateQuestion) -> bool:
     """Return whether every metric has a target that demand can be told by."""
     hpa, plant = question.hpa, Plant(requests=question.requests)
     return bool(hpa.metrics) and all(target_of(each, plant) > 0 for each in hpa.metrics)
-
-
-def _stands(question: GateQuestion, until_s: float) -> bool:
-    return question.verdict is not None and question.verdict.at >= until_s

@@ -48,7 +48,10 @@ class DaySums(Struct, frozen=True, eq=False):
 
     def until(self, count: int) -> "DaySums":
         """Return the last of the first ``count`` days, as many as a gate looks at."""
-        days = slice(max(0, count - MOST_DAYS), count)
+        return self.of(np.arange(max(0, count - MOST_DAYS), count))
+
+    def of(self, days: NDArray[np.intp]) -> "DaySums":
+        """Return some of these days."""
         return DaySums(self.sizes[days], self.lacking[days], self.needed[days])
 
     def followed_by(self, newer: "DaySums") -> "DaySums":
@@ -116,17 +119,18 @@ class KnownPast(Struct, frozen=True, eq=False):
         for start in range(first_day * DAY, end, DAY):
             day = slice(start, min(start + DAY, end))
             rows, most = self.rows(day), MOST * np.nanmax(self.pods[:start])
+            seen = self.seen(start)
             for column, name in enumerate(CANDIDATES[1:], 1):
-                if (weights := self.learnt(start, name)) is not None:
+                if (weights := learnt(name, *seen)) is not None:
                     found[day, column] = np.minimum(forecast(weights, rows), most)
         return found
 
-    def learnt(self, until: int, name: str) -> Floats | None:
-        """Return the weights of a candidate as of minute ``until``: of peaks that had been seen by
-        then."""
+    def seen(self, until: int) -> tuple[Floats, Floats]:
+        """Return the rows that are learnt from at minute ``until``, and their peaks: none that had
+        not been seen by then."""
         first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
-        seen = slice(first, until - self.ahead, LEARNT_EVERY)
-        return learnt(name, self.rows(seen), self.peak[seen])
+        minutes = slice(first, until - self.ahead, LEARNT_EVERY)
+        return self.rows(minutes), self.peak[minutes]
 
 
 def day_sums(
@@ -163,9 +167,9 @@ def verdict(sums: DaySums) -> GateVerdict:
     days, every = len(sums.needed), np.arange(len(sums.needed))
     parts = [(every[-1:], LAST), (every[: days // 2], _HALF), (every[days // 2 :], _HALF)]
     parts += [(every[every != day], _WITHOUT_ONE) for day in every if days > 1]
-    worst = np.max([_ratio(*_shares(sums, part)) / limit for part, limit in parts], axis=0)
-    unserved, alone = _shares(sums, every)
-    ratios, sizes = _ratio(unserved, alone), sums.sizes.sum(axis=0)
+    worst = np.max([ratio_to_alone(sums.of(part)) / limit for part, limit in parts], axis=0)
+    unserved, alone = _shares(sums)
+    ratios, sizes = ratio_to_alone(sums), sums.sizes.sum(axis=0)
     more = sizes[: len(CANDIDATES)] / sizes[0] - 1.0
     fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (more <= _MOST_MORE) & (days >= FEWEST_DAYS - 1)
     best = int(np.argmin(np.where(fits, ratios, 1.0)))  # where none fits the first, which is none
@@ -180,18 +184,15 @@ def verdict(sums: DaySums) -> GateVerdict:
 def ratio_to_alone(sums: DaySums) -> Floats:
     """Return what each candidate leaves unserved over all days, in times of what the loop alone
     does with as many pods."""
-    return _ratio(*_shares(sums, np.arange(len(sums.needed))))
+    unserved, alone = _shares(sums)
+    return (unserved + _SMALL) / (alone + _SMALL)
 
 
-def _shares(sums: DaySums, days: NDArray[np.intp]) -> tuple[Floats, Floats]:
+def _shares(sums: DaySums) -> tuple[Floats, Floats]:
     # What each candidate leaves unserved, and what the loop alone with as many pods.
-    asked = max(float(sums.needed[days].sum()), 1.0)
-    unserved, sizes = sums.lacking[days].sum(axis=0) / asked, sums.sizes[days].sum(axis=0)
+    unserved = sums.lacking.sum(axis=0) / max(float(sums.needed.sum()), 1.0)
+    sizes = sums.sizes.sum(axis=0)
     tried = len(sizes) - len(_TARGETS)
     targets = np.r_[0, tried : len(sizes)]
     alone = np.interp(sizes[:tried], sizes[targets], np.log(unserved[targets] + _SMALL))
     return unserved[:tried], np.exp(alone) - _SMALL
-
-
-def _ratio(one: Floats, other: Floats) -> Floats:
-    return (one + _SMALL) / (other + _SMALL)

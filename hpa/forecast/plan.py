@@ -10,7 +10,7 @@ from hpa.decide.expectation import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
 from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE, forecast
+from hpa.forecast.models import NONE, forecast, learnt
 from hpa.simulate.load import Floats
 
 PLANNED_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
@@ -52,7 +52,7 @@ class ForecastPlan(Struct, frozen=True, eq=False):
         """Return the plan for what comes after ``known``, which begins at ``start_s`` and knows
         the seasons of ``PLANNED_DAYS``; None: the candidate cannot be learnt."""
         count = len(known.pods)
-        weights = known.learnt(count, verdict.candidate)
+        weights = learnt(verdict.candidate, *known.seen(count))
         if weights is None:
             return None
         first = count - count % DAY
