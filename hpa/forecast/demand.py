@@ -29,7 +29,7 @@ FEATURES = (
     "peak2", "day", "week", "level", "trend", "ratio", "one",
 )  # fmt: skip
 _MOST_RATIO, _MOST_LEVEL = 4.0, 2.0
-_ROUNDING = 1e-9
+_ROUNDING, _NO_WEIGHT = 1e-9, 1e-12
 _KEPT_MEANS = [math.exp(-1.0 / minutes) for minutes in MEANS]
 _KEPT_HIGHEST = [math.exp(-1.0 / minutes) for minutes in HIGHEST]
 
@@ -102,15 +102,9 @@ def lags(pods: Floats) -> Floats:
     known = np.maximum.accumulate(np.where(np.isnan(pods), -1, np.arange(len(pods))))
     first = pods[np.argmin(np.isnan(pods))]
     values = np.where(known >= 0, pods[known], first)
-    rows = np.empty((len(pods), LAGS))
-    rows[:, 0] = values
-    for place, minutes in enumerate(MEANS, 1):
-        rows[:, place] = _decayed_mean(values, minutes, first)
-    for place, minutes in enumerate(HIGHEST, 1 + len(MEANS)):
-        fall = np.arange(1, len(pods) + 1) / minutes
-        highest = np.maximum.accumulate(np.log(np.maximum(values, 1e-12)) + fall)
-        rows[:, place] = np.exp(highest - fall)
-    return rows
+    means = [_decayed_mean(values, minutes) for minutes in MEANS]
+    highest = [_decayed(np.maximum, values, minutes) for minutes in HIGHEST]
+    return np.column_stack((values, *means, *highest))
 
 
 def next_lags(before: Sequence[float], pods: float) -> list[float]:
@@ -125,22 +119,20 @@ def next_lags(before: Sequence[float], pods: float) -> list[float]:
     ]
 
 
-def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
-    # In blocks: one product with a matrix for all of them, then what each carries into the next.
-    keep = math.exp(-1.0 / minutes)
-    size = 32
-    powers = keep ** np.arange(size)
-    weights = np.tril(powers[np.subtract.outer(np.arange(size), np.arange(size)) % size])
-    count = -(-len(values) // size)
-    padded = np.zeros(count * size)
-    padded[: len(values)] = values
-    found = (1.0 - keep) * (padded.reshape(count, size) @ weights.T)
-    over, carried = keep**size, [start]
-    for last in found[:-1, -1].tolist():
-        carried.append(last + carried[-1] * over)
-    found += np.outer(carried, keep * powers)
-    result: Floats = found.reshape(-1)[: len(values)]
-    return result
+def _decayed_mean(values: Floats, minutes: float) -> Floats:
+    # As if the first value had been there for ever.
+    share, first = 1.0 - math.exp(-1.0 / minutes), values[0]
+    found: Floats = first + share * _decayed(np.add, values - first, minutes)
+    return found
+
+
+def _decayed(combine: np.ufunc, values: Floats, minutes: float) -> Floats:
+    # Of the last minute, then of the last two, the last four, until the oldest have no weight.
+    found, reach = values.copy(), 1
+    while (weight := math.exp(-reach / minutes)) > _NO_WEIGHT:
+        found[reach:] = combine(found[reach:], weight * found[:-reach])
+        reach *= 2
+    return found
 
 
 def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
@@ -158,7 +150,7 @@ def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     first = pods[np.argmin(np.isnan(pods))]
     flat = np.where(np.isnan(season), first, season).reshape(-1)
     curves = (season, mean, two, day, week)
-    smooth = [_decayed_mean(flat, minutes, flat[0]) for minutes in (15.0, 30.0)]
+    smooth = [_decayed_mean(flat, minutes) for minutes in (15.0, 30.0)]
     return np.column_stack((*(each.reshape(-1) for each in curves), *smooth))
 
 
