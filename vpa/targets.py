@@ -46,6 +46,7 @@ _KINDS: Mapping[str, Resource] = {
     "StatefulSet": STATEFUL_SETS,
     "Job": JOBS,
 }
+_TIMEOUT_S = 5.0
 _MOST_SELECTORS = 20_000
 _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
@@ -77,15 +78,13 @@ class Workloads:
         kinds: KindResources,
         scopes: tuple[str, ...] = ("",),
         *,
-        timeout_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._timeout_s = timeout_s
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
-        self.scales = ScaleCache(api, kinds, timeout_s=timeout_s, clock=clock)
+        self.scales = ScaleCache(api, kinds, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
@@ -141,7 +140,7 @@ class Workloads:
             return found
         try:
             path = resource.path(namespace, name)
-            answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
+            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
             workload = decode(answer.body, Workload)
         except (ObjectNotFound, Forbidden):
             return None

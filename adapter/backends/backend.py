@@ -167,13 +167,13 @@ class ReaderCredentials:
 class ExternalBackend:
     """One of them, and its connection. Its list is read by ``look``."""
 
-    def __init__(self, config: BackendConfig, cluster: Api, clock: Callable[[], float]) -> None:
+    def __init__(self, config: BackendConfig, cluster: Api) -> None:
         self.config = config
         self.names: frozenset[str] = frozenset()
         self.is_listed = False
         self.is_tried = False
         self.problem = ""  # of the last look
-        self._credentials = ReaderCredentials(config, cluster, clock)
+        self._credentials = ReaderCredentials(config, cluster, time.monotonic)
         self.connection = Connection(
             self._credentials,
             user_agent=USER_AGENT,

@@ -5,8 +5,7 @@ What the file and the Services name comes and goes with them.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from types import TracebackType
 from typing import Self
 
@@ -51,12 +50,9 @@ class BackendTold(Struct, frozen=True, rename="camel"):
 class BackendRouter:
     """All of them. An async context manager; a ``MetricsProvider`` of external metrics."""
 
-    def __init__(
-        self, cluster: Api, metrics: AdapterMetrics, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, cluster: Api, metrics: AdapterMetrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
-        self._clock = clock
         self._named = NamedBackends()
         self._open: dict[str, ExternalBackend] = {}  # in their order
         self._works: dict[str, asyncio.Task[None]] = {}
@@ -216,7 +212,7 @@ class BackendRouter:
         return found
 
     def _opened(self, config: BackendConfig) -> ExternalBackend:
-        backend = ExternalBackend(config, self._cluster, self._clock)
+        backend = ExternalBackend(config, self._cluster)
         self._works[config.name] = self._tasks.create_task(
             self._hold(backend), name=f"external backend {config.name}"
         )

@@ -37,14 +37,12 @@ class RuleStatusWriter:
         rules: WatchedMetricRules,
         state: Callable[[Rule], RuleState | None],
         lists: Callable[[str], MetricRegistry],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """``state`` returns what is known of a rule, ``lists`` the metrics of a section."""
         self._api = api
         self._rules = rules
         self._state = state
         self._lists = lists
-        self._clock = clock
         self._changed: dict[str, None] = {}  # namespaces; "": ClusterMetricRules
         self._is_told = False  # that we may not write
 
@@ -77,7 +75,7 @@ class RuleStatusWriter:
                 self.note(namespace)  # it is being taken in
                 continue
             section = found.section if isinstance(found, Rule) else "rules"
-            now = rfc3339(self._clock())
+            now = rfc3339(time.time())
             status = status_of(stored, known, self._lists(section), now)
             if status != written_status(stored) and not await self._patch(stored, status):
                 return False

@@ -33,7 +33,7 @@ LABEL = "podscale.io/history"
 FEWEST = 2  # each write costs the API server 2 ms, however small it is
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
 _FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
-_SHORTEST_GAP_S = 0.5
+_GATHER_S, _SHORTEST_GAP_S = 0.2, 0.5
 MOST_READ_BYTES = 4 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
 _FIELD = "history.json.gz"
 _BETWEEN = b",\n"
@@ -106,17 +106,14 @@ class _Shard(Struct, eq=False):
 class HistoryConfigMaps:
     """The ConfigMaps of one part, in its own namespace."""
 
-    def __init__(
-        self, api: Api, namespace: str, part: str, *, gap_s: float = 5.0, gather_s: float = 0.2
-    ) -> None:
-        """A shard is written ``gather_s`` after a change, and then at most every ``gap_s``; a
+    def __init__(self, api: Api, namespace: str, part: str, *, gap_s: float = 5.0) -> None:
+        """A shard is written soon after a change, and then at most every ``gap_s``; a
         small one more often, because what waits is forgotten when the leader is killed.
         """
         self._api = api
         self._namespace = namespace
         self._part = part
         self._gap_s = gap_s
-        self._gather_s = gather_s
         self._shards = {number: _Shard(number) for number in range(FEWEST)}
         self._left_out: set[str] = set()  # objects whose history is too long to be stored
         self._changed = asyncio.Event()
@@ -191,7 +188,7 @@ class HistoryConfigMaps:
         now = asyncio.get_running_loop().time
         while True:
             await self._changed.wait()
-            await asyncio.sleep(self._gather_s)
+            await asyncio.sleep(_GATHER_S)
             self._changed.clear()
             at = now()
             due = [shard for shard in self._waiting() if self._is_due(shard, at)]

@@ -22,17 +22,11 @@ log = structlog.get_logger(__name__)
 Serve = Callable[[Flags, Verbosity], AbstractAsyncContextManager[Stopping]]
 
 
-async def run(
-    flags: Flags,
-    problems: Sequence[str],
-    serve: Serve,
-    *,
-    refusals: tuple[type[Exception], ...] = (FlagError,),
-) -> int:
+async def run(flags: Flags, problems: Sequence[str], serve: Serve) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
 
     2 is what must be changed first (``problems`` of the command line, or what ``serve`` raises
-    of the kinds in ``refusals`` before it serves), 1 everything else.
+    as ``FlagError`` before it serves), 1 everything else.
     """
     if problems:
         print("\n".join(problems), file=sys.stderr)  # noqa: T201 - no event to be logged
@@ -56,7 +50,7 @@ async def run(
         loop.add_signal_handler(number, end)
     code = 0
     expected: tuple[type[Exception], ...]
-    expected = (*refusals, KubeError, TlsError, TrustError, OSError, ValueError)
+    expected = (FlagError, KubeError, TlsError, TrustError, OSError, ValueError)
     try:
         async with serve(flags, verbosity) as served:
             is_serving = True
@@ -73,7 +67,7 @@ async def run(
         if is_serving:
             # A defect, perhaps of one task among many: where it was is all there is to go by.
             log.error("ended by an error", error=str(first), exc_info=first)
-        elif refused := failed.subgroup(refusals):
+        elif refused := failed.subgroup(FlagError):
             print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
             code = 2
         else:

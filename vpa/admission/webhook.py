@@ -7,7 +7,7 @@ one review costs is bounded before it is read, and others get their turn in betw
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -76,14 +76,12 @@ class Webhook:
         boost: BoostSettings,
         gates: VpaGates,
         deadline_s: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stores = stores
         self._observer = observer
         self._boost = boost
         self._gates = gates
         self._deadline_s = deadline_s
-        self._clock = clock
         self._index = TargetIndex()
         self._large = asyncio.Lock()  # large pods wait for each other, and nobody for them
         stores.subscribe(self._vpa_changed)
@@ -105,11 +103,11 @@ class Webhook:
             return status.bad_request(f"not an AdmissionReview: {error}")
         if review.request is None or review.api_version != API_VERSION:
             return status.bad_request(f"expected an AdmissionReview of {API_VERSION}")
-        begun = self._clock()
+        begun = time.monotonic()
         asked = review.request
         answer = await self._answer(asked)
         name = asked.resource.resource or "unknown"
-        self._observer.admitted(name, answer.outcome, self._clock() - begun)
+        self._observer.admitted(name, answer.outcome, time.monotonic() - begun)
         return ApiResponse(value=reviewed(asked, answer))
 
     async def match(self, pod: SizedPod, meta: ObjectMeta) -> Candidate | None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from podscale.kube.client.errors import NotConfigured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REREAD_S = 60.0  # tokens live an hour and are replaced at 80 % of it
 _CERTIFICATE = re.compile(
     rb"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
 )
@@ -70,7 +71,6 @@ class InClusterCredentials:
         environ: Mapping[str, str] = os.environ,
         directory: Path = SERVICE_ACCOUNT,
         *,
-        reread_s: float = 60.0,  # tokens live an hour and are replaced at 80 % of it
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
@@ -81,7 +81,6 @@ class InClusterCredentials:
             )
         self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self._directory = directory
-        self._reread_s = reread_s
         self._clock = clock
         self._identity: Identity | None = None
         self._read_at = 0.0
@@ -91,7 +90,7 @@ class InClusterCredentials:
         self._refused = ""
 
     async def current(self) -> Identity:
-        if self._identity is None or self._clock() - self._read_at > self._reread_s:
+        if self._identity is None or self._clock() - self._read_at > _REREAD_S:
             return await self.renew()
         return self._identity
 

@@ -22,17 +22,16 @@ T = TypeVar("T")
 
 _log = structlog.get_logger()
 
+_TIMEOUT_S = 20.0
+
 
 class ApiDiscovery:
     """The current mapper and its renewal."""
 
-    def __init__(
-        self, api: Api, *, period_s: float = 60.0, min_gap_s: float = 5.0, timeout_s: float = 20.0
-    ) -> None:
+    def __init__(self, api: Api, *, period_s: float = 60.0, min_gap_s: float = 5.0) -> None:
         self._api = api
         self.period_s = period_s
         self._min_gap_s = min_gap_s
-        self._timeout_s = timeout_s
         self._mapper = Mapper()
         self._synced = False
         self._failed: tuple[str, ...] = ()
@@ -129,7 +128,7 @@ class ApiDiscovery:
             path,
             accept=AGGREGATED,
             headers={"If-None-Match": etag} if etag else None,
-            timeout_s=self._timeout_s,
+            timeout_s=_TIMEOUT_S,
         )
         if answer.status == 304:
             return known

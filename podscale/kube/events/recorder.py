@@ -33,6 +33,7 @@ from podscale.kube.objects.cluster import ObjectReference
 
 _log = structlog.get_logger()
 FLUSH_S = 0.5  # at the end, while the Lease is still held: the next leader waits for it
+_TIMEOUT_S = 5.0
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
 _PAUSE_MAX_S = 30.0  # whatever a Retry-After asks for: those behind this one wait as long
@@ -53,14 +54,12 @@ class Recorder:
         *,
         instance: str = "",
         most: int = CACHE_SIZE,
-        timeout_s: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``most`` series may wait to be written; ``clock`` is what events are dated by."""
         self._api = api
         self._component = component
         self._instance = instance
-        self._timeout_s = timeout_s
         self._clock = clock
         self._most = most
         self._correlator = Correlator()
@@ -209,7 +208,7 @@ class Recorder:
             "reportingInstance": self._instance,
         }
         answer = await self._api.request(
-            "POST", EVENTS.path(namespace), body=encode(body), timeout_s=self._timeout_s
+            "POST", EVENTS.path(namespace), body=encode(body), timeout_s=_TIMEOUT_S
         )
         try:
             return decode(answer.body, PartialObjectMetadata).metadata.name or name
@@ -227,5 +226,5 @@ class Recorder:
             EVENTS.path(seen.about.namespace or "default", series.name),
             body=encode(patch),
             content_type=MERGE_PATCH,
-            timeout_s=self._timeout_s,
+            timeout_s=_TIMEOUT_S,
         )

@@ -63,6 +63,8 @@ _GROUPS: dict[_Family, tuple[str, str]] = {
 }
 # prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
 # everything to its minimum.
+_TIMEOUT_S = 10.0
+_AT_ONCE = 16
 _GO_OVERFLOW = -(2**63)
 _CUSTOM_KNOWN = ("v1beta2", "v1beta1")
 
@@ -92,14 +94,11 @@ class ApiProvider:
         api: Api,
         discovery: ApiDiscovery,
         *,
-        timeout_s: float = 10.0,
-        concurrency: int = 16,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
         self._discovery = discovery
-        self._timeout_s = timeout_s
-        self._at_once = asyncio.Semaphore(concurrency)
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._wall = wall
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
@@ -122,7 +121,7 @@ class ApiProvider:
                     "GET",
                     self._root(call.family) + call.path,
                     query=dict(call.query),
-                    timeout_s=self._timeout_s,
+                    timeout_s=_TIMEOUT_S,
                 )
             items = decode(answer.body, ListOf[call.type]).items or []  # type: ignore[name-defined]
         except KubeError as error:

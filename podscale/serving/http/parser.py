@@ -111,11 +111,8 @@ class _Message:
 class Parser:
     """The requests of one connection."""
 
-    def __init__(
-        self, *, header_limit: int = HEADER_LIMIT, body_limit: BodyLimit = small_only
-    ) -> None:
+    def __init__(self, *, body_limit: BodyLimit = small_only) -> None:
         """``body_limit`` is asked once the header of a request with a body is read."""
-        self._header_limit = header_limit
         self._limit_of = body_limit
         self._body_limit = 0  # of the request whose body is being read
         self._buffer = bytearray()
@@ -162,9 +159,9 @@ class Parser:
         # RFC 9112, 2.2: an empty line before a request is skipped.
         while buffer.startswith(b"\r\n"):
             del buffer[:2]
-        end = buffer.find(_END, self._scanned, self._header_limit + 4)
+        end = buffer.find(_END, self._scanned, HEADER_LIMIT + 4)
         if end < 0:
-            if len(buffer) > self._header_limit:
+            if len(buffer) > HEADER_LIMIT:
                 return RequestRefusal(status.header_too_large())
             # A client that ends its lines with LF alone would otherwise wait for ever.
             if buffer.find(b"\n\n", self._scanned) >= 0:
@@ -259,7 +256,7 @@ class Parser:
                 return _too_large(self._body_limit)
             if error is not None:
                 return malformed(str(error))
-            if self._wire > self._header_limit + _WIRE_PER_BYTE * len(message.body):
+            if self._wire > HEADER_LIMIT + _WIRE_PER_BYTE * len(message.body):
                 return malformed("chunks of next to nothing")
         return self._complete(head)
 

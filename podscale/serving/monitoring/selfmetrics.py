@@ -42,8 +42,8 @@ class ServerFigures(Protocol):
 class SelfMetrics:
     """The server's own metrics in ``registry``, which parts share for theirs."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.requests = RequestCounter()

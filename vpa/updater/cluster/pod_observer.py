@@ -69,16 +69,15 @@ class PodObserver:
         stores: VpaStores,
         interval_s: float = 60.0,
         *,
-        silence_s: float = DEFAULT_RHYTHM.silence_s,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``silence_s``: how long a silent watch is believed. ``clock`` is monotonic: neither
-        a resize nor an act grows older because somebody sets the time."""
+        """``clock`` is monotonic: neither a resize nor an act grows older because somebody sets
+        the time."""
         self._stores = stores
         self._clock = clock
         # Only then the watch has shown an act, had it happened: what is believed may be as old
         # as the silence, and is looked at once per interval.
-        self._settled_s = interval_s + silence_s + _ANSWER_S
+        self._settled_s = interval_s + DEFAULT_RHYTHM.silence_s + _ANSWER_S
         self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
         self._refused: dict[str, VpaRecommendation] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
