@@ -77,7 +77,7 @@ class ScaleTargets:
             return kept.seen
         if workload is not None and is_part(workload):
             return None
-        seen = _seen(resource, workload, name, kept)
+        seen = _seen(resource, workload, name)
         record.observed.scale = None if workload is None else WatchedScale(workload, seen)
         return seen
 
@@ -158,20 +158,13 @@ class ScaleTargets:
         )
 
 
-def _seen(
-    resource: Resource, found: Workload | None, name: str, before: WatchedScale | None = None
-) -> TargetScale:
+def _seen(resource: Resource, found: Workload | None, name: str) -> TargetScale:
     if found is None:
         text = f'{resource.group_resource} "{name}" not found'
         return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)
     meta, spec = found.metadata, found.spec
-    is_same = before is not None and before.workload.spec.selector == spec.selector
-    known = before.seen.scale if before is not None and is_same else None
     try:
-        if isinstance(known, Scale):
-            selector = known.selector  # the same text, not an equal one: it is kept in many places
-        else:
-            selector = "" if spec.selector is None else str(wire.selector_of(spec.selector))
+        selector = "" if spec.selector is None else str(wire.selector_of(spec.selector))
     except SelectorError as error:
         return TargetScale(ScaleUnreadable(since_1_36(str(error)), "get", "Selector"), resource)
     replicas = 1 if spec.replicas is None else spec.replicas

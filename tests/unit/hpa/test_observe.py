@@ -278,7 +278,8 @@ async def test_another_selector_of_the_workload_is_another_text_and_selects_othe
         found = look(cluster)
         assert isinstance(first.seen.scale, Scale)
         assert isinstance(found.seen.scale, Scale)
-        assert (found.seen.scale.selector is first.seen.scale.selector) == (labels["app"] == "web")
+        same = found.seen.scale.selector == first.seen.scale.selector
+        assert same == (labels["app"] == "web")
     assert found.seen.scale.selector == "app=api"
     assert found.observation.pods.names == ("api-0",)
     assert [each.selector for each in found.asked if isinstance(each, PodMetric)] == ["app=api"]
