@@ -37,6 +37,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.page.part import PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources, SizedVpa
+from tests.kit.stores import take_out
 from tests.unit.adapter.world import rules
 from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import OLD, Rounds
@@ -345,7 +346,7 @@ class Played:
             for n in range(self.shop.size)
         ]
         for n in range(self.shop.size, 10):
-            self.pods.forget("shop", f"web-{n}")
+            take_out(self.pods, "shop", f"web-{n}")
         for each in wanted:
-            self.pods.forget(each.metadata.namespace, each.metadata.name)
+            take_out(self.pods, each.metadata.namespace, each.metadata.name)
             self.pods.accept(each)

@@ -26,3 +26,9 @@ def fill(
         steps.append(WatchAlive(version, watched_s))
     for step in steps:
         store.apply(step, scope=scope, now=at)
+
+
+def take_out(store: Any, namespace: str, name: str) -> None:
+    """Let an object be gone from ``store``, as a list without it does."""
+    if store._version(namespace, name) is not None:
+        store._remove(namespace, name)

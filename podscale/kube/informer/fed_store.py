@@ -98,13 +98,6 @@ class FedStore(ABC, Generic[T, V]):
             return  # deleted by somebody, and the watch told us before the answer came
         self._put(answer)
 
-    def forget(self, namespace: str, name: str, uid: str = "") -> None:
-        """Take out what we deleted ourselves (only this incarnation, if ``uid`` is given)."""
-        if self._version(namespace, name) is None:
-            return
-        if not uid or self._uid(namespace, name) in ("", uid):
-            self._remove(namespace, name)
-
     def subscribe(self, callback: Callable[[Change[V]], None]) -> Callable[[], None]:
         """Call back for every change, in order, from the feeding task; returns the way out.
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.kit.stores import take_out
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
 from vpa.admission.patches.patch import OBSERVED
@@ -89,7 +90,7 @@ async def test_pods_that_others_take_away_are_no_longer_there_to_evict(when: str
 
     def lose() -> None:
         for seen in pods[-3:]:
-            crowd.pods.forget("shop", seen.pod.metadata.name)
+            take_out(crowd.pods, "shop", seen.pod.metadata.name)
 
     def answer(_pod: SizedPod) -> DisruptionOutcome:
         if crowd.asked["evict"] == 1:
