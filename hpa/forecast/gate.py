@@ -119,10 +119,8 @@ class KnownPast(Struct, frozen=True, eq=False):
         for start in range(first_day * DAY, end, DAY):
             day = slice(start, min(start + DAY, end))
             rows, most = self.rows(day), MOST * np.nanmax(self.pods[:start])
-            seen = self.seen(start)
-            for column, name in enumerate(CANDIDATES[1:], 1):
-                if (weights := learnt(name, *seen)) is not None:
-                    found[day, column] = np.minimum(forecast(weights, rows), most)
+            for name, weights in learnt(*self.seen(start)).items():
+                found[day, CANDIDATES.index(name)] = np.minimum(forecast(weights, rows), most)
         return found
 
     def seen(self, until: int) -> tuple[Floats, Floats]:

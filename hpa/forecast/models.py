@@ -1,7 +1,8 @@
 """The candidates: what each makes of the features. A candidate is one weight for each of them.
 
 Seasonal ones take one feature as it is; ridge weighs all of them, so that demand rarely lies above
-the forecast in the training days (an expectile: Newey and Powell, 1987).
+the forecast in the training days (an expectile: Newey and Powell, 1987). Each errs in its own
+way, so that their mean often errs less (Bates and Granger, 1969).
 """
 
 import numpy as np
@@ -12,23 +13,26 @@ from hpa.simulate.load import Floats
 NONE = "none"
 # Holt-Winters without a trend of its own: the smoothed level, and the season's peak from there.
 _SEASONAL = {"day": "day", "week": "week", "level": "level", "holt-winters": "trend"}
-_RIDGE = "ridge"
-CANDIDATES = (NONE, *_SEASONAL, _RIDGE)  # in the order of a gate's columns
+_RIDGE, _MEAN = "ridge", "mean"
+CANDIDATES = (NONE, *_SEASONAL, _RIDGE, _MEAN)  # in the order of a gate's columns
 _ABOVE = 0.95  # the weight of peaks above ridge; those below weigh the rest of 1
 _SHRINK = 1e-3  # of the mean of the diagonal
 _ROUNDS = 5
 LEARNT_EVERY = 5  # minutes between two rows that are learnt from
 
 
-def learnt(name: str, rows: Floats, peak: Floats) -> Floats | None:
-    """Return what a candidate weighs each feature by; ridge learns it from ``rows`` and the peaks
-    that came after them. None: they are too few, or the candidate is one of another release."""
-    if name in _SEASONAL:
-        return np.array([float(each == _SEASONAL[name]) for each in FEATURES])
+def learnt(rows: Floats, peak: Floats) -> dict[str, Floats]:
+    """Return what each candidate weighs each feature by; ridge learns it from ``rows`` and the
+    peaks that came after them, and is missing where they are too few."""
+    found = {
+        name: np.array([float(each == feature) for each in FEATURES])
+        for name, feature in _SEASONAL.items()
+    }
     known = ~np.isnan(rows).any(axis=1) & ~np.isnan(peak)
-    if name != _RIDGE or known.sum() < DAY // LEARNT_EVERY:
-        return None
-    return _ridge(rows[known], peak[known])
+    if known.sum() >= DAY // LEARNT_EVERY:
+        found[_RIDGE] = _ridge(rows[known], peak[known])
+    found[_MEAN] = np.mean(list(found.values()), axis=0)
+    return found
 
 
 def forecast(weights: Floats, rows: Floats) -> Floats:

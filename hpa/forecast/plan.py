@@ -52,7 +52,7 @@ class ForecastPlan(Struct, frozen=True, eq=False):
         """Return the plan for what comes after ``known``, which begins at ``start_s`` and knows
         the seasons of ``PLANNED_DAYS``; None: the candidate cannot be learnt."""
         count = len(known.pods)
-        weights = learnt(verdict.candidate, *known.seen(count))
+        weights = learnt(*known.seen(count)).get(verdict.candidate)
         if weights is None:
             return None
         first = count - count % DAY

@@ -7,7 +7,7 @@ from hpa.decide import Settings
 from hpa.forecast.demand import DAY
 from hpa.forecast.gate import DaySums, KnownPast, verdict
 from hpa.forecast.lanes import LoopRules, run
-from hpa.forecast.models import CANDIDATES, NONE
+from hpa.forecast.models import CANDIDATES, NONE, forecast, learnt
 from hpa.forecast.trial import delay_of
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
@@ -58,11 +58,13 @@ def test_a_last_day_that_was_worse_ends_it() -> None:
 def test_what_is_saved_has_to_be_saved_on_more_than_one_day(
     lacking: list[int], alone: list[int], is_taken: bool
 ) -> None:
-    # The metrics alone, five candidates of which one is any good, eight lower targets.
+    # The metrics alone, the candidates of which one is any good, eight lower targets.
     days, lanes = len(alone), len(CANDIDATES) + 8
     left = np.repeat(np.array(alone, float)[:, None], lanes, axis=1)
     left[:, CANDIDATES.index("day")] = lacking
-    sizes = np.tile(np.r_[1000.0, [1100.0] * 5, 1200.0 + 200.0 * np.arange(8)], (days, 1))
+    sizes = np.tile(
+        np.r_[1000.0, [1100.0] * (len(CANDIDATES) - 1), 1200.0 + 200.0 * np.arange(8)], (days, 1)
+    )
     found = verdict(DaySums(sizes, left, np.full(days, 1000.0)))
     assert (found.candidate == "day") is is_taken
 
@@ -74,6 +76,15 @@ def test_no_forecast_knows_what_comes() -> None:
     one, other = (KnownPast.of(each, AHEAD).forecasts(1, 4) for each in (pods, changed))
     np.testing.assert_array_equal(one[: 3 * DAY + 700], other[: 3 * DAY + 700])
     assert not np.array_equal(one[3 * DAY + 701 :], other[3 * DAY + 701 :])
+
+
+def test_the_mean_is_of_all_other_candidates() -> None:
+    known = KnownPast.of(jumps(4), AHEAD)
+    rows = known.rows(slice(3 * DAY, 4 * DAY))
+    said = {name: forecast(weights, rows) for name, weights in learnt(*known.seen(3 * DAY)).items()}
+    assert [NONE, *said] == list(CANDIDATES)
+    mean = said.pop("mean")
+    np.testing.assert_allclose(mean, np.mean(list(said.values()), axis=0))
 
 
 def test_pods_of_lanes_serve_as_soon_as_those_of_the_loop() -> None:

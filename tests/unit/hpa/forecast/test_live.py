@@ -85,7 +85,7 @@ def test_a_history_that_begins_within_a_day_counts_from_the_next_on() -> None:
     assert found.verdict.days == 3
 
 
-@pytest.mark.parametrize("name", ["day", "level", "holt-winters", "ridge"])
+@pytest.mark.parametrize("name", ["day", "level", "holt-winters", "ridge", "mean"])
 def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
     pods, now = jumps(6), MIDNIGHT_S + 5 * DAY_S
     seen = sight(pods[: 5 * DAY], MIDNIGHT_S, verdict=ForecastVerdict(name, now))
