@@ -296,6 +296,7 @@ _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
             "MetricNoData",
             "MetricStale",
             "MetricRefused",
+            "MetricQueryInvalid",
             "MetricNotANumber",
             "MetricAmbiguous",
             "RequestMissing",

@@ -15,7 +15,13 @@ _BY_REASON = {
     "Ambiguous": "MetricAmbiguous",
     "MetricAmbiguous": "MetricAmbiguous",
     BAD_SELECTOR: "MetricNotFound",  # the spec names no series; nobody refused anything
-}
+    # The rule is wrong: who asks is refused nothing, and no permission would help.
+    **dict.fromkeys(
+        ("QueryInvalid", "QueryFailed", "NotNamespaced", "ResultIsHistogram", "ResultIsMatrix",
+         "ResultIsScalar", "ResultIsString"),
+        "MetricQueryInvalid",
+    ),
+}  # fmt: skip
 
 
 def kinds_of(told: ReadTrace, measured: Measured, result: Invalid) -> list[str]:

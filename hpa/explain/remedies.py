@@ -14,11 +14,11 @@ from hpa.decide.steps import Measured
 from hpa.decide.variation import Bucket, Variation
 from hpa.explain.amounts import age, amount
 from hpa.explain.facts import Fact, window_of
+from hpa.explain.failures import of_failure
 from hpa.explain.inputs import Inputs
 from hpa.explain.reading import ReadTrace
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import within_tolerance
-from podscale.core.metrics import NotFound
 
 
 class Remedy(Struct, frozen=True):
@@ -232,7 +232,9 @@ def _by_silent(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
 def _by_failed(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     measured, result = told.invalid()[0]
     why = why_not(result)
-    if isinstance(result.failure, NotFound) and not is_bad_selector(result.failure):
+    reason = "" if result.failure is None else of_failure(result.failure)
+    is_of_rules = reason in ("MetricNotFound", "MetricQueryInvalid")
+    if is_of_rules and not is_bad_selector(result.failure):
         hpa = told.hpa
         why += f"; podscale doctor hpa/{hpa.name} -n {hpa.namespace} finds where it is lost"
     text = f"{told.spec(measured).name or 'The metric'} becomes readable ({why})"
@@ -294,7 +296,14 @@ REMEDIES: Mapping[str, Remedies] = {
     ),
     "MetricAmbiguous": _by_query("The query is aggregated to one series per object"),
     **dict.fromkeys(
-        ("MetricUnavailable", "MetricNotFound", "MetricNoData", "MetricStale", "MetricRefused"),
+        (
+            "MetricUnavailable",
+            "MetricNotFound",
+            "MetricNoData",
+            "MetricStale",
+            "MetricRefused",
+            "MetricQueryInvalid",
+        ),
         _by_failed,
     ),
 }

@@ -93,6 +93,9 @@ _OWN = {
     "GapInWindow": "Prometheus did not answer for a while, and a range of the query reaches into "
     "that time, where a rate reads low: the size is not lowered by it. Change: the metrics still "
     "ask for less when the range, and a quarter of it, has passed since.",
+    "MetricQueryInvalid": "The query behind the metric is wrong: the template of its rule cannot "
+    "be filled in, or Prometheus refuses the query. Change: correct metricsQuery of the rule; "
+    "`podscale doctor` shows it.",
     "SmallPodsRemain": "Of an HPA that is coordinated with a VPA some pods have grown and some "
     "have not, or some use CPU that leave or are not ready: as many stay as carry all of the load "
     "where all are small. Change: the updater has resized all of them, and those that leave have.",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from adapter.stages import Stage
 from hpa.decide import (
     Observation,
     Outcome,
@@ -41,6 +42,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.feed.http import refusals
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -150,6 +152,7 @@ def test_a_metric_that_needs_no_pod_fails_by_itself() -> None:
     ("failure", "reason"),
     [
         (Refused("Forbidden", "not allowed"), "MetricRefused"),
+        (Refused("PrometheusForbidden", "403"), "MetricRefused"),
         (NotFound("NameMismatch", "nobody knows it"), "MetricNotFound"),
         (Unavailable("PrometheusUnreachable", "down"), "MetricUnavailable"),
         (NoData("NotANumber", "NaN"), "MetricNotANumber"),
@@ -164,6 +167,25 @@ def test_a_blocked_fall_names_the_failure_and_what_it_did(failure: Any, reason: 
     assert "AllMetricsInvalid" not in found.also
     assert found.proposals == (1, None)
     assert found.facts["metric"] == "qps"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refusals.failure("bad-data"),
+        refusals.failure("execution"),
+        Refused(Stage.QUERY_INVALID, "there is no field .LabelMatcherz"),
+        Refused(Stage.NOT_NAMESPACED, "the rule names no label for namespaces"),
+        Refused("ResultIsScalar", "the query of the rule gives a scalar"),
+        Unavailable("QueryInvalid", "the API's answer: 500"),
+    ],
+)
+def test_a_wrong_query_is_no_lack_of_permission(failure: Any) -> None:
+    hpa = web(cpu(50), per_pod(1000))
+    found = told(seen(hpa, 4, listed(*[pod()] * 4), [usage(*[50] * 4), failure]))
+    assert found.first_reason == "MetricQueryInvalid"
+    assert found.facts["message"] == failure.message
+    assert "podscale doctor hpa/web" in found.change
 
 
 def test_an_invalid_metric_beside_a_rise_is_only_mentioned() -> None:
