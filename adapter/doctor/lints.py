@@ -35,9 +35,11 @@ UNBRACED_GROUP = "UnbracedGroup"
 NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
 QUERY_INVALID = "QueryInvalid"
+NO_RESOURCE_LABEL = "NoResourceLabel"
 TOO_MANY_LABELS = "TooManyLabels"
 RAW_VALUE = "RawValue"
 EXTERNAL_BACKEND = "ExternalBackend"
+NO_RULES = "NoRules"
 
 RULE_LINTS: Mapping[str, str] = {
     RATE_WINDOW: "a rate window under four scrape intervals",
@@ -49,11 +51,16 @@ RULE_LINTS: Mapping[str, str] = {
     UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
     NO_SAMPLE: "objects that were asked for lack a number others have",
     QUERY_INVALID: "a query that does not parse, or whose template cannot be filled in",
+    NO_RESOURCE_LABEL: "a rule that maps no label to objects",
+    NO_RULES: "a file without rules",
     NOT_COALESCED: "requests of the rule cannot share a query",
     TOO_MANY_LABELS: "a metric has more label names than are looked at",
     RAW_VALUE: "what clients ask for is written into the query as it is",
     EXTERNAL_BACKEND: "an adapter behind this one is left out, not listed, or shadowed",
 }
+
+# A rule that has one of them answers nothing, with prometheus-adapter neither.
+BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL])
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
@@ -100,9 +107,7 @@ def lint(
 
     def add(kind: str, path: str, reason: str) -> None:
         if kind not in disabled:
-            spot = parsed.problem(path, "")
-            place = f"{parsed.file}:{spot.line}:{spot.column}" if spot.line else parsed.file
-            found.append(LintFinding(kind, path.partition(".")[0], reason, place))
+            found.append(LintFinding(kind, path.partition(".")[0], reason, parsed.place(path)))
 
     written = (*parsed.config.rules, *parsed.config.external_rules)
     for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
@@ -135,6 +140,15 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     if rule.section == "externalRules":
         yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
         return
+    if not (config.resources.template or config.resources.overrides):
+        yield (
+            NO_RESOURCE_LABEL,
+            "",
+            (
+                "no label says which object a series is of, so the rule exposes nothing: write "
+                "resources.overrides (label: {resource: pod}) or resources.template"
+            ),
+        )
     for kind in _kinds(rule):
         is_scoped = kind not in ("namespaces", "nodes", "persistentvolumes") and _has_namespace(
             rule
@@ -217,7 +231,7 @@ def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> L
         plan = make()
         tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
     except (RuleQueryError, ValueError) as error:
-        yield QUERY_INVALID, ".metricsQuery", f"the query cannot be read: {error}"
+        yield QUERY_INVALID, ".metricsQuery", _unreadable(error)
         return
     yield from _of_tree(tree, plan, known, kind)
     verdict = prove(plan)
@@ -276,7 +290,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             plan = make(rule)
             tree = parse(plan.text("x", ("x",)))
         except (RuleQueryError, ValueError) as error:
-            yield QUERY_INVALID, field, f"the query cannot be read: {error}"
+            yield QUERY_INVALID, field, _unreadable(error)
             continue
         yield from _windows(tree, known.scrape_interval_s, field)
         verdict = prove(plan)
@@ -286,6 +300,13 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
                 field,
                 f"each request is a query of its own, because of: {verdict.reason}",
             )
+
+
+def _unreadable(error: ValueError) -> str:
+    text = f"the query cannot be read: {error}"
+    if isinstance(error, NotPromql):
+        text += ". Write what Prometheus's graph page takes once the template is filled in"
+    return text
 
 
 def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFindings:

@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from msgspec import structs
 
 from adapter.discovery.mapping import ResourceMapper
-from adapter.doctor.lints import QUERY_INVALID, SERIES_QUERY_INVALID, LintFinding, lint
+from adapter.doctor.lints import BROKEN, LintFinding, lint
 from adapter.errors import Problem
 from adapter.rules.config import (
     Config,
@@ -52,7 +52,7 @@ def query_findings(
         ),
     )
     found = lint(sound, compile_rules(sound, mapper), disabled=disabled)
-    return [each for each in found if each.lint in (QUERY_INVALID, SERIES_QUERY_INVALID)]
+    return [each for each in found if each.lint in BROKEN]
 
 
 def _rule(path: str, rule: RuleConfig, refused: Set[str]) -> RuleConfig:

@@ -96,6 +96,11 @@ class Parsed(Struct, frozen=True):
         line, column = self.places.get(at, (0, 0))
         return Problem(path, message, line, column)
 
+    def place(self, path: str) -> str:
+        """Return ``file:line:column`` of ``path`` or what encloses it, else the file."""
+        spot = self.problem(path, "")
+        return f"{self.file}:{spot.line}:{spot.column}" if spot.line else self.file
+
 
 def parse(text: str, file: str = "rules file") -> Parsed:
     """Return the rules that ``text`` writes; raises ``ConfigInvalid`` with every problem."""

@@ -228,7 +228,10 @@ async def rules_of(
     if config:
         text, named = read(config, "surrogateescape"), called(config)
         if not text.strip():
-            raise WrongInput(f"{named} is empty: give a rules file, a ConfigMap or Helm values")
+            raise WrongInput(
+                f"{named} is empty, so no metric would be served: give a rules file, a ConfigMap "
+                "or Helm values"
+            )
         found = find(text, named)
         if found.elsewhere:
             raise WrongInput(

@@ -22,6 +22,7 @@ class RuleReport(Struct, frozen=True):
     series: int  # distinct names that its query finds and its filters keep
     names: Sequence[str]  # metrics, sorted
     problem: str = ""
+    place: str = ""  # file:line:column of the rule; "": in no file
 
 
 class RuleFindings(Struct, frozen=True):

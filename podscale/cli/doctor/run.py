@@ -15,7 +15,7 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
-from adapter.doctor.lints import KnownMetrics, LintFinding, lint
+from adapter.doctor.lints import NO_RULES, KnownMetrics, LintFinding, lint
 from adapter.doctor.objects import Hpa, World, joined
 from adapter.doctor.objects import read as read_objects
 from adapter.doctor.recording import RecordedAnswer, Recording
@@ -45,6 +45,11 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
+
+_WITHOUT_RULES = (
+    "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
+    "metric: write rules, externalRules or resourceRules (podscale config-gen writes some)"
+)
 
 
 class DoctorPlan(Struct, frozen=True, kw_only=True):
@@ -270,9 +275,16 @@ async def _examine_rules(
         report.notes.append(
             f"{count(number, 'rule')} read and linted; --prometheus-url shows what they find"
         )
-    else:
+    elif every.resource is not None:
         report.notes.append("there are no rules for custom or external metrics")
+    report.rules = [
+        msgspec.structs.replace(each, place=parsed.place(each.rule)) if each.rule else each
+        for each in report.rules
+    ]
     report.lints = lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
+    has_rules = every.custom or every.external or every.resource
+    if not has_rules and plan.told is None and NO_RULES not in plan.disabled:
+        report.lints.append(LintFinding(NO_RULES, "rules", _WITHOUT_RULES, parsed.place("rules")))
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         report.lints = [each for each in report.lints if each.subject in about]

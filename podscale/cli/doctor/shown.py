@@ -28,7 +28,8 @@ def print_report(report: DoctorReport, form: Form) -> None:
     for asked, found in report.findings:
         _print_diagnosis(asked, found)
     for rule in report.rules:
-        text = printable(f"{rule.rule or 'Prometheus'}: {_rule(rule)}")
+        place = f"{rule.place}: " if rule.problem and rule.place else ""
+        text = printable(f"{place}{rule.rule or 'Prometheus'}: {_rule(rule)}")
         click.echo(f"{_mark(not rule.problem)} {text}")
     for each in report.lints:
         click.echo(f"{'  hint:' if each.is_hint else _mark(False)} {printable(each.text)}")

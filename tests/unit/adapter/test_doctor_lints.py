@@ -82,6 +82,9 @@ def test_a_comment_about_values_writes_none():
                  "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
     pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), KnownMetrics(),
                  "QueryInvalid", 6, "cannot be read", id="not-promql"),
+    pytest.param("\n".join(line for line in SOUND.splitlines() if "resources:" not in line),
+                 KnownMetrics(), "NoResourceLabel", 3, "write resources.overrides",
+                 id="no-resources"),
     pytest.param(query("sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"), KnownMetrics(),
                  "QueryInvalid", 6, "cannot be read", id="unknown-field"),
 ])  # fmt: skip
@@ -125,7 +128,7 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 13
+    assert len(RULE_LINTS) == 15
 
 
 @pytest.mark.parametrize(("matches", "written", "meant"), [

@@ -25,6 +25,31 @@ async def test_a_refused_file_has_to_change(problem, is_healthy, capsys):
     assert all(f"  {line}\n" in out for line in problem.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("", "rules.yaml"), ("# later\n", "rules.yaml"), ("{}", "rules.yaml"),
+     ("externalRules: []", "rules.yaml"), ("rules: []", "rules.yaml:1:8"),
+     ("resourceRules:\n", "rules.yaml")],
+)  # fmt: skip
+async def test_a_file_without_rules_is_a_finding(text, place, capsys):
+    plan = DoctorPlan(rules=RulesText(text, "rules.yaml", "rules file"))
+    report = await examine(plan, None, lambda *_: None)
+    assert not report.is_healthy
+    print_report(report, "table")
+    out = capsys.readouterr().out
+    assert f"{place}: NoRules: there are no rules" in out
+    assert "nothing needs to change" not in out
+    plan = DoctorPlan(rules=plan.rules, disabled=frozenset(["NoRules"]))
+    assert (await examine(plan, None, lambda *_: None)).is_healthy
+
+
+async def test_rules_of_usage_alone_are_rules():
+    text = "resourceRules: {cpu: {containerQuery: a}, memory: {containerQuery: b}}"
+    plan = DoctorPlan(rules=RulesText(text, "rules.yaml", "rules file"))
+    report = await examine(plan, None, lambda *_: None)
+    assert "NoRules" not in {each.lint for each in report.lints}
+
+
 async def test_a_refused_file_has_its_queries_read_in_the_same_run(capsys):
     text = "rules:\n- {seriesQuery: a, metricsQuery: 'sum(', resourses: {}}\n"
     plan = DoctorPlan(rules=RulesText(text, "rules.yaml", "rules file"))

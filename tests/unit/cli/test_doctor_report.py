@@ -82,8 +82,14 @@ async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
 @pytest.mark.parametrize(
     ("listed_s", "metrics", "problem", "healthy", "said"),
     [
-        (1.0, 0, "NoSeries: seriesQuery finds nothing", False, "✗ rules[0]: NoSeries: "),
-        (None, 0, "", False, "✗ rules[0]: NotListedYet: "),
+        (
+            1.0,
+            0,
+            "NoSeries: seriesQuery finds nothing",
+            False,
+            "✗ rules.yaml:3:3: rules[0]: NoSeries: ",
+        ),
+        (None, 0, "", False, "✗ rules.yaml:3:3: rules[0]: NotListedYet: "),
         (1.0, 1, "", True, "✓ rules[0]: 1 metric; "),
     ],
 )
@@ -137,7 +143,8 @@ async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(
 
 
 async def test_without_a_prometheus_it_says_that_the_series_were_not_looked_at() -> None:
-    for rules, said in ((RULES, "1 rule read"), ("rules: []\n", "there are no rules")):
+    usage = "resourceRules: {cpu: {containerQuery: a}, memory: {containerQuery: b}}\n"
+    for rules, said in ((RULES, "1 rule read"), (usage, "there are no rules for custom")):
         plan = DoctorPlan(rules=RulesText(rules, "rules.yaml", "rules file"), prometheus=None)
         (note,) = (await examine(plan, None, lambda *_: None)).notes
         assert note.startswith(said)
