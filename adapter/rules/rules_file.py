@@ -4,9 +4,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from adapter.discovery.mapping import ResourceMapper
+from adapter.doctor.lints import BROKEN, lint
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.ruleset import RuleSet, read_rules
+
+log = structlog.get_logger(__name__)
 
 
 def load(
@@ -14,11 +19,17 @@ def load(
 ) -> tuple[str, RuleSet]:
     """Return a file's text and its rules; raises ``ConfigInvalid`` or ``OSError``.
 
+    Rules that load and answer nothing are logged: with them prometheus-adapter starts as well.
+
     ``sources`` returns the names of the sources that there are; None: any will do.
     """
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     known = None if sources is None else sources()
-    return text, read_rules(text, str(path), mapper, known)[1]
+    parsed, rules = read_rules(text, str(path), mapper, known)
+    for found in lint(parsed, rules):
+        if found.lint in BROKEN:
+            log.warning("a rule may answer nothing", rule=found.subject, problem=found.text)
+    return text, rules
 
 
 def rules_file(

@@ -1,9 +1,12 @@
 """The rules file on disk: swapped links are seen, what reads badly changes nothing."""
 
 import pytest
+import structlog
 
+from adapter.doctor.lints import lint
 from adapter.errors import ConfigInvalid
 from adapter.rules.rules_file import rules_file
+from adapter.rules.ruleset import read_rules
 from tests.unit.adapter.world import MAPPER
 
 GOOD = "rules: [{seriesQuery: %s, metricsQuery: x}]"
@@ -107,6 +110,39 @@ async def test_at_start_an_empty_file_is_no_rules(tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text("")
     assert (await Followed(path).file.first()).custom == ()
+
+
+SOUND = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+RULE = "rules:\n- seriesQuery: a\n  resources: {template: <<.Resource>>}\n  metricsQuery: %s\n"
+
+
+def warned(logs):
+    return [each["problem"] for each in logs if each["log_level"] == "warning"]
+
+
+@pytest.mark.parametrize("query", [
+    "sum(<<.Series>>{<<.LabelMatchers>>}",
+    "sum(<<.Series>>{<<.LabelMatcherz>>}) by (<<.GroupBy>>)",
+    "",
+])  # fmt: skip
+async def test_a_rule_that_answers_nothing_is_told_at_start_and_at_reload(tmp_path, query):
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULE % query)
+    told = [each.text for each in lint(*read_rules(RULE % query, str(path), MAPPER))]
+    followed = Followed(path)
+    with structlog.testing.capture_logs() as logs:
+        await followed.file.first()
+    assert warned(logs) == told != []
+    assert told[0].startswith(f"{path}:4:")
+    path.write_text(RULE % SOUND)
+    with structlog.testing.capture_logs() as logs:
+        await followed.look()
+    assert warned(logs) == []
+    path.write_text(RULE % query + "# again\n")
+    with structlog.testing.capture_logs() as logs:
+        await followed.look()
+    assert warned(logs) == told
+    assert (followed.taken, followed.refused) == (["a", "a"], [])
 
 
 async def test_a_file_that_is_being_written_is_left_alone(tmp_path):
