@@ -33,6 +33,7 @@ class MigrationOutcome(Struct, frozen=True, kw_only=True):
     flags: Sequence[str] = ()  # arguments to give to podscale
     refused: Sequence[Remark] = ()  # has to be changed first, or the program does not start
     left_out: Sequence[Remark] = ()  # would be refused, and is not among what is to be applied
+    broken: Sequence[Remark] = ()  # rules that answer nothing, with the program before as well
     lost: Sequence[Remark] = ()  # cannot be carried over, and why
     differs: Sequence[Remark] = ()
     steps: Sequence[str] = ()
@@ -55,6 +56,7 @@ def together(outcomes: Iterable[MigrationOutcome]) -> MigrationOutcome:
         flags=list(dict.fromkeys(flag for each in every for flag in each.flags)),
         refused=list(dict.fromkeys(remark for each in every for remark in each.refused)),
         left_out=list(dict.fromkeys(remark for each in every for remark in each.left_out)),
+        broken=list(dict.fromkeys(remark for each in every for remark in each.broken)),
         lost=list(dict.fromkeys(remark for each in every for remark in each.lost)),
         differs=list(dict.fromkeys(remark for each in every for remark in each.differs)),
         steps=list(dict.fromkeys(step for each in every for step in each.steps)),

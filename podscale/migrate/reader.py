@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import yaml
 
-from adapter.doctor.lints import LintFinding, lint
+from adapter.doctor.lints import BROKEN, LintFinding, lint
 from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.presumed import PresumingMapper
@@ -137,8 +137,9 @@ def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
         return MigrationOutcome(
             read=[about],
             refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
-            differs=_remarks(query_findings(rules.text, rules.file, error.problems, mapper)),
+            broken=_remarks(query_findings(rules.text, rules.file, error.problems, mapper)),
         )
+    found = lint(parsed, compiled)
     count = len(compiled.custom) + len(compiled.external)
     resource = " and resourceRules" if compiled.resource else ""
     is_one = count == 1 and not resource
@@ -146,7 +147,8 @@ def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
     taken += "it is" if is_one else "they are"
     return MigrationOutcome(
         read=[f"{about}: {taken}"],
-        differs=_remarks(lint(parsed, compiled)),
+        broken=_remarks([each for each in found if each.lint in BROKEN]),
+        differs=_remarks([each for each in found if each.lint not in BROKEN]),
         steps=["the rules file stays as it is"],
     )  # fmt: skip
 
@@ -171,6 +173,10 @@ def render(outcome: MigrationOutcome) -> str:
         ("not read, and stays as it is", outcome.kept),
         ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
         ("left out of what is below", [f"{r.about}: {r.text}" for r in outcome.left_out]),
+        (
+            "broken, with prometheus-adapter as well",
+            [f"{r.about}: {r.text}" for r in outcome.broken],
+        ),
         ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
         ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),
         ("steps", outcome.steps),

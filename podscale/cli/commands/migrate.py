@@ -135,7 +135,9 @@ def command(
         note(f"there is no object in {given}: is it the right namespace, or -A for all?")
     if outcome.left_out:
         note(f"left out, since they would be refused: {len(outcome.left_out)}")
-    if not outcome.read or not is_compared or outcome.left_out:
+    if outcome.broken:
+        note(f"broken, with prometheus-adapter as well: {len(outcome.broken)}")
+    if not outcome.read or not is_compared or outcome.left_out or outcome.broken:
         ctx.exit(EXIT_FAILED)
 
 

@@ -1,5 +1,6 @@
 """``podscale migrate`` at inputs that hold nothing to compare, or nothing at all."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,18 @@ def test_rules_that_are_refused_have_their_queries_read_in_the_same_run(tmp_path
     done = migrate(tmp_path, "rules:\n- {seriesQuery: a, metricsQuery: 'sum(', resourses: {}}\n")
     assert "unknown key 'resourses'" in done.output
     assert "input.yaml:2:34: QueryInvalid" in done.output
+
+
+@pytest.mark.parametrize(("query", "is_broken"), [
+    ("sum(<<.Series>>{<<.LabelMatchers>>}", True),
+    ("sum(<<.Series>>{<<.LabelMatcherz>>}) by (<<.GroupBy>>)", True),
+    ("<<.Series>>{<<.LabelMatchers>>}", False),  # SeveralSeries: it answers
+])  # fmt: skip
+def test_a_broken_query_is_no_success(tmp_path, query, is_broken):
+    rule = {"seriesQuery": "a", "metricsQuery": query, "resources": {"template": "<<.Resource>>"}}
+    done = migrate(tmp_path, json.dumps({"rules": [rule]}))
+    assert done.exit_code == is_broken
+    head = "# broken, with prometheus-adapter as well:" if is_broken else "# will behave"
+    lines = done.output.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(head))
+    assert ("QueryInvalid" in lines[at + 1]) is is_broken

@@ -60,7 +60,7 @@ def test_examples_are_taken_as_reviewed():
         found[name] = {
             "read": list(outcome.read),
             "lost": [f"{r.about}: {r.text}" for r in outcome.lost],
-            "lints": [f"{r.about}: {r.text}" for r in outcome.differs],
+            "lints": [f"{r.about}: {r.text}" for r in (*outcome.broken, *outcome.differs)],
         }
     if os.environ.get("PODSCALE_WRITE_SNAPSHOTS"):
         SNAPSHOT.write_text(json.dumps(found, indent=1) + "\n")
