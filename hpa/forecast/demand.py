@@ -23,7 +23,6 @@ SLOT_S = 60.0
 DAY = 1440  # slots
 # Minutes after which a lag has forgotten all but 1/e: of means, then of the highest.
 MEANS, HIGHEST = (5.0, 15.0, 30.0, 120.0), (20.0, 120.0)
-LAGS = 1 + len(MEANS) + len(HIGHEST)
 FEATURES = (
     "now", "mean5", "mean15", "mean30", "mean120", "highest20", "highest120", "season", "peak",
     "peak2", "day", "week", "level", "trend", "ratio", "one",

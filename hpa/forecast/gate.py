@@ -36,7 +36,7 @@ class GateSubject(Struct, frozen=True, eq=False):
 
     hpa: HPA
     demand: DemandHistory  # whole days, the newest last
-    forecasts: Floats  # a row a minute, a column a candidate, the first says nothing; NaN: nothing
+    forecasts: Floats  # a row a minute, a column a candidate, the first is none; NaN: nothing said
 
 
 class DaySums(Struct, frozen=True, eq=False):
@@ -48,10 +48,10 @@ class DaySums(Struct, frozen=True, eq=False):
 
     def until(self, count: int) -> "DaySums":
         """Return the last of the first ``count`` days, as many as a gate looks at."""
-        return self.of(np.arange(max(0, count - MOST_DAYS), count))
+        return self.on(np.arange(max(0, count - MOST_DAYS), count))
 
-    def of(self, days: NDArray[np.intp]) -> "DaySums":
-        """Return some of these days."""
+    def on(self, days: NDArray[np.intp]) -> "DaySums":
+        """Return these sums on some of the days."""
         return DaySums(self.sizes[days], self.lacking[days], self.needed[days])
 
     def followed_by(self, newer: "DaySums") -> "DaySums":
@@ -165,7 +165,7 @@ def verdict(sums: DaySums) -> GateVerdict:
     days, every = len(sums.needed), np.arange(len(sums.needed))
     parts = [(every[-1:], LAST), (every[: days // 2], _HALF), (every[days // 2 :], _HALF)]
     parts += [(every[every != day], _WITHOUT_ONE) for day in every if days > 1]
-    worst = np.max([ratio_to_alone(sums.of(part)) / limit for part, limit in parts], axis=0)
+    worst = np.max([ratio_to_alone(sums.on(part)) / limit for part, limit in parts], axis=0)
     unserved, alone = _shares(sums)
     ratios, sizes = ratio_to_alone(sums), sums.sizes.sum(axis=0)
     more = sizes[: len(CANDIDATES)] / sizes[0] - 1.0

@@ -10,7 +10,7 @@ import pytest
 from hpa.decide import Settings
 from hpa.explain import explain
 from hpa.forecast.daily import GateAnswer, GateQuestion, day_of
-from hpa.forecast.demand import DAY, FEATURES, LAGS
+from hpa.forecast.demand import DAY, FEATURES, lags
 from hpa.forecast.models import NONE
 from hpa.forecast.plan import ForecastPlan, ForecastVerdict
 from podscale.core.metrics import NoData
@@ -48,9 +48,9 @@ def eight(question: GateQuestion, now: float) -> GateAnswer:
         verdict = ForecastVerdict("day", day_of(now), 0.31, 0.04, 8)
     weights = np.array([float(each == "day") for each in FEATURES])
     curves = np.ones((2 * DAY, 7), np.float16)
-    lags = (4.0,) * LAGS
+    before = tuple(lags(np.full(1, 4.0))[0].tolist())
     return GateAnswer(
-        verdict, ForecastPlan(verdict, weights, day_of(now), curves, lags, now, 8.0, 600.0, 0.8)
+        verdict, ForecastPlan(verdict, weights, day_of(now), curves, before, now, 8.0, 600.0, 0.8)
     )
 
 
