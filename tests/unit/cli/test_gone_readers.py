@@ -8,6 +8,12 @@ import pytest
 
 from podscale.cli import command_table
 
+SOUND = """\
+rules:
+- seriesQuery: requests_total
+  resources: {template: <<.Resource>>}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
 COMMANDS = [
     ["--help"],
     ["config-gen"],
@@ -28,7 +34,7 @@ COMMANDS = [
 )
 def test_output_that_nobody_reads_ends_quietly(shell, codes, words, tmp_path: Path):
     rules = tmp_path / "rules.yaml"
-    rules.write_text("rules: []\n")
+    rules.write_text(SOUND)
     command = [str(rules) if word == "RULES" else word for word in words]
     done = subprocess.run(
         ["bash", "-c", shell, "-", sys.executable, "-m", "podscale", *command],
