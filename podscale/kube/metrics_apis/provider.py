@@ -61,10 +61,10 @@ _GROUPS: dict[_Family, tuple[str, str]] = {
     "custom": ("custom.metrics.k8s.io", "v1beta1"),
     "external": ("external.metrics.k8s.io", "v1beta1"),
 }
-# prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
-# everything to its minimum.
 _TIMEOUT_S = 10.0
 _AT_ONCE = 16
+# prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
+# everything to its minimum.
 _GO_OVERFLOW = -(2**63)
 _CUSTOM_KNOWN = ("v1beta2", "v1beta1")
 
