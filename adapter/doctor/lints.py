@@ -18,6 +18,7 @@ from adapter.queries.plans import Plans
 from adapter.rules.config import Parsed, ResourceRuleConfig, ResourceRulesConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
 from podscale.core.selectors.selector import EVERYTHING
+from podscale.core.selectors.selector import parse as selector
 from podscale.core.times import duration
 from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
@@ -65,6 +66,9 @@ BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL])
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
+# An HPA's selector: where no namespace is asked for, <<.LabelMatchers>> is empty without one, and
+# {,job="a"} is no query.
+_SELECTOR = selector("some_label=x")
 
 
 class LintFinding(Struct, frozen=True):
@@ -138,7 +142,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     yield from _of_values(config.metrics_query)
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
-        yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
+        yield from _of_plan(lambda: plans.external(source, "x", _SELECTOR, ""), known, "")
         return
     if not (config.resources.template or config.resources.overrides):
         yield (

@@ -97,6 +97,21 @@ def test_a_lint_names_reason_and_place(text, known, kind, line, words):
     assert kind not in {each.lint for each in found(text, known, kind)}
 
 
+@pytest.mark.parametrize("matchers", ['<<.LabelMatchers>>,job="a"', "<<.LabelMatchers>>"])
+def test_an_external_rule_is_read_as_an_hpa_with_a_selector_asks(matchers):
+    text = f"""
+externalRules:
+- seriesQuery: jobs_waiting
+  resources: {{namespaced: false}}
+  metricsQuery: 'sum({{__name__=~"jobs_.*",{matchers}}})'
+"""
+    assert found(text) == []
+    bare = text.replace('__name__=~"jobs_.*",', "")
+    assert found(bare) == []
+    (told,) = found(bare.replace("sum(", "summ("))
+    assert told.lint == "QueryInvalid"
+
+
 def test_two_rules_for_one_name_blame_the_later():
     twice = SOUND + SOUND.replace("rules:\n", "").lstrip("\n")
     (told,) = [each for each in found(twice) if each.lint == "NameTwice"]
