@@ -278,7 +278,9 @@ async def _examine_rules(
     elif every.resource is not None:
         report.notes.append("there are no rules for custom or external metrics")
     report.rules = [
-        msgspec.structs.replace(each, place=parsed.place(each.rule)) if each.rule else each
+        msgspec.structs.replace(each, place=parsed.place(each.rule))
+        if each.rule in parsed.places  # and is of the file: not of a MetricRule
+        else each
         for each in report.rules
     ]
     report.lints = lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)

@@ -116,6 +116,19 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
     assert ("nothing needs to change" in out) is healthy
 
 
+async def test_the_file_has_no_line_for_a_rule_that_is_an_object(
+    cluster: DoctorCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = [RuleTold("rules[0]", 1.0, 0), RuleTold("ClusterMetricRule web", 1.0, 0)]
+    told = RulesTold(RULES, "rules.yaml", "http://prometheus", 60.0, 300.0, rules=rules)
+    source = RulesText(RULES, "rules.yaml", "running adapter")
+    plan = DoctorPlan(rules=source, told=told, namespace="of-no-hpa")
+    print_report(await examine(plan, cluster, lambda *_: None), "table")
+    of_file, of_object, *_ = capsys.readouterr().out.splitlines()
+    assert of_file.startswith("✗ rules.yaml:3:3: rules[0]: NoSeries: ")
+    assert of_object.startswith("✗ ClusterMetricRule web: NoSeries: ")
+
+
 async def test_an_hpa_of_any_namespace_whose_metric_nobody_lists_is_a_finding(
     cluster: DoctorCluster, api: Api
 ) -> None:
