@@ -45,7 +45,8 @@ class OutageWatch:
         self._answered_s = float("-inf")
         self._since_s: float | None = None
         self._failure: Failure | None = None
-        self.in_flight: list[float] = []  # when each request was sent that has not ended yet
+        # When each query was sent that has not ended yet; series take longer, and hold no place.
+        self.in_flight: list[float] = []
         self.silences: deque[tuple[float, float]] = deque(maxlen=_MOST_REMEMBERED)  # ended ones
 
     def answered(self, now_s: float) -> None:

@@ -164,15 +164,17 @@ class PrometheusClient:
         return self.outage.got_no_place(refusals.error("no-place"), waited_s, self._clock())
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self, *, holds_place: bool = False) -> Iterator[None]:
         sent_s = self._clock()
-        self.outage.in_flight.append(sent_s)
+        if holds_place:
+            self.outage.in_flight.append(sent_s)
         try:
             yield
         except QueryError as error:
             raise self.outage.failed(error, sent_s, self._clock()) from error
         finally:
-            self.outage.in_flight.remove(sent_s)
+            if holds_place:
+                self.outage.in_flight.remove(sent_s)
         self.outage.answered(self._clock())
 
     @property
@@ -217,7 +219,7 @@ class PrometheusClient:
         elif self._is_post_refused():
             chosen = "GET"
         reader = VectorReader(is_raw=is_raw)
-        with self._watched():
+        with self._watched(holds_place=True):
             rest = await self._exchange(chosen, _QUERY, fields, reader, compress=compress)
             answer = _decoded(reader.end, rest)
         if not answer.has_times:

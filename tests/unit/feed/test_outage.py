@@ -1,5 +1,6 @@
 """One place knows since when and why Prometheus does not answer, and all say it from there."""
 
+import asyncio
 from typing import get_args
 
 import pytest
@@ -7,8 +8,10 @@ from aiohttp import web
 
 from podscale.core.boundedcache import grow_older
 from podscale.core.metrics import SampleGap
-from podscale.feed.errors import Kind
+from podscale.feed.errors import Kind, QueryError
 from podscale.feed.http import refusals
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.options import PrometheusOptions
 from podscale.feed.outage import SILENT_S, OutageWatch
 from podscale.feed.plan import QueryWindow
 from podscale.feed.stats import FeedStats
@@ -84,6 +87,31 @@ def test_who_got_no_place_while_others_were_answered_is_told_so(ended_s):
         watch.failed(refusals.error("deadline"), each, 1010.0)
     told = watch.got_no_place(refusals.error("no-place"), 10.0, 1010.0)
     assert told.failure.reason == "PrometheusBusy"
+
+
+async def test_series_that_take_long_begin_no_silence_of_queries(fake, clock):
+    release = asyncio.Event()
+
+    async def hang(_asked):
+        await release.wait()
+
+    fake.react = hang
+    options = PrometheusOptions(fake.url, deadline_s=0.5)
+    async with PrometheusClient(options, clock) as client:
+        listed = asyncio.create_task(client.series("m", 0.0))
+        await fake.arrived.wait()
+        clock.now_s += 5.0
+        asked = asyncio.create_task(client.query("m", 0.0))
+        while len(fake.asked) < 2:  # noqa: ASYNC110 - a list has no event
+            await asyncio.sleep(0.01)
+        clock.now_s += 10.0
+        told = client.no_place(10.0)
+        with pytest.raises(QueryError):
+            await asked
+        clock.now_s += SILENT_S
+        assert told.failure.message == client.outage_text()
+        release.set()
+        await listed
 
 
 async def test_the_feed_says_it_to_everybody_and_the_page_its_age(fake, opened):
