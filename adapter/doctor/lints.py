@@ -309,7 +309,10 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
 def _unreadable(error: ValueError) -> str:
     text = f"the query cannot be read: {error}"
     if isinstance(error, NotPromql):
-        text += ". Write what Prometheus's graph page takes once the template is filled in"
+        text += (
+            ". Write what Prometheus's graph page takes once the template is filled in; what only "
+            "VictoriaMetrics takes is sent to it as it is"
+        )
     return text
 
 

@@ -48,7 +48,8 @@ from podscale.migrate.rules_source import RulesText
 
 _WITHOUT_RULES = (
     "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
-    "metric: write rules, externalRules or resourceRules (podscale config-gen writes some)"
+    "metric but those of MetricRules: write rules, externalRules or resourceRules (podscale "
+    "config-gen writes some)"
 )
 
 

@@ -97,6 +97,12 @@ def test_a_lint_names_reason_and_place(text, known, kind, line, words):
     assert kind not in {each.lint for each in found(text, known, kind)}
 
 
+def test_what_only_victoria_metrics_takes_is_told_to_be_sent():
+    (told,) = found(query("sum(<<.Series>>{<<.LabelMatchers>>} default 0) by (<<.GroupBy>>)"))
+    assert told.lint == "QueryInvalid"
+    assert "VictoriaMetrics" in told.reason
+
+
 @pytest.mark.parametrize("matchers", ['<<.LabelMatchers>>,job="a"', "<<.LabelMatchers>>"])
 def test_an_external_rule_is_read_as_an_hpa_with_a_selector_asks(matchers):
     text = f"""

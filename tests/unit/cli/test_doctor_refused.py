@@ -38,6 +38,7 @@ async def test_a_file_without_rules_is_a_finding(text, place, capsys):
     print_report(report, "table")
     out = capsys.readouterr().out
     assert f"{place}: NoRules: there are no rules" in out
+    assert "no metric but those of MetricRules" in out
     assert "nothing needs to change" not in out
     plan = DoctorPlan(rules=plan.rules, disabled=frozenset(["NoRules"]))
     assert (await examine(plan, None, lambda *_: None)).is_healthy
