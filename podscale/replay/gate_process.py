@@ -22,6 +22,7 @@ from hpa.forecast import daily
 from hpa.forecast.daily import GateAnswer, GateQuestion, GateSight
 from hpa.forecast.models import NONE
 from hpa.simulate.workload import Plant
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryClient
@@ -206,10 +207,12 @@ async def _sight(asked: _Asked, client: HistoryClient, now: float) -> GateSight:
     question = asked.question
     if not daily.has_targets(question):
         raise ReplayError("a metric has no target, or its pods request nothing of it")
-    start_s = daily.day_of(now) - daily.HISTORY_S
-    window = HistoryWindow(start_s, now, _STEP_S, _MOST_SAMPLES)
+    today_s = daily.day_of(now)
+    window = HistoryWindow(today_s - daily.HISTORY_S, now, _STEP_S, _MOST_SAMPLES)
     past = PastReader(client, window, lambda *_: None)
     load = await past.load(question.hpa, asked.queries)
+    if load.end_s < today_s:  # whole days are judged, and the last one is yesterday
+        raise ReplayError(f"Prometheus has no sample of the metrics since {rfc3339(load.end_s)}")
     plant = Plant(requests=question.requests)
     if ready_after_s := await past.ready_after(question.hpa, _READY_STEP_S):
         plant = structs.replace(plant, ready_after_s=ready_after_s)
