@@ -356,9 +356,10 @@ class Relister:
             wanted = wanted_by([state.rule for state in self._states(query)])
             return await self._lister.series(match, now - self._options.reach_s, source, wanted)
         except QueryError as error:
-            invalid = error.kind == "bad-data"
-            stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
-            return _failed(stage, error.failure)
+            if error.kind != "bad-data":
+                return _failed(error.failure)
+            text = "Prometheus takes seriesQuery for no series selector: correct seriesQuery"
+            return RelistFailure(Stage.SERIES_QUERY_INVALID, text, error.failure.reason)
         except Exception as error:  # noqa: BLE001 - one list must not end all
             return self._bug("asking for its series failed", error, self._states(query))
 
@@ -427,7 +428,8 @@ def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
     return max(pause_s, _SERVED_REST * took_s)
 
 
-def _failed(stage: Stage, failure: Failure) -> RelistFailure:
+def _failed(failure: Failure) -> RelistFailure:
+    stage = Stage.PROMETHEUS_UNREACHABLE
     if not isinstance(failure, Unavailable):
         return RelistFailure(stage, failure.message, failure.reason)
     return RelistFailure(

@@ -149,6 +149,8 @@ async def test_a_refused_series_query_is_the_rules_fault():
     assert made.is_tried
     state = next(s for s in made.custom.states if s.rule.id == "rules[1]")
     assert state.failure.stage is Stage.SERIES_QUERY_INVALID
+    assert "correct seriesQuery" in state.failure.message
+    assert "metricsQuery" not in state.failure.message
 
 
 async def test_equal_series_queries_are_asked_once():
