@@ -69,7 +69,8 @@ def _for_everybody(failure: Failure) -> str:
     if isinstance(failure, Unavailable) and failure.reason not in _OTHERS:
         return f"Prometheus cannot be read now; retrying{_since(failure)}"
     if isinstance(failure, Refused):
-        return "the rule's query is refused; `podscale doctor` shows it"
+        shows = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
+        return f"the rule's query is refused; {shows}"
     return failure.message
 
 

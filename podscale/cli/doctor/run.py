@@ -15,7 +15,7 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
-from adapter.doctor.lints import NO_RULES, KnownMetrics, LintFinding, lint
+from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
 from adapter.doctor.objects import Hpa, World, joined
 from adapter.doctor.objects import read as read_objects
 from adapter.doctor.recording import RecordedAnswer, Recording
@@ -290,7 +290,12 @@ async def _examine_rules(
         report.lints.append(LintFinding(NO_RULES, "rules", _WITHOUT_RULES, parsed.place("rules")))
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
-        report.lints = [each for each in report.lints if each.subject in about]
+        blamed = _blamed(every, report)
+        report.lints = [
+            each
+            for each in report.lints
+            if each.subject in about or (each.lint == QUERY_INVALID and each.subject in blamed)
+        ]
     known_lints = {(each.lint, each.subject) for each in report.lints}
     report.lints += [
         each
@@ -299,6 +304,17 @@ async def _examine_rules(
         if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
     ]
     return examiner
+
+
+def _blamed(rules: RuleSet, report: DoctorReport) -> set[str]:
+    """Return rules that may be meant where the adapter only says that a query is refused."""
+    return {
+        rule.id
+        for asked, found in report.findings
+        if found.stage == Stage.QUERY_INVALID and found.rule is None
+        for rule in (*rules.custom, *rules.external)
+        if may_answer(rule, asked) and rule.may_expose(asked.metric)
+    }
 
 
 def _by_source(rules: RuleSet) -> tuple[RuleSet, list[Rule]]:

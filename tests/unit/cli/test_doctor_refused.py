@@ -2,9 +2,17 @@
 
 import pytest
 
+from adapter.apis.failures import source_failed
 from adapter.apis.rules_api import RulesTold
+from adapter.doctor.evidence import AskedEvidence
+from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.cli.doctor.shown import print_report
+from podscale.core.metrics import Refused
+from podscale.kube.client.errors import ApiError
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import StatusCause
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.migrate.rules_source import RulesText
 
 IN_FORCE = "rules: []"
@@ -58,3 +66,34 @@ async def test_a_refused_file_has_its_queries_read_in_the_same_run(capsys):
     out = capsys.readouterr().out
     assert "unknown key 'resourses'" in out
     assert "rules.yaml:2:34: QueryInvalid" in out
+
+
+class RefusingAdapter:
+    """An API server whose adapter refuses the query of every metric."""
+
+    user_agent = "test"
+
+    async def request(self, _method, path, **_):
+        told = source_failed(Refused("QueryInvalid", "not for everybody"))
+        causes = [StatusCause(each.reason, each.message) for each in told.details.causes]
+        raise ApiError.of(told.code, told.reason, f"{path}: {told.message}", causes=causes)
+
+
+async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_parsers_words():
+    labels = "{overrides: {pod: {resource: pod}}}"
+    rule = f"{{seriesQuery: NAME, resources: {labels}, metricsQuery: '(<<.Series>>'}}"
+    text = "\n- ".join(["rules:", *(rule.replace("NAME", name) for name in ("other", "load"))])
+    asked = AskedEvidence("custom", "load", "shop", "pods", "*")
+    told = RulesTold(text, "rules.yaml", "", 60.0, 300.0)
+    rules = RulesText(text, "rules.yaml", "running adapter")
+    plan = DoctorPlan(rules=rules, told=told, asked=[asked])
+    cluster = DoctorCluster(RefusingAdapter())  # type: ignore[arg-type]  # nothing is watched
+    cluster.mapper = Mapper([PODS])
+    report = await examine(plan, cluster, lambda *_: None)
+    ((_, found),) = report.findings
+    assert found.stage == "QueryInvalid"
+    assert "--prometheus-url" in found.seen  # no circle: it is not this very call
+    (each,) = report.lints
+    assert (each.lint, each.subject) == ("QueryInvalid", "rules[1]")
+    assert each.place.startswith("rules.yaml:3:")
+    assert "the query cannot be read: " in each.reason
