@@ -133,6 +133,9 @@ async def examine(
         ]
     if plan.rules is not None and read is not None:
         examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
+        if not plan.asked and NO_RULES not in plan.disabled and _lacks_rules(plan, read[1], stored):
+            place = read[0].place("rules")
+            report.lints.append(LintFinding(NO_RULES, "rules", _WITHOUT_RULES, place))
     if cluster is not None and plan.has_objects:
         await _examine_objects(plan, cluster, stored, report)
     if cluster is not None:
@@ -285,9 +288,6 @@ async def _examine_rules(
         for each in report.rules
     ]
     report.lints = lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
-    has_rules = every.custom or every.external or every.resource
-    if not has_rules and plan.told is None and NO_RULES not in plan.disabled:
-        report.lints.append(LintFinding(NO_RULES, "rules", _WITHOUT_RULES, parsed.place("rules")))
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         blamed = _blamed(every, report)
@@ -304,6 +304,14 @@ async def _examine_rules(
         if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
     ]
     return examiner
+
+
+def _lacks_rules(plan: DoctorPlan, rules: RuleSet, stored: Sequence[ReadObject]) -> bool:
+    """Return whether there are no rules and, at a running adapter, nothing beside them."""
+    if rules.custom or rules.external or rules.resource or stored:
+        return False
+    is_one_namespace = plan.has_objects and plan.namespace  # others may have MetricRules
+    return plan.told is None or not (plan.told.backends or is_one_namespace)
 
 
 def _blamed(rules: RuleSet, report: DoctorReport) -> set[str]:
@@ -421,8 +429,11 @@ async def _followed(
 
 async def _served(plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
     """Return what the running adapter says, or that nobody comes to ask it."""
-    outage = plan.told.prometheus_problem if plan.told is not None else ""
-    found = await answered(cluster, asked, outage)
+    told = plan.told
+    found = await answered(cluster, asked, told.prometheus_problem if told is not None else "")
+    is_bare = told is not None and not (told.rules or told.backends or plan.object_rules)
+    if found.stage == Stage.NO_SERIES and is_bare:
+        return msgspec.structs.replace(found, change="Write a rule for it: there is none.")
     if found.stage != Stage.HEALTHY:
         return found
     around = msgspec.structs.replace(

@@ -15,7 +15,7 @@ from podscale.kube.client.wire import StatusCause
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.migrate.rules_source import RulesText
 
-IN_FORCE = "rules: []"
+IN_FORCE = "externalRules: [{seriesQuery: a, metricsQuery: sum(a), resources: {namespaced: false}}]"
 
 
 @pytest.mark.parametrize(("problem", "is_healthy"), [

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.apis.rules_api import RulesTold, RuleTold
+from adapter.backends.backend_router import BackendTold
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.lints import LintFinding
@@ -140,6 +141,25 @@ async def test_an_hpa_of_any_namespace_whose_metric_nobody_lists_is_a_finding(
     assert [(asked.metric, found.seen.partition(".")[0]) for asked, found in report.findings] == [
         ("load", "hpa/web in shop asks for it")
     ]
+
+
+@pytest.mark.parametrize(("beside", "lints"), [
+    ([], ["NoRules"]), ([BackendTold("keda", "https://keda", 2)], []),
+])  # fmt: skip
+async def test_a_running_adapter_without_rules_is_told_as_such(
+    cluster: DoctorCluster, beside: list[BackendTold], lints: list[str]
+) -> None:
+    told = RulesTold("rules: []", "rules.yaml", "http://prometheus", 60.0, 300.0, backends=beside)
+    source = RulesText("rules: []", "rules.yaml", "running adapter")
+    report = await examine(DoctorPlan(rules=source, told=told), cluster, lambda *_: None)
+    ours = [each for each in report.lints if each.subject == "rules"]
+    assert [each.lint for each in ours] == lints
+    ((asked, found),) = report.findings
+    assert (asked.metric, found.stage) == ("load", "NoSeries")
+    assert ("--prometheus-url" in found.change) is (not lints)  # it would show nothing
+    one = DoctorPlan(rules=source, told=told, has_objects=True, namespace="of-no-hpa")
+    report = await examine(one, cluster, lambda *_: None)
+    assert "NoRules" not in {each.lint for each in report.lints}  # another may have MetricRules
 
 
 async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(
