@@ -124,7 +124,8 @@ def _unmapped(
                 "labels called after a resource."
             ),
         )
-    wanted = ", ".join(sorted(rule.labels.override_labels)) or "the template"
+    template = "the template" if rule.labels.has_template else "none"
+    wanted = ", ".join(sorted(rule.labels.override_labels)) or template
     others = f"; its labels map to {', '.join(sorted(mapped))}" if mapped else ""
     return (
         Stage.NO_RESOURCE_LABEL,

@@ -104,6 +104,16 @@ def test_the_first_stage_that_fails_is_named(
     assert (found.stage, found.place) == (stage, "MetricRule shop/web"), found.text
 
 
+@pytest.mark.parametrize(("resources", "wanted"), [
+    ("", "none"), (", resources: {template: <<.Resource>>}", "the template"),
+    (", resources: {overrides: {pod: {resource: pod}}}", "pod"),
+])  # fmt: skip
+def test_of_a_rule_that_maps_nothing_no_template_is_named(resources: str, wanted: str) -> None:
+    text = f"rules: [{{seriesQuery: depth, metricsQuery: depth{resources}}}]"
+    found = examined(asked=OF_PODS, series=labels(), text=text)
+    assert f"the rule looks for {wanted}, and the series carry" in found.seen
+
+
 def test_a_namespaces_own_rule_goes_before_the_files_and_nowhere_else() -> None:
     results: list[tuple[str, Given]] = [("^file$", ONE), ("sum", ONE)]
     assert examined(own(), results=results, text=FILE).place == "MetricRule shop/web"
