@@ -9,6 +9,7 @@ import msgspec
 
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.lints import BROKEN
 from adapter.stages import Stage
 from podscale.cli.doctor.rule_reports import RuleReport
 from podscale.cli.doctor.run import DoctorReport
@@ -27,10 +28,11 @@ def print_report(report: DoctorReport, form: Form) -> None:
         _print_diagnosis(None, report.config_problem)
     for asked, found in report.findings:
         _print_diagnosis(asked, found)
+    broken = {each.subject for each in report.lints if each.lint in BROKEN}
     for rule in report.rules:
         place = f"{rule.place}: " if rule.problem and rule.place else ""
         text = printable(f"{place}{rule.rule or 'Prometheus'}: {_rule(rule)}")
-        click.echo(f"{_mark(not rule.problem)} {text}")
+        click.echo(f"{_mark(not rule.problem and rule.rule not in broken)} {text}")
     for each in report.lints:
         click.echo(f"{'  hint:' if each.is_hint else _mark(False)} {printable(each.text)}")
     for text in report.notes:

@@ -189,6 +189,15 @@ def test_one_is_counted_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 series name, 1 metric: load" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("lint", "mark"), [("QueryInvalid", "✗"), ("RateWindow", "✓")])
+def test_a_rule_that_answers_nothing_is_not_ticked_for_its_series(
+    lint: str, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lints = [LintFinding(lint, "rules[0]", "of this rule")]
+    print_report(DoctorReport(rules=[RuleReport("rules[0]", 1, ["load"])], lints=lints), "table")
+    assert capsys.readouterr().out.startswith(f"{mark} rules[0]: 1 series name")
+
+
 def test_what_series_and_objects_are_called_cannot_command_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
