@@ -72,6 +72,7 @@ class DemoStage:
         self._session = session
         self._say = say
         self._outage = ""
+        self._problem = ""  # of the rules file
 
     async def get(self, path: str) -> Any:
         """Return the JSON at ``path`` of the sandbox's API server (``/...``) or of the page,
@@ -88,7 +89,7 @@ class DemoStage:
             return None
 
     async def warnings(self) -> list[str]:
-        """Return what the running adapter says is wrong; say when Prometheus is back."""
+        """Return what the running adapter says is wrong; say what is well again."""
         told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}")
         if told is None:
             return []
@@ -97,7 +98,9 @@ class DemoStage:
         outage = str(told.get("prometheusProblem") or "")
         if self._outage and not outage:
             self._say("Prometheus answers again")
-        self._outage = outage
+        if self._problem and not problem:
+            self._say("rules file mended, the new rules are in force")
+        self._outage, self._problem = outage, problem
         return [*filter(None, [outage]), *found]
 
 

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.frame import Frame
 from podscale.cli.demo.look import PodLook, SceneLook
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
+from podscale.cli.demo.stage import DemoStage
 from podscale.cli.demo.summary import is_measured, summary
 from podscale.cli.demo.view import Lines, Screen
 
@@ -224,6 +226,20 @@ def test_a_refused_rules_file_is_said_on_the_screen_and_once_in_a_pipe(capsys):
     for warnings in ([], [refused], [refused], [], [refused]):
         lines.show({}, warnings)
     assert capsys.readouterr().err.count(refused) == 2
+
+
+async def test_a_rules_file_that_is_mended_is_said_once(tmp_path):
+    class Told(DemoStage):
+        async def get(self, _path):
+            return {"problem": problem}
+
+    said = []
+    cluster = SimpleNamespace(server=SimpleNamespace(objects=None))
+    running = Told(cluster, Clock(1.0), tmp_path, None, "", None, said.append)
+    for problem, count in (("", 0), ("line 1", 0), ("line 2", 0), ("", 1), ("", 1)):
+        assert bool(await running.warnings()) is bool(problem)
+        assert len(said) == count
+    assert "rules file mended" in said[0]
 
 
 def test_lines_for_a_pipe_have_at_most_200_characters(capsys):
