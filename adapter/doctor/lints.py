@@ -60,8 +60,14 @@ RULE_LINTS: Mapping[str, str] = {
     EXTERNAL_BACKEND: "an adapter behind this one is left out, not listed, or shadowed",
 }
 
-# A rule that has one of them answers nothing, with prometheus-adapter neither.
-BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL])
+# What has one of them answers nothing, with prometheus-adapter neither.
+BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL, NO_RULES])
+
+_WITHOUT_RULES = (
+    "there are no rules. An adapter starts without any, as prometheus-adapter does, and the file "
+    "serves no metric: write rules, externalRules or resourceRules (podscale config-gen writes "
+    "some)"
+)
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
@@ -129,6 +135,8 @@ def lint(
     for section in (rules.custom, rules.external):
         for path, reason in _names_twice(section, known):
             add(NAME_TWICE, path, reason)
+    if not (rules.custom or rules.external or rules.resource):
+        add(NO_RULES, "rules", _WITHOUT_RULES)
     return found
 
 

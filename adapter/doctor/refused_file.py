@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from msgspec import structs
 
 from adapter.discovery.mapping import ResourceMapper
-from adapter.doctor.lints import BROKEN, LintFinding, lint
+from adapter.doctor.lints import BROKEN, NO_RULES, LintFinding, lint
 from adapter.errors import Problem
 from adapter.rules.config import (
     Config,
@@ -51,7 +51,8 @@ def query_findings(
             _resource_rules(config.resource_rules, refused),
         ),
     )
-    found = lint(sound, compile_rules(sound, mapper), disabled=disabled)
+    # Where nothing could be read, what is refused may have been the rules.
+    found = lint(sound, compile_rules(sound, mapper), disabled=disabled | {NO_RULES})
     return [each for each in found if each.lint in BROKEN]
 
 

@@ -19,7 +19,8 @@ def load(
 ) -> tuple[str, RuleSet]:
     """Return a file's text and its rules; raises ``ConfigInvalid`` or ``OSError``.
 
-    Rules that load and answer nothing are logged: with them prometheus-adapter starts as well.
+    Rules that load and answer nothing are logged, and that there are none: with both
+    prometheus-adapter starts as well.
 
     ``sources`` returns the names of the sources that there are; None: any will do.
     """
@@ -28,7 +29,7 @@ def load(
     parsed, rules = read_rules(text, str(path), mapper, known)
     for found in lint(parsed, rules):
         if found.lint in BROKEN:
-            log.warning("a rule may answer nothing", rule=found.subject, problem=found.text)
+            log.warning("rules may answer nothing", rule=found.subject, problem=found.text)
     return text, rules
 
 

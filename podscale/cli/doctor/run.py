@@ -46,12 +46,6 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
 
-_WITHOUT_RULES = (
-    "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
-    "metric but those of MetricRules: write rules, externalRules or resourceRules (podscale "
-    "config-gen writes some)"
-)
-
 
 class DoctorPlan(Struct, frozen=True, kw_only=True):
     """What the command line comes to."""
@@ -132,10 +126,9 @@ async def examine(
             if not plan.hpa or each.subject == about
         ]
     if plan.rules is not None and read is not None:
+        if not _lacks_rules(plan, read[1], stored):
+            plan = msgspec.structs.replace(plan, disabled=plan.disabled | {NO_RULES})
         examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
-        if not plan.asked and NO_RULES not in plan.disabled and _lacks_rules(plan, read[1], stored):
-            place = read[0].place("rules")
-            report.lints.append(LintFinding(NO_RULES, "rules", _WITHOUT_RULES, place))
     if cluster is not None and plan.has_objects:
         await _examine_objects(plan, cluster, stored, report)
     if cluster is not None:

@@ -39,6 +39,13 @@ def test_a_sound_rule_has_no_finding():
     assert found(SOUND, KnownMetrics(scrape_interval_s=30)) == []
 
 
+def test_a_refused_file_is_not_said_to_be_without_rules():
+    text = "rule: [{seriesQuery: a}]"
+    with pytest.raises(ConfigInvalid) as refused:
+        config.parse(text)
+    assert query_findings(text, "r.yaml", refused.value.problems, PresumingMapper()) == []
+
+
 def test_a_comment_about_values_writes_none():
     text = "<</* no .LabelValuesByName */>>sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
     assert found(query(text)) == []

@@ -106,12 +106,6 @@ async def test_a_file_that_says_it_has_no_rules_is_taken(tmp_path):
     assert refused == []
 
 
-async def test_at_start_an_empty_file_is_no_rules(tmp_path):
-    path = tmp_path / "rules.yaml"
-    path.write_text("")
-    assert (await Followed(path).file.first()).custom == ()
-
-
 SOUND = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 RULE = "rules:\n- seriesQuery: a\n  resources: {template: <<.Resource>>}\n  metricsQuery: %s\n"
 
@@ -143,6 +137,17 @@ async def test_a_rule_that_answers_nothing_is_told_at_start_and_at_reload(tmp_pa
         await followed.look()
     assert warned(logs) == told
     assert (followed.taken, followed.refused) == (["a", "a"], [])
+
+
+@pytest.mark.parametrize("text", ["", "# later\n", "{}", "rules: []\n", "resourceRules:\n"])
+async def test_that_there_are_no_rules_is_told_at_start(tmp_path, text):
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    with structlog.testing.capture_logs() as logs:
+        assert (await Followed(path).file.first()).custom == ()
+    (told,) = warned(logs)
+    assert told.startswith(f"{path}:")
+    assert "NoRules: there are no rules" in told
 
 
 async def test_a_file_that_is_being_written_is_left_alone(tmp_path):
