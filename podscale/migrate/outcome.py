@@ -33,7 +33,7 @@ class MigrationOutcome(Struct, frozen=True, kw_only=True):
     flags: Sequence[str] = ()  # arguments to give to podscale
     refused: Sequence[Remark] = ()  # has to be changed first, or the program does not start
     left_out: Sequence[Remark] = ()  # would be refused, and is not among what is to be applied
-    broken: Sequence[Remark] = ()  # rules that answer nothing, with the program before as well
+    broken: Sequence[Remark] = ()  # what answers nothing, with the program before as well
     lost: Sequence[Remark] = ()  # cannot be carried over, and why
     differs: Sequence[Remark] = ()
     steps: Sequence[str] = ()

@@ -191,3 +191,9 @@ def test_a_broken_query_is_no_success(tmp_path, query, is_broken):
     lines = done.output.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith(head))
     assert ("QueryInvalid" in lines[at + 1]) is is_broken
+
+
+def test_a_file_without_rules_is_no_success(tmp_path):
+    done = migrate(tmp_path, "rules: []\n")
+    assert done.exit_code == 1
+    assert "input.yaml:1:8: NoRules: there are no rules" in done.output
