@@ -107,14 +107,14 @@ def _of(
     if kind == "ConfigMap":
         rules = rules_source.of_config_map(each, file, text)
         if rules is not None:
-            return _rules(rules, about)  # its manifest stays as it is, and is not printed again
+            return check(rules, about)  # its manifest stays as it is, and is not printed again
     if not kind:
         rules = rules_source.find(text, file) if len(found) == 1 else None
         if rules is not None and rules.form == "Helm values":
             values = workloads.values(each, image, refusal_of)
-            return together([values, _rules(rules, "Helm values: rules")])
+            return together([values, check(rules, "Helm values: rules")])
         if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
-            return _rules(rules, "rules file")
+            return check(rules, "rules file")
     if kind in _BESIDE:
         return MigrationOutcome(kept=[about])
     why = "this is none of the things that migrate reads"
@@ -124,8 +124,8 @@ def _of(
     return MigrationOutcome(lost=[Remark(named, why)])
 
 
-def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
-    """Rules need no change; what keeps them from loading, and what is odd in them, is told."""
+def check(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
+    """Return that rules need no change, what keeps them from loading and what is odd in them."""
     if rules.elsewhere:
         return MigrationOutcome(
             read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"]

@@ -6,14 +6,14 @@ Their names keep the file's order: of equal metrics the last by name counts, as 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapter.errors import ConfigInvalid
+from msgspec import structs
+
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, TYPES
-from adapter.rules.config import Config, RuleConfig
+from adapter.rules.config import Config, RuleConfig, parse
 from adapter.rules.config_gen import dump_rule
-from adapter.rules.presumed import PresumingMapper
-from adapter.rules.ruleset import read_rules
 from podscale.migrate import rules_source
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
+from podscale.migrate.reader import check
 
 _STAYS = "resourceRules have no objects: leave them in the rules file, without the other sections"
 
@@ -29,18 +29,19 @@ def _objects(text: str, file: str) -> MigrationOutcome:
         return MigrationOutcome(
             lost=[Remark(found.form, f"the rules are in the ConfigMap {found.elsewhere}: give it")]
         )
-    try:
-        parsed, _ = read_rules(found.text, found.file, PresumingMapper())
-    except ConfigInvalid as error:
-        return MigrationOutcome(
-            read=[found.form],
-            refused=[Remark(found.form, each.describe(found.file)) for each in error.problems],
-        )
-    manifests = list(_manifests(parsed.config))
-    return MigrationOutcome(
+    as_file = check(found, found.form)
+    if as_file.refused:
+        return as_file
+    config = parse(found.text, found.file).config
+    manifests = list(_manifests(config))
+    if not manifests:
+        return as_file
+    stays = [Remark(found.form, _STAYS)] if config.resource_rules else []
+    return structs.replace(
+        as_file,
         read=[f"{found.form}: rules: {len(manifests)}"],
         manifests=manifests,
-        differs=[Remark(found.form, _STAYS)] if parsed.config.resource_rules else (),
+        differs=[*as_file.differs, *stays],
         steps=[
             "kubectl apply the CRDs (config/crds/metric-rules) and the rules below",
             "when kubectl get clustermetricrules shows them serving, take them out of the file",

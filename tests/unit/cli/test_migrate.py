@@ -197,3 +197,25 @@ def test_a_file_without_rules_is_no_success(tmp_path):
     done = migrate(tmp_path, "rules: []\n")
     assert done.exit_code == 1
     assert "input.yaml:1:8: NoRules: there are no rules" in done.output
+
+
+LABELLED = {"resources": {"template": "<<.Resource>>"}}
+
+
+@pytest.mark.parametrize(("rules", "finding"), [
+    ([LABELLED | {"seriesQuery": "a", "metricsQuery": "sum("}], "QueryInvalid"),
+    ([LABELLED | {"seriesQuery": "a b", "metricsQuery": "sum(a)"}], "SeriesQueryInvalid"),
+    ([{"seriesQuery": "a", "metricsQuery": "sum(<<.Series>>)"}], "NoResourceLabel"),
+    ([], "NoRules"),
+])  # fmt: skip
+def test_rules_as_objects_are_found_broken_as_the_file_is(tmp_path, rules, finding):
+    text = json.dumps({"rules": rules})
+    done = migrate(tmp_path, text, "-o", "json")
+    file = str(tmp_path / "input.yaml")
+    objects = CliRunner().invoke(command, ["rules", file, "-o", "json"])
+    assert done.exit_code == objects.exit_code == 1
+    of_file, of_objects = (json.loads(each.stdout) for each in (done, objects))
+    assert of_objects["broken"] == of_file["broken"]
+    assert of_file["broken"][0]["text"].startswith(f"{finding}: ")
+    told = CliRunner().invoke(command, ["rules", file]).output
+    assert ("kubectl apply" in told) is bool(rules)
