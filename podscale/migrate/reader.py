@@ -1,6 +1,7 @@
 """Any of the inputs to one outcome: each document goes to the reader of its kind."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import yaml
 
@@ -113,7 +114,9 @@ def _of(
         if rules is not None and rules.form == "Helm values":
             values = workloads.values(each, image, refusal_of)
             return together([values, check(rules, "Helm values: rules")])
-        if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
+        sections = {"rules", "externalRules", "resourceRules"}
+        is_near = all(get_close_matches(key, sections) for key in each)
+        if rules is not None and (is_near or sections & set(each)):
             return check(rules, "rules file")
     if kind in _BESIDE:
         return MigrationOutcome(kept=[about])

@@ -132,7 +132,10 @@ def command(
         ctx.exit(EXIT_USAGE)
     if not (outcome.read or outcome.lost or outcome.kept):
         given = ", ".join(name for _, name in texts)
-        note(f"there is no object in {given}: is it the right namespace, or -A for all?")
+        note(
+            f"there is no object and there are no rules in {given}: is it the right namespace, or "
+            "-A for all?"
+        )
     if outcome.left_out:
         note(f"left out, since they would be refused: {len(outcome.left_out)}")
     if outcome.broken:

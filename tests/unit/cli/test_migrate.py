@@ -219,3 +219,20 @@ def test_rules_as_objects_are_found_broken_as_the_file_is(tmp_path, rules, findi
     assert of_file["broken"][0]["text"].startswith(f"{finding}: ")
     told = CliRunner().invoke(command, ["rules", file]).output
     assert ("kubectl apply" in told) is bool(rules)
+
+
+def test_a_file_of_comments_is_told_to_have_no_rules(tmp_path):
+    done = migrate(tmp_path, "# rules: later\n")
+    assert done.exit_code == 1
+    assert "there are no rules in" in done.output
+
+
+@pytest.mark.parametrize(("text", "code", "said"), [
+    ("rule: []\n", 2, "input.yaml:1:1: unknown key 'rule'; did you mean 'rules'?"),
+    ("{}\n", 1, "NoRules: there are no rules"),
+    ("resources: {}\nreplicaCount: 1\n", 1, "this is none of the things"),  # some chart's values
+])  # fmt: skip
+def test_a_rules_file_is_recognised_by_keys_that_are_nearly_its_own(tmp_path, text, code, said):
+    done = migrate(tmp_path, text)
+    assert done.exit_code == code
+    assert said in done.output
