@@ -64,9 +64,9 @@ RULE_LINTS: Mapping[str, str] = {
 BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL, NO_RULES])
 
 _WITHOUT_RULES = (
-    "there are no rules. An adapter starts without any, as prometheus-adapter does, and the file "
-    "serves no metric: write rules, externalRules or resourceRules (podscale config-gen writes "
-    "some)"
+    "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
+    "metric but those of MetricRules: write rules, externalRules or resourceRules (podscale "
+    "config-gen writes some)"
 )
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one

@@ -116,7 +116,10 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
     root = reader.document(text)
     config = Config()
     if root is not None and _is_config_map(root):
-        what = "this is a ConfigMap, not a rules file: give the value of its data.config.yaml"
+        what = (
+            "this is a ConfigMap, not a rules file: give the value of its data.config.yaml. Where "
+            "ConfigMaps are taken, the data of this one holds no rules file (config.yaml: |)"
+        )
         reader.problems.append(Problem("", what, root.start_mark.line + 1, 1))
     elif root is not None:
         fields = reader.fields([root], "", ("rules", "externalRules", "resourceRules"))

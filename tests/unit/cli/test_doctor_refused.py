@@ -13,7 +13,7 @@ from podscale.kube.client.errors import ApiError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import StatusCause
 from podscale.kube.discovery.restmapper import Mapper
-from podscale.migrate.rules_source import RulesText
+from podscale.migrate.rules_source import RulesText, find
 
 IN_FORCE = "externalRules: [{seriesQuery: a, metricsQuery: sum(a), resources: {namespaced: false}}]"
 
@@ -97,3 +97,10 @@ async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_pa
     assert (each.lint, each.subject) == ("QueryInvalid", "rules[1]")
     assert each.place.startswith("rules.yaml:3:")
     assert "the query cannot be read: " in each.reason
+
+
+@pytest.mark.parametrize("data", ["{}", "{config.yaml: {rules: []}}"])
+async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(data, capsys):
+    rules = find(f"kind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}\n", "cm.yaml")
+    print_report(await examine(DoctorPlan(rules=rules), None, lambda *_: None), "table")
+    assert "the data of this one holds no rules file (config.yaml: |)" in capsys.readouterr().out
