@@ -177,7 +177,7 @@ def render(outcome: MigrationOutcome) -> str:
         ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
         ("left out of what is below", [f"{r.about}: {r.text}" for r in outcome.left_out]),
         (
-            "broken, with prometheus-adapter as well",
+            "may answer nothing, with prometheus-adapter as well",
             [f"{r.about}: {r.text}" for r in outcome.broken],
         ),
         ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),

@@ -139,7 +139,7 @@ def command(
     if outcome.left_out:
         note(f"left out, since they would be refused: {len(outcome.left_out)}")
     if outcome.broken:
-        note(f"broken, with prometheus-adapter as well: {len(outcome.broken)}")
+        note(f"may answer nothing, with prometheus-adapter as well: {len(outcome.broken)}")
     if not outcome.read or not is_compared or outcome.left_out or outcome.broken:
         ctx.exit(EXIT_FAILED)
 
