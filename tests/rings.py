@@ -71,7 +71,7 @@ _PLANE = (
 _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
-    1500,
+    1400,
     (*_PLANE, "helm", "promtool", "recommender"),
     ("karpenter",),
     workers=2,  # most of it waits; each worker has a control plane of its own
@@ -108,7 +108,7 @@ RINGS = (
     Ring(
         "attacks",
         ("tests/attacks",),
-        580,  # the siege, tried once more, included
+        680,  # the siege, tried once more, included
         _PLANE,
         workers=2,
         dist="loadfile",
