@@ -125,10 +125,10 @@ async def examine(
             for each in lint_objects(world, plan.disabled | unsaid)
             if not plan.hpa or each.subject == about
         ]
-    if plan.rules is not None and read is not None:
+    if (rules := plan.rules) is not None and read is not None:
         if not _lacks_rules(plan, read[1], stored):
             plan = msgspec.structs.replace(plan, disabled=plan.disabled | {NO_RULES})
-        examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
+        examiner = await _examine_rules(plan, rules, read, hpas, cluster, report, progress)
     if cluster is not None and plan.has_objects:
         await _examine_objects(plan, cluster, stored, report)
     if cluster is not None:
