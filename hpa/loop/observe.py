@@ -1,7 +1,7 @@
 """From the stores to the observation of one decision: everything but the metric answers.
 
-A steady autoscaler costs a look at versions: pods, rivals and questions are kept in its
-record until something they depend on changes.
+A steady autoscaler costs a look at versions: pods and rivals are kept in its record until
+something they depend on changes.
 """
 
 from contextlib import suppress
@@ -16,7 +16,7 @@ from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
-from hpa.machine.record import AskedMetric, AutoscalerRecord, Look, TargetScale
+from hpa.machine.record import AutoscalerRecord, Look, TargetScale
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.wire import OwnerReference
 from podscale.kube.discovery.restmapper import Mapper
@@ -68,7 +68,7 @@ class AutoscalerObserver:
             seen,
             version,
             Observation(hpa, scale, known.pods, (), known.rivals, same, held=held),
-            self._questions(record, hpa, mapper) if is_asked else (),
+            questions(hpa, known.selector_text, mapper) if is_asked else (),
             not hpa.options.pods_by_owner or self._knows_owners(record),
         )
 
@@ -88,17 +88,6 @@ class AutoscalerObserver:
             distinct = {id(each): each for each in labels if each is not None}
             known.rivals = self._rivals.of(namespace, name, distinct.values())
             known.rivals_version = version
-
-    def _questions(
-        self, record: AutoscalerRecord, hpa: HPA, mapper: Mapper
-    ) -> tuple[AskedMetric, ...]:
-        # The mapper is another one after each discovery; only described objects need it.
-        text, known = record.observed.selector_text, record.questions
-        derived_from = (text, mapper) if known.describes_objects else text
-        if known.derived_from != derived_from:
-            known.asked = questions(hpa, text, mapper)
-            known.derived_from = derived_from
-        return known.asked
 
     def _topmost(self, namespace: str, owner: OwnerReference) -> OwnerReference:
         # Two levels are all that the built-in workloads have; what a custom controller

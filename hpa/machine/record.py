@@ -23,7 +23,6 @@ from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import Resource
 from podscale.kube.columns.cohorts import Version
-from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.objects import scale as wire
 
 Key = tuple[str, str]  # namespace, name
@@ -88,12 +87,6 @@ class ObservedState(Struct, eq=False, gc=False):
     rivals_version: tuple[tuple[Version, int], int] | None = None
 
 
-class MetricQuestions(Struct, eq=False, gc=False):
-    asked: tuple[AskedMetric, ...] = ()
-    derived_from: str | tuple[str, Mapper] | None = None  # the selector, and kinds as mapped
-    describes_objects: bool = False  # a metric is of an object, whose kind is mapped
-
-
 class ForeignRescale(Struct, frozen=True, gc=False):
     """Who wrote the size of its target lately."""
 
@@ -152,7 +145,6 @@ class AutoscalerRecord(Struct, eq=False):
     problem: str = ""
     target: TargetKey = ("", "", "", "")
     observed: ObservedState = field(default_factory=ObservedState)
-    questions: MetricQuestions = field(default_factory=MetricQuestions)
     foreign: ForeignWrites = field(default_factory=ForeignWrites)
     history: HistoryState = field(default_factory=HistoryState)
     period: OwnPeriod | None = None  # None: it runs with its namespace
@@ -194,7 +186,4 @@ class AutoscalerRecord(Struct, eq=False):
             # Only a CRD lets such an object through; it harms nobody but itself.
             self.hpa, self.problem = None, str(error)
         self.target = target_of(self.key[0], written.spec.scale_target_ref)
-        metrics = () if self.hpa is None else self.hpa.metrics
-        self.questions.derived_from = None
-        self.questions.describes_objects = any(each.type == "Object" for each in metrics)
         return True
