@@ -52,25 +52,21 @@ def simulate(
     plant: Plant,
     settings: Settings,
     replicas: int,
+    times: Floats,
     *,
-    times: Floats | None = None,
-    is_plain: bool = False,
     expected: Callable[[float], ExpectedDemand | None] | None = None,
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
-    ``load`` has a column for each of its metrics; ``times`` are those of the passes, where they
-    are not a sync period apart. Passes are not decided one by one where many can be settled
-    together, unless ``is_plain``: it comes to the same. ``expected`` says what is forecast at a
-    time.
+    ``load`` has a column for each of its metrics; ``times`` are those of the passes. ``expected``
+    says what is forecast at a time. Without it passes are not decided one by one where many can
+    be settled together: it comes to the same.
     """
-    if times is None:
-        times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
     loads = [held(load, load.columns[key_of(each)], times - plant.metric_age_s)
              for each in hpa.metrics]  # fmt: skip
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
     steady = None
-    if expected is None and not is_plain and covers(hpa, load, plant, settings):
+    if expected is None and covers(hpa, load, plant, settings):
         steady = SteadyPasses(hpa, loads, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))

@@ -92,8 +92,9 @@ def need_of(asked: ReplayQuestion, hpa: HPA) -> NeededPods:
 
 def run(asked: ReplayQuestion, candidate: ReplayCandidate, *, is_drawn: bool) -> ReplayRow:
     hpa = candidate.hpa
-    made = simulate(hpa, asked.load, asked.plant, asked.settings, asked.replicas)
-    verdict = judge(made, hpa, asked.load, asked.plant, need_of(asked, hpa))
+    need = need_of(asked, hpa)
+    made = simulate(hpa, asked.load, asked.plant, asked.settings, asked.replicas, need.time_s)
+    verdict = judge(made, hpa, asked.load, asked.plant, need)
     return ReplayRow(candidate.name, verdict, made if is_drawn else None)
 
 

@@ -16,10 +16,10 @@ COLUMNS = ("candidate", "pod-hours", "unserved", "metrics alone", "saved", "")
 def forecast_row(asked: ReplayQuestion, today: HPA) -> tuple[ReplayRow, GateVerdict | None, str]:
     """Return the row, what the gate says at the end (None: too few days), and a sentence."""
     tried = trial(today, asked.load, asked.plant, asked.settings, asked.capacities)
-    made = simulate(today, asked.load, asked.plant, asked.settings, asked.replicas,
+    need = need_of(asked, today)
+    made = simulate(today, asked.load, asked.plant, asked.settings, asked.replicas, need.time_s,
                     expected=tried.expected)  # fmt: skip
-    row = ReplayRow(FORECAST, judge(made, today, asked.load, asked.plant, need_of(asked, today)),
-                    made)  # fmt: skip
+    row = ReplayRow(FORECAST, judge(made, today, asked.load, asked.plant, need), made)
     if tried.last is None:
         return row, None, f"a forecast needs {FEWEST_DAYS} whole days of history"
     days = sum(each is not None and each.taken is not None for each in tried.taken)

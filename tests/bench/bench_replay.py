@@ -27,7 +27,7 @@ from hpa.decide.api.conversion import to_v2
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import SimulatedRun, simulate
+from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.workload import Plant
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
@@ -46,6 +46,7 @@ from tests.cluster import executed
 from tests.conformance.cases import Case
 from tests.integration.crane import ROOT, traces
 from tests.integration.prometheus import PrometheusServer
+from tests.unit.hpa.simulate.loads import no_forecast, simulated
 
 GOAL, MEMORY_MB, QUERIES = 5.0, 2000.0, 1.2
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
@@ -89,7 +90,7 @@ def replayed(_: None, number: int) -> tuple[int, float, int, float, list[Case] |
     """Return process, CPU seconds, passes and MB of one member, and what the original is asked."""
     load = member(number)
     began = time.process_time()
-    run = simulate(web(TODAY), load, Plant(), Settings(), 3)
+    run = simulated(web(TODAY), load, Plant(), Settings(), 3)
     spent = time.process_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     passes = list(asked(load, run, 97 * number)) if number < ASKED else None
@@ -157,7 +158,7 @@ def fleet(figures: Figures) -> None:
     for number in range(5):
         load = member(2 * number)
         began = time.process_time()
-        run = simulate(web(TODAY), load, Plant(), Settings(), 3, is_plain=True)
+        run = simulated(web(TODAY), load, Plant(), Settings(), 3, expected=no_forecast)
         plain += (time.process_time() - began) / len(run.time_s) / 5
     figures.note(f"the original decides on {len(given)} of them, {ROUNDS} passes each")
     figures.note(f"{HPAS} HPAs, {DAYS} days at {PERIOD_S:g} s: {count:,} passes, {spent:.0f} s CPU")

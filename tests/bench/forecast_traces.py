@@ -83,7 +83,7 @@ class _Series:
             tried = trial(hpa, self.load, self.plant, Settings(), self.capacities)
         run = simulate(
             hpa, self.judged, self.plant, Settings(), first_size(hpa, self.judged, self.plant),
-            expected=None if tried is None else tried.expected,
+            self.need.time_s, expected=None if tried is None else tried.expected,
         )  # fmt: skip
         is_over = np.zeros(len(run.time_s), np.bool_)
         return measure(self.need, run.replicas, run.ready, is_over), tried

@@ -14,7 +14,7 @@ from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec
 from hpa.decide.observation import HeldTarget
 from hpa.simulate.load import LoadHistory, held
-from hpa.simulate.loop import SimulatedRun, pass_times, simulate
+from hpa.simulate.loop import SimulatedRun, pass_times
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.coordinate.anchor import Anchor
 from podscale.coordinate.demand import DAY_S, LatestLoads, LoadOfDays
@@ -28,6 +28,7 @@ from podscale.coordinate.sizes import (
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
 from tests.integration.crane import traces
+from tests.unit.hpa.simulate.loads import simulated
 from vpa.model.api.objects import TargetRef, Vpa, VpaMetadata, VpaSpec
 from vpa.model.cluster import ClusterModel
 from vpa.model.recommendations import RecommendationReader
@@ -222,7 +223,7 @@ def run(story: Story, cores: Floats, beside: str) -> Verdict:
         axis = VerticalAxis(story, float(times[0]), is_coordinated=beside == "coordinated")
     settings = structs.replace(Settings(), sync_period_s=STEP_S)
     if axis is None:
-        done = simulate(hpa, load, plant, settings, story.replicas)
+        done = simulated(hpa, load, plant, settings, story.replicas)
     else:
         done = passes(hpa, load, plant, settings, story.replicas, axis)
     sizes = np.array(axis.sizes if axis else [story.request_milli] * len(cores))

@@ -15,12 +15,12 @@ from hpa.decide import Settings
 from hpa.decide.api.conversion import to_v2
 from hpa.decide.api.reading import read
 from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import PodMetric, Question
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.leadership.lease import Term
 from tests.integration.crane import traces
+from tests.unit.hpa.simulate.loads import simulated
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
 NAMES = ("1", "2", "4", "5", "7", "8", "9", "10", "12", "14")
@@ -152,7 +152,9 @@ async def test_replay_of_a_day_decides_as_the_loop_did() -> None:
                            **hpa_object(name, METRIC, most=50)}))  # fmt: skip
         first_pass = round((times[0] + AGE_S - fleet.began) / PERIOD_S)
         # The first sample is decided on one age later, as it was live.
-        run = simulate(spec, history, plant, Settings(sync_period_s=PERIOD_S), live[first_pass - 1])
+        run = simulated(
+            spec, history, plant, Settings(sync_period_s=PERIOD_S), live[first_pass - 1]
+        )
         offset = math.floor(AGE_S / PERIOD_S)
         replayed = run.replicas[offset:].tolist()
         pairs = list(zip(live[first_pass:], replayed, strict=False))

@@ -80,7 +80,7 @@ class ReplayedPasses:
         hidden = np.zeros(len(times), np.bool_)
         load = LoadHistory(np.array(times), {key_of(metric): column}, hidden)
         first = self._passes[0].size
-        return simulate(self._hpa, load, self._plant, self._settings, first, times=load.time_s)
+        return simulate(self._hpa, load, self._plant, self._settings, first, load.time_s)
 
 
 def share_alike(acting: str, found: Sequence[ReplayedPasses]) -> float:

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.decide import Settings
-from hpa.simulate.loop import simulate
 from hpa.simulate.verdict import judge, measure, needed, oracle
 from hpa.simulate.workload import Plant, SimulatedWorkload
-from tests.unit.hpa.simulate.loads import load, web
+from tests.unit.hpa.simulate.loads import load, simulated, web
 
 VALUES = st.lists(st.one_of(st.floats(0, 5000), st.just(float("nan"))), min_size=2, max_size=120)
 PLANTS = st.builds(
@@ -24,7 +23,7 @@ PLANTS = st.builds(
 def test_sizes_stay_within_bounds_and_readiness_within_sizes(values, plant, first):
     spec = web("50", minReplicas=2, maxReplicas=30)
     history = load(values)
-    run = simulate(spec, history, plant, Settings(), first)
+    run = simulated(spec, history, plant, Settings(), first)
     assert ((run.replicas >= 2) & (run.replicas <= 30)).all()
     assert (run.ready <= run.replicas).all()
     need = needed(history, {"http_requests": 62.5}, 15.0)

@@ -19,7 +19,7 @@ from hpa.simulate.steady import covers
 from hpa.simulate.workload import Plant
 from tests.integration.crane import traces
 from tests.unit.hpa.decide.handwritten import hpa, resource
-from tests.unit.hpa.simulate.loads import START_S, load, web
+from tests.unit.hpa.simulate.loads import START_S, load, no_forecast, simulated, web
 
 PASSES = 40_000 if os.environ.get("PODSCALE_SHORT") else 1_000_000
 HOURS = 6 if os.environ.get("PODSCALE_SHORT") else 72
@@ -136,8 +136,8 @@ def test_a_million_passes_come_to_the_same_as_decided_one_by_one():
         times = pass_times(loads, under.sync_period_s)
         if dice.random() < 0.3:
             times += np.random.default_rng(seed).uniform(0.0, 14.0, len(times))
-        plainly = simulate(of, loads, on, under, first, times=times, is_plain=True)
-        found = simulate(of, loads, on, under, first, times=times)
+        plainly = simulate(of, loads, on, under, first, times, expected=no_forecast)
+        found = simulate(of, loads, on, under, first, times)
         for one, other in ((plainly.replicas, found.replicas), (plainly.ready, found.ready)):
             apart = np.flatnonzero(one != other)
             assert not len(apart), (seed, apart[:5], one[apart[:5]], other[apart[:5]])
@@ -154,8 +154,8 @@ def test_ten_traces_both_ways():
         times, values = np.loadtxt(file, delimiter=",", skiprows=1, unpack=True)[:, : HOURS * 60]
         loads = LoadHistory(times, {"http_requests": values / values.max() * 1000},
                             np.zeros(len(times), np.bool_))  # fmt: skip
-        plainly = simulate(web(), loads, Plant(), Settings(), 3, is_plain=True)
-        found = simulate(web(), loads, Plant(), Settings(), 3)
+        plainly = simulated(web(), loads, Plant(), Settings(), 3, expected=no_forecast)
+        found = simulated(web(), loads, Plant(), Settings(), 3)
         assert plainly.replicas.tolist() == found.replicas.tolist(), file.stem
         assert plainly.ready.tolist() == found.ready.tolist(), file.stem
         assert found.together > len(times)  # of four passes a minute
@@ -189,8 +189,8 @@ def test_what_is_not_covered_is_decided_plainly(of: HPA, on: Plant, under: Setti
     name = key_of(of.metrics[0])
     loads = load([*WAVES, *[float("nan")] * 60, *WAVES], name=name)
     assert not covers(of, loads, on, under)
-    found = simulate(of, loads, on, under, 2)
-    plainly = simulate(of, loads, on, under, 2, is_plain=True)
+    found = simulated(of, loads, on, under, 2)
+    plainly = simulated(of, loads, on, under, 2, expected=no_forecast)
     assert found.together == 0
     assert found.replicas.tolist() == plainly.replicas.tolist()
 
@@ -207,5 +207,5 @@ def test_policies_that_let_nothing_through_do_not_make_every_pass_a_single_one()
     slow = {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}}
     for behavior in (never, slow):
         loads = load([500.0] * 40 + [50.0] * 4000)
-        found = simulate(web(behavior=behavior), loads, PLANT, Settings(), 10)
+        found = simulated(web(behavior=behavior), loads, PLANT, Settings(), 10)
         assert found.together > 0.98 * len(pass_times(loads, 15.0))

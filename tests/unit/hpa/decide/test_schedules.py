@@ -13,11 +13,10 @@ from hpa.decide.api.spec import HPA, Condition, HpaStatus
 from hpa.decide.decision import DONE
 from hpa.decide.schedules import minimum, scheduled
 from hpa.explain import explain
-from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import Unavailable
 from tests.unit.hpa.decide.situations import queue
-from tests.unit.hpa.simulate.loads import START_S, load, web
+from tests.unit.hpa.simulate.loads import START_S, load, simulated, web
 
 DAY = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timeZone": "Europe/Berlin",
        "minReplicas": 5}  # fmt: skip
@@ -179,7 +178,7 @@ def test_a_replay_has_the_schedule_in_it() -> None:
     hpa = with_schedules(
         {"start": "2023-11-14T22:20:00Z", "end": "2023-11-14T22:40:00Z", "minReplicas": 5}
     )
-    run = simulate(hpa, load([50.0] * 240), Plant(), Settings(), 1)
+    run = simulated(hpa, load([50.0] * 240), Plant(), Settings(), 1)
     starts = datetime.fromisoformat("2023-11-14T22:20:00Z").timestamp()
     is_scheduled = (run.time_s >= starts) & (run.time_s < starts + 1200)
     assert (run.replicas[is_scheduled] == 5).all()

@@ -9,10 +9,9 @@ from hpa.forecast.gate import DaySums, KnownPast, verdict
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import CANDIDATES, NONE, forecast, learnt
 from hpa.forecast.trial import delay_of
-from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, judged, jumps, walk
-from tests.unit.hpa.simulate.loads import load, web
+from tests.unit.hpa.simulate.loads import load, simulated, web
 
 
 def test_a_daily_jump_is_forecast() -> None:
@@ -105,7 +104,7 @@ def test_lanes_come_to_what_the_loop_itself_comes_to(spec: dict[str, object]) ->
     pods = jumps(2) + 4.0 * np.sin(np.arange(2 * DAY) / 90.0)
     hpa = web("50", maxReplicas=60, **spec)
     plant = Plant(ready_after_s=(DELAY_S,), metric_age_s=0.0)
-    plain = simulate(
+    plain = simulated(
         hpa, load((50.0 * pods).tolist(), 60.0), plant, Settings(), int(np.ceil(pods[0]))
     )
     rules = LoopRules.of(hpa, Settings(), DELAY_S)

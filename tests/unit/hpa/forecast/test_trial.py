@@ -6,10 +6,9 @@ from msgspec import structs
 from hpa.decide import Settings
 from hpa.forecast.demand import DAY, demand_of
 from hpa.forecast.trial import trial
-from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.forecast.demands import START_S, jumps
-from tests.unit.hpa.simulate.loads import load, web
+from tests.unit.hpa.simulate.loads import load, simulated, web
 
 PLANT = Plant(ready_after_s=(600.0,))
 CAPACITIES = {"http_requests": 62.5}
@@ -27,8 +26,8 @@ def test_it_begins_once_it_pays_and_raises_before_the_load_does() -> None:
     assert all(each is None for each in tried.taken[:3])
     assert tried.taken[5] is not None
     assert tried.taken[5].taken is not None
-    plain = simulate(hpa, past, PLANT, Settings(), 10)
-    ahead = simulate(hpa, past, PLANT, Settings(), 10, expected=tried.expected)
+    plain = simulated(hpa, past, PLANT, Settings(), 10)
+    ahead = simulated(hpa, past, PLANT, Settings(), 10, expected=tried.expected)
     last = plain.time_s >= START_S + 5 * 86400
     first_rise = [int(np.argmax(run.replicas[last] > 30)) for run in (plain, ahead)]
     assert first_rise[1] < first_rise[0], "pods are there before the load is"

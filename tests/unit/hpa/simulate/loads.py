@@ -1,11 +1,16 @@
 """Short ways to write a load and a spec down."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.observation import ExpectedDemand
 from hpa.simulate.load import LoadHistory
+from hpa.simulate.loop import SimulatedRun, pass_times, simulate
+from hpa.simulate.verdict import period_of
+from hpa.simulate.workload import Plant
 from tests.unit.hpa.decide.handwritten import hpa
 
 START_S = 1_700_000_000.0
@@ -27,3 +32,16 @@ def pods_metric(target: str = "50", name: str = "http_requests") -> dict[str, ob
 def web(target: str = "50", **spec: object) -> HPA:
     """Return an HPA over one metric of its pods."""
     return hpa({"minReplicas": 1, "maxReplicas": 50, "metrics": [pods_metric(target)], **spec})
+
+
+def no_forecast(_: float) -> None:
+    """Expect nothing: every pass is decided by itself."""
+
+
+def simulated(
+    hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings, replicas: int,
+    expected: Callable[[float], ExpectedDemand | None] | None = None,
+) -> SimulatedRun:  # fmt: skip
+    """Return the run of passes a sync period apart."""
+    times = pass_times(load, period_of(hpa, settings))
+    return simulate(hpa, load, plant, settings, replicas, times, expected=expected)

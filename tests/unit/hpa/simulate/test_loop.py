@@ -3,23 +3,22 @@
 import pytest
 
 from hpa.decide import Settings
-from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from tests.unit.hpa.decide.handwritten import hpa, resource
-from tests.unit.hpa.simulate.loads import load, web
+from tests.unit.hpa.simulate.loads import load, simulated, web
 
 PLANT = Plant(ready_after_s=(60.0,), metric_age_s=15.0)
 SETTINGS = Settings()
 
 
 def test_a_load_that_stays_leaves_the_size_alone():
-    run = simulate(web(), load([200.0] * 40), PLANT, SETTINGS, 4)
+    run = simulated(web(), load([200.0] * 40), PLANT, SETTINGS, 4)
     assert set(run.replicas.tolist()) == {4}
     assert set(run.ready.tolist()) == {4}
 
 
 def test_a_step_is_seen_one_age_later_and_served_once_pods_are_ready():
-    run = simulate(web(), load([200.0] * 4 + [400.0] * 40), PLANT, SETTINGS, 4)
+    run = simulated(web(), load([200.0] * 4 + [400.0] * 40), PLANT, SETTINGS, 4)
     grown = run.replicas.tolist().index(8)
     assert grown == 5  # the step is in row 4, and metrics are one row old
     assert run.ready.tolist().index(8) == grown + 4  # a minute
@@ -27,7 +26,7 @@ def test_a_step_is_seen_one_age_later_and_served_once_pods_are_ready():
 
 
 def test_a_falling_load_waits_for_the_window():
-    run = simulate(web(), load([400.0] * 4 + [100.0] * 60), PLANT, SETTINGS, 8)
+    run = simulated(web(), load([400.0] * 4 + [100.0] * 60), PLANT, SETTINGS, 8)
     lowered = run.replicas.tolist().index(2)
     # 300 s after the last recommendation of 8, in row 4
     assert (lowered - 4) * 15.0 == pytest.approx(300.0, abs=15.0)
@@ -35,7 +34,7 @@ def test_a_falling_load_waits_for_the_window():
 
 def test_no_sample_is_not_zero():
     nan = float("nan")
-    run = simulate(web(), load([400.0] * 10 + [nan] * 100), PLANT, SETTINGS, 8)
+    run = simulated(web(), load([400.0] * 10 + [nan] * 100), PLANT, SETTINGS, 8)
     assert set(run.replicas.tolist()) == {8}
 
 
@@ -45,7 +44,7 @@ def test_a_gap_ends_the_last_value():
     times[10:] += 3600.0
     from hpa.simulate.load import LoadHistory
 
-    run = simulate(web(), LoadHistory(times, gapped.columns, gapped.hidden), PLANT, SETTINGS, 8)
+    run = simulated(web(), LoadHistory(times, gapped.columns, gapped.hidden), PLANT, SETTINGS, 8)
     in_gap = (run.time_s > times[9] + 120.0) & (run.time_s < times[10])
     assert in_gap.sum() > 200
     assert set(run.replicas[in_gap].tolist()) == {8}
@@ -57,7 +56,7 @@ def test_utilization_counts_requests_and_distrusts_pods_that_start():
         "metrics": [resource(type="Utilization", averageUtilization=50)],
     }  # fmt: skip
     plant = Plant(requests={"app": {"cpu": 500}})
-    run = simulate(hpa(spec), load([1.0] * 4 + [2.0] * 60, name="cpu"), plant, SETTINGS, 4)
+    run = simulated(hpa(spec), load([1.0] * 4 + [2.0] * 60, name="cpu"), plant, SETTINGS, 4)
     assert run.replicas[3] == 4
     assert run.replicas[-1] == 8  # 2 cores / (50 % of 500m)
 
@@ -68,7 +67,7 @@ def test_totals_are_divided_by_the_target_of_a_pod(kind):
     if kind == "Object":
         metric["describedObject"] = {"apiVersion": "v1", "kind": "Service", "name": "web"}
     spec = {"maxReplicas": 50, "metrics": [{"type": kind, kind.lower(): metric}]}
-    run = simulate(hpa(spec), load([500.0] * 40, name="queue"), PLANT, SETTINGS, 1)
+    run = simulated(hpa(spec), load([500.0] * 40, name="queue"), PLANT, SETTINGS, 1)
     assert run.replicas[-1] == 10
 
 
@@ -78,7 +77,7 @@ def test_a_value_target_is_met_by_what_pods_share():
         "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "web"},
     }  # fmt: skip
     spec = {"maxReplicas": 50, "metrics": [{"type": "Object", "object": metric}]}
-    run = simulate(hpa(spec), load([500.0] * 60, name="queue"), PLANT, SETTINGS, 5)
+    run = simulated(hpa(spec), load([500.0] * 60, name="queue"), PLANT, SETTINGS, 5)
     assert run.replicas[-1] == 10
 
 

@@ -5,11 +5,10 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import simulate
 from hpa.simulate.verdict import NeededPods, capacity_of, judge, measure, needed, oracle
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.decide.handwritten import hpa, resource
-from tests.unit.hpa.simulate.loads import load, web
+from tests.unit.hpa.simulate.loads import load, simulated, web
 
 
 def need(*pods: int, known: list[bool] | None = None) -> NeededPods:
@@ -83,6 +82,6 @@ def test_a_pod_serves_its_request_or_its_target_with_headroom():
 def test_time_over_target_is_that_of_ready_pods():
     spec = web("50", maxReplicas=2)
     values = load([100.0] * 4 + [150.0] * 4)
-    run = simulate(spec, values, Plant(), Settings(), 2)
+    run = simulated(spec, values, Plant(), Settings(), 2)
     found = judge(run, spec, values, Plant(), needed(values, {"http_requests": 62.5}, 15.0))
     assert found.over_target_s == 60.0
