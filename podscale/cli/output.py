@@ -12,6 +12,7 @@ import click
 from podscale.core.plainwords import plain_words
 
 Form = Literal["table", "wide", "json", "yaml"]
+GAP = "   "  # between the columns of a table
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
 
 _REFUSED = re.compile(r"Cannot connect to host (\S+) \[Connect call failed \([^)]*\)\]")
@@ -65,7 +66,7 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
         for i, column in enumerate(columns)
     ]
     for line in [[column.upper() for column in columns], *cells]:
-        text = "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        text = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         click.echo(text.rstrip())
 
 

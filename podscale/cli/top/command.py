@@ -1,13 +1,14 @@
 """``podscale top``: the fleet in a terminal, live."""
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, ClusterChoice, cluster_options
-from podscale.cli.top.rows import COLUMNS, chosen, row_of
+from podscale.cli.top.rows import COLUMNS, chosen, fitted, row_of
 
 if TYPE_CHECKING:
     from podscale.cli.top.rows import TopRow
@@ -56,7 +57,8 @@ async def _top(
         if once:
             rows, said = await look()
             shown = chosen(rows, text, by, is_down=by == "load")
-            table(COLUMNS, [dict(zip(COLUMNS, row.cells(), strict=True)) for row in shown])
+            # Cut to a terminal, as the live table is; whole where another program reads it.
+            table(*fitted(shown, shutil.get_terminal_size((0, 0)).columns))
             if said:
                 note(f"podscale top: {printable(said)}")
             elif not rows:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.cli.commands.explained import lines
-from podscale.cli.output import printable
+from podscale.cli.output import GAP, printable
 
 COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
 # What gives way to the reason, in this order, and the width that is left to it.
@@ -94,6 +94,31 @@ def column_widths(
         widths[each] -= given
         over -= given
     return widths
+
+
+def fitted(
+    rows: Sequence[TopRow], most: int
+) -> tuple[Sequence[str], Sequence[Mapping[str, object]]]:
+    """Return columns and rows of a table whose lines end within ``most`` characters, if they can.
+
+    ``most`` of 0 cuts nothing.
+    """
+    cells = [row.cells() for row in rows]
+    if not most:
+        return COLUMNS, [dict(zip(COLUMNS, each, strict=True)) for each in cells]
+    widths = column_widths({each: each for each in COLUMNS}, cells, most, len(GAP))
+    del widths["why"]
+    left = most - sum(width + len(GAP) for width in widths.values())
+    if left >= len("why"):
+        widths["why"] = left
+    return list(widths), [
+        {
+            column: text if len(text) <= widths[column] else f"{text[: widths[column] - 1]}…"
+            for column, text in zip(COLUMNS, each, strict=True)
+            if column in widths
+        }
+        for each in cells
+    ]
 
 
 def _replicas(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

@@ -4,8 +4,9 @@ import pytest
 from msgspec import structs
 from textual.widgets import DataTable, Input, Static
 
+from podscale.cli.output import table
 from podscale.cli.top.app import DecisionScreen, TopApp
-from podscale.cli.top.rows import COLUMNS, chosen, row_of
+from podscale.cli.top.rows import COLUMNS, chosen, fitted, row_of
 from tests.conformance.cases import document
 
 
@@ -50,6 +51,20 @@ def test_a_line_says_load_target_size_and_reason():
 
 def test_names_cannot_command_a_terminal():
     assert "\x1b" not in "".join(scaling("web\x1b[2J", 1.0).cells())
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 120, 160])
+def test_a_table_printed_once_fits_a_terminal_and_keeps_the_reason(width, capsys):
+    table(*fitted(ROWS, width))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [row.reason in line for row, line in zip(ROWS, lines[1:], strict=True)] == [True] * 4
+
+
+def test_a_table_printed_into_a_pipe_is_not_cut(capsys):
+    table(*fitted(ROWS, 0))
+    for row, line in zip(ROWS, capsys.readouterr().out.splitlines()[1:], strict=True):
+        assert all(cell in line for cell in row.cells())
 
 
 @pytest.mark.parametrize("by", COLUMNS)
