@@ -5,9 +5,10 @@ structs that mirror it field by field, plus the place of every field. Nothing is
 or looked up here: that is ``adapter.rules.ruleset``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 from yaml import MappingNode, Node
 
 from adapter.errors import ConfigInvalid, Problem
@@ -87,6 +88,7 @@ class Parsed(Struct, frozen=True):
     config: Config
     places: Mapping[str, tuple[int, int]]  # "rules[0].name.as" -> line, column
     file: str = "rules file"
+    text: str = ""
 
     def problem(self, path: str, message: str) -> Problem:
         """Return the problem at ``path``, or at the nearest enclosing field that is written."""
@@ -96,10 +98,33 @@ class Parsed(Struct, frozen=True):
         line, column = self.places.get(at, (0, 0))
         return Problem(path, message, line, column)
 
+    def problem_within(self, path: str, message: str, mark: str, before: int) -> Problem:
+        """Return the problem at a ``mark`` in the value of ``path``, behind ``before`` others.
+
+        Where the value is written so that this is not found, at its beginning.
+        """
+        found = self.problem(path, message)
+        if path not in self.places:
+            return found
+        lines = self.text.splitlines(keepends=True)
+        begin = (found.line, found.column)
+        end = min((each for each in self.places.values() if each > begin), default=None)
+        value = self.text[_offset(lines, begin) : _offset(lines, end) if end else None]
+        *parts, _last = value.split(mark)
+        if before >= len(parts):
+            return found
+        above = mark.join(parts[: before + 1]).split("\n")
+        column = len(above[-1]) + (1 if above[1:] else found.column)
+        return replace(found, line=found.line + len(above) - 1, column=column)
+
     def place(self, path: str) -> str:
         """Return ``file:line:column`` of ``path`` or what encloses it, else the file."""
         spot = self.problem(path, "")
         return f"{self.file}:{spot.line}:{spot.column}" if spot.line else self.file
+
+
+def _offset(lines: Sequence[str], place: tuple[int, int]) -> int:
+    return sum(map(len, lines[: place[0] - 1])) + place[1] - 1
 
 
 def parse(text: str, file: str = "rules file") -> Parsed:
@@ -128,7 +153,7 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
             external_rules=_rules(reader, fields, "externalRules"),
             resource_rules=_resource_rules(reader, fields),
         )
-    return Parsed(config, reader.places, file), list(reader.problems)
+    return Parsed(config, reader.places, file, text), list(reader.problems)
 
 
 def _is_config_map(root: Node) -> bool:

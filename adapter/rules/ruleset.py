@@ -247,7 +247,11 @@ class _Compiler:
                 return None
             return QueryTemplate(text, labels, is_namespaced=is_namespaced)
         except gotemplate.TemplateSyntaxError as error:
-            self._refuse(path, error.plain)
+            self.problems.append(
+                self._parsed.problem_within(path, error.plain, error.left, error.opened)
+                if error.action
+                else self._parsed.problem(path, error.plain)
+            )
             return None
 
     def _source(self, path: str, name: str) -> None:

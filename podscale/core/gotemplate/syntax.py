@@ -9,6 +9,7 @@ from podscale.core.goquote import quote
 from podscale.core.gotemplate.errors import TemplateSyntaxError
 
 _SPACE = " \t\r\n"
+_MOST_SHOWN = 40  # characters of an action in a message
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
     |(?P<string>"(?:[^"\\\n]|\\[^\n])*"|`[^`]*`)
@@ -46,7 +47,11 @@ def tokens(text: str, left: str, right: str, name: str) -> Iterator[Token]:
         return text.count("\n", 0, place) + 1
 
     def refused(reason: str) -> TemplateSyntaxError:
-        return TemplateSyntaxError(name, line(at), reason)
+        place = found.start() if found else 0
+        action, *others = text[place:].split("\n", 1)
+        shown = action if len(action) <= _MOST_SHOWN and not others else f"{action[:_MOST_SHOWN]}…"
+        opened = text.count(left, 0, place)
+        return TemplateSyntaxError(name, line(at), reason, shown, left, opened)
 
     def after(closed: re.Match[str]) -> int:
         if not closed["trims"]:

@@ -61,7 +61,7 @@ def test_what_does_not_compile_is_told_at_once_with_its_place():
         (7, 19, "rules[0].name.matches"),
         (10, 10, "rules[1].resources.overrides.d"),
         (11, 17, "rules[1].metricsQuery"),
-        (12, 17, "rules[2].metricsQuery"),
+        (12, 18, "rules[2].metricsQuery"),
     ]
 
 
@@ -341,9 +341,9 @@ def test_the_rules_of_the_tests_compile():
 
 
 @pytest.mark.parametrize(("field", "text", "said"), [
-    ("metricsQuery", "sum(<<.Series>)", 'unexpected ">" in action'),
-    ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy", "line 2: unclosed action"),
-    ("resources", "<<.Resource", "'<<.Resource': unclosed action"),
+    ("metricsQuery", "sum(<<.Series>)", 'unexpected ">" in action: "<<.Series>)"'),
+    ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy", 'line 2: unclosed action: "<<.GroupBy"'),
+    ("resources", "<<.Resource", "'<<.Resource': unclosed action: \"<<.Resource\""),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_template_is_said_without_a_name_it_has_not(field, text, said):
     value = f'{{template: "{text}"}}' if field == "resources" else f'"{text}"'
@@ -352,3 +352,24 @@ def test_what_is_wrong_with_a_template_is_said_without_a_name_it_has_not(field, 
         rules(f"rules:\n- {{seriesQuery: a, {rest}, {field}: {value}}}")
     (problem,) = refused.value.problems
     assert problem.message == said
+
+
+@pytest.mark.parametrize(("written", "action"), [
+    ("sum(<<.Series>>) by (<<.GroupBy)", "<<.GroupBy)"),
+    ("'sum(<<.Series>>) by (<<.GroupBy)'", "<<.GroupBy)"),
+    ("|\n    sum(<<.Series>>{<<.LabelMatchers>>})\n    by (<<.GroupBy)", "<<.GroupBy)"),
+    ("|-\n    sum(<<.Series{<<.LabelMatchers>>})\n    by (<<.GroupBy>>)",
+     "<<.Series{<<.LabelMatchers>>})"),
+    ("sum(\n    <<.Series>>)\n    by (<</* by pod */>><<.GroupBy", "<<.GroupBy"),
+    ('"sum(<<.Series>>) by (\\x3c<.GroupBy)"', ""),  # not written as it reads: the value
+])  # fmt: skip
+@pytest.mark.parametrize("rest", ["", "\n  resources: {template: <<.Resource>>}"])
+def test_an_action_that_does_not_close_is_quoted_where_it_opens(written, action, rest):
+    text = f"rules:\n- seriesQuery: a\n  metricsQuery: {written}{rest}\n"
+    with pytest.raises(ConfigInvalid) as refused:
+        rules(text)
+    (problem,) = refused.value.problems
+    place = text.index(action) if action else text.index("metricsQuery: ") + len("metricsQuery: ")
+    before = text[:place].split("\n")
+    assert (problem.line, problem.column) == (len(before), len(before[-1]) + 1)
+    assert f'"{action or "<<.GroupBy)"}' in problem.message
