@@ -65,8 +65,15 @@ BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL, NO_R
 
 _WITHOUT_RULES = (
     "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
-    "metric but those of MetricRules: write rules, externalRules or resourceRules (podscale "
-    "config-gen writes some)"
+    "metric but those of MetricRules and external backends: write rules, externalRules or "
+    "resourceRules (podscale config-gen writes some). Where those are all, it is no problem to a "
+    "doctor that can see them; to one that only has the file, give --disable-lint NoRules"
+)
+
+_MORE_THAN_PROMQL = (
+    "Prometheus refuses it, and the rule answers nothing; VictoriaMetrics takes more, gets it as "
+    "it is, and the rule works if it takes this (podscale doctor --prometheus-url asks it). Write "
+    "what Prometheus's graph page takes"
 )
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
@@ -84,6 +91,7 @@ class LintFinding(Struct, frozen=True):
     subject: str  # "rules[3]", "hpa/web"
     reason: str
     place: str = ""  # file:line:column, where a file is to blame
+    query: str = ""  # that is no PromQL; "": that is not what is told
 
     @property
     def is_hint(self) -> bool:
@@ -115,14 +123,15 @@ def lint(
     plans = Plans()
     found: list[LintFinding] = []
 
-    def add(kind: str, path: str, reason: str) -> None:
+    def add(kind: str, path: str, reason: str, query: str = "") -> None:
         if kind not in disabled:
-            found.append(LintFinding(kind, path.partition(".")[0], reason, parsed.place(path)))
+            subject = path.partition(".")[0]
+            found.append(LintFinding(kind, subject, reason, parsed.place(path), query))
 
     written = (*parsed.config.rules, *parsed.config.external_rules)
     for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
-        for kind, field, reason in _of_rule(rule, config, plans, known):
-            add(kind, f"{rule.id}{field}", reason)
+        for kind, field, *told in _of_rule(rule, config, plans, known):
+            add(kind, f"{rule.id}{field}", *told)
     missing = list(_missing_blocks(parsed.config.resource_rules))
     for path, reason in missing:
         add(QUERY_INVALID, path, reason)
@@ -130,8 +139,8 @@ def lint(
         for each in (rules.resource.cpu, rules.resource.memory):
             if each.id in dict(missing):
                 continue
-            for kind, field, reason in _of_resource_rule(each, plans, known):
-                add(kind, f"{each.id}{field}", reason)
+            for kind, field, *told in _of_resource_rule(each, plans, known):
+                add(kind, f"{each.id}{field}", *told)
     for section in (rules.custom, rules.external):
         for path, reason in _names_twice(section, known):
             add(NAME_TWICE, path, reason)
@@ -140,7 +149,8 @@ def lint(
     return found
 
 
-LintFindings = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
+# Lint, field below the rule, reason, and the query that is no PromQL where one is the reason.
+LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, str]]
 
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
@@ -185,9 +195,8 @@ def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
             SERIES_QUERY_INVALID,
             ".seriesQuery",
             (
-                f"seriesQuery {rule.series_query!r} is no series selector: {error}. Prometheus "
-                "refuses it, so the rule exposes nothing: write it as you would type it into the "
-                "graph page"
+                f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
+                f"{_MORE_THAN_PROMQL}"
             ),
         )
         return
@@ -239,11 +248,13 @@ def _of_values(template: str) -> LintFindings:
 
 
 def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> LintFindings:
+    query = ""
     try:
         plan = make()
-        tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
+        query = plan.text("x", ("x",) if plan.labels.object else ())
+        tree = parse(query)
     except (RuleQueryError, ValueError) as error:
-        yield QUERY_INVALID, ".metricsQuery", _unreadable(error)
+        yield QUERY_INVALID, ".metricsQuery", _unreadable(error), query
         return
     yield from _of_tree(tree, plan, known, kind)
     verdict = prove(plan)
@@ -298,11 +309,13 @@ def _missing_blocks(written: ResourceRulesConfig | None) -> Iterator[tuple[str, 
 
 def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> LintFindings:
     for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
+        query = ""
         try:
             plan = make(rule)
-            tree = parse(plan.text("x", ("x",)))
+            query = plan.text("x", ("x",))
+            tree = parse(query)
         except (RuleQueryError, ValueError) as error:
-            yield QUERY_INVALID, field, _unreadable(error)
+            yield QUERY_INVALID, field, _unreadable(error), query
             continue
         yield from _windows(tree, known.scrape_interval_s, field)
         verdict = prove(plan)
@@ -316,12 +329,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
 
 def _unreadable(error: ValueError) -> str:
     text = f"the query cannot be read: {error}"
-    if isinstance(error, NotPromql):
-        text += (
-            ". Write what Prometheus's graph page takes once the template is filled in; what only "
-            "VictoriaMetrics takes is sent to it as it is"
-        )
-    return text
+    return f"{text}. {_MORE_THAN_PROMQL}" if isinstance(error, NotPromql) else text
 
 
 def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFindings:

@@ -43,5 +43,6 @@ def rules_file(
     """Return what follows the file; see ``FollowedFile`` and ``load``."""
     return FollowedFile(
         path, partial(load, mapper=mapper, sources=sources), renewed, refused,
-        what="rules", when_empty="`rules: []` where no metrics are to be served",
+        what="rules",
+        when_empty="`rules: []` where MetricRules or external backends serve all metrics",
     )  # fmt: skip

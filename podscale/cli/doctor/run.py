@@ -10,6 +10,8 @@ from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, reached
 from adapter.doctor.evidence import (
     AskedEvidence,
     Need,
+    Result,
+    ResultOf,
     SeriesOf,
     Surroundings,
 )
@@ -219,10 +221,15 @@ async def _examine_rules(
         report.notes.append(_not_asked(elsewhere))
     examiner: Examiner | None = None
     known = KnownMetrics(plan.scrape_interval_s)
+    answered: set[str] = set()
     if plan.prometheus is not None:
         async with PrometheusClient(plan.prometheus) as client:
             examiner = Examiner(client, plan.relist_interval_s, rules)
             problem = await examiner.problem()
+            if problem is None:
+                ids = {each.id for each in elsewhere}
+                unread = [each for each in lint(parsed, every) if each.subject not in ids]
+                answered = await _answered(examiner, unread)
             if problem is None and plan.scrape_interval_s is None:
                 plan = msgspec.structs.replace(
                     plan, scrape_interval_s=await examiner.scrape_interval_s()
@@ -280,7 +287,11 @@ async def _examine_rules(
         else each
         for each in report.rules
     ]
-    report.lints = lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
+    report.lints = [
+        each
+        for each in lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
+        if each.query not in answered
+    ]
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         blamed = _blamed(every, report)
@@ -297,6 +308,15 @@ async def _examine_rules(
         if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
     ]
     return examiner
+
+
+async def _answered(examiner: Examiner, findings: Sequence[LintFinding]) -> set[str]:
+    """Return the queries that are no PromQL and are taken: VictoriaMetrics takes more."""
+    found = set()
+    for query in dict.fromkeys(each.query for each in findings if each.query):
+        if isinstance(await examiner.answer(ResultOf(query)), Result):
+            found.add(query)
+    return found
 
 
 def _lacks_rules(plan: DoctorPlan, rules: RuleSet, stored: Sequence[ReadObject]) -> bool:

@@ -1,19 +1,26 @@
 """Rules that a running adapter refused are never called healthy."""
 
 import pytest
+import structlog
+from aiohttp import web
 
 from adapter.apis.failures import source_failed
 from adapter.apis.rules_api import RulesTold
 from adapter.doctor.evidence import AskedEvidence
+from adapter.rules.presumed import PresumingMapper
+from adapter.rules.rules_file import load
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.cli.doctor.shown import print_report
 from podscale.core.metrics import Refused
+from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.errors import ApiError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import StatusCause
 from podscale.kube.discovery.restmapper import Mapper
+from podscale.migrate.reader import check
 from podscale.migrate.rules_source import RulesText, find
+from tests.unit.feed.prometheus import Asked, FakePrometheus, refused, serving
 
 IN_FORCE = "externalRules: [{seriesQuery: a, metricsQuery: sum(a), resources: {namespaced: false}}]"
 
@@ -104,3 +111,51 @@ async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(dat
     rules = find(f"kind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}\n", "cm.yaml")
     print_report(await examine(DoctorPlan(rules=rules), None, lambda *_: None), "table")
     assert "the data of this one holds no rules file (config.yaml: |)" in capsys.readouterr().out
+
+
+METRICSQL = IN_FORCE.replace("sum(a)", "sum(a) default 0")
+
+
+@pytest.mark.parametrize("takes_it", [True, False])
+async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(takes_it):
+    def react(asked: Asked) -> web.Response | None:
+        if asked.path.endswith("/series"):
+            return web.json_response({"status": "success", "data": [{"__name__": "a"}]})
+        is_refused = "default" in asked.query and not takes_it
+        return refused(400, "bad_data") if is_refused else None
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        options = PrometheusOptions(url=prometheus.url)
+        rules = RulesText(METRICSQL, "rules.yaml", "rules file")
+        report = await examine(DoctorPlan(rules=rules, prometheus=options), None, lambda *_: None)
+    assert [each.lint for each in report.lints] == ([] if takes_it else ["QueryInvalid"])
+    assert report.is_healthy is takes_it
+
+
+async def test_a_query_beyond_promql_is_told_in_the_same_words_everywhere(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(METRICSQL)
+    rules = RulesText(METRICSQL, str(path), "rules file")
+    (by_doctor,) = (await examine(DoctorPlan(rules=rules), None, lambda *_: None)).lints
+    (by_migrate,) = check(rules, "rules").broken
+    with structlog.testing.capture_logs() as logs:
+        load(path, PresumingMapper())
+    (by_adapter,) = (each["problem"] for each in logs)
+    assert by_doctor.text == by_adapter == f"{by_migrate.about}: {by_migrate.text}"
+    assert "Prometheus refuses it" in by_adapter
+    assert "VictoriaMetrics takes more" in by_adapter
+
+
+NOTHING = "rules: []\n"
+
+
+@pytest.mark.parametrize(("beside", "is_healthy"), [
+    ("", False), ("externalRules: []", False), (IN_FORCE, True),
+    ("resourceRules: {cpu: {containerQuery: a}, memory: {containerQuery: a}}", True),
+])  # fmt: skip
+async def test_no_rules_are_a_problem_where_nothing_else_is_served(beside, is_healthy):
+    rules = RulesText(NOTHING + beside, "rules.yaml", "rules file")
+    report = await examine(DoctorPlan(rules=rules), None, lambda *_: None)
+    assert ("NoRules" not in {each.lint for each in report.lints}) is is_healthy
+    said = " ".join(each.reason for each in report.lints)
+    assert ("--disable-lint NoRules" in said) is not is_healthy
