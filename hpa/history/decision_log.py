@@ -1,21 +1,19 @@
 """Decisions kept for questions: the last in full, before it those at which something changed.
 
 A change is another size decided, or other steps on the way to it; in between the kept
-trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
+trace speaks for the passes that followed. Kept are the inputs alone: the steps follow from them.
 """
 
 from typing import Protocol
 
-import msgspec
 from msgspec import structs
 
-from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
 from hpa.explain import first_reason
-from hpa.history.packed_trace import PackedTrace, encode
+from hpa.history.packed_trace import decode, encode
 from hpa.machine.record import Key
 from podscale.core.change_ring import SMALL, ChangeRing
 from podscale.core.metrics import Unavailable
@@ -23,8 +21,6 @@ from podscale.core.metrics import Unavailable
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
 _OFTEN_S = 60.0  # what changed so lately will change again
-
-_decoder = msgspec.msgpack.Decoder(Trace)
 
 Shape = tuple[object, ...]
 
@@ -38,7 +34,7 @@ class AutoscalerLog(ChangeRing):
         super().__init__(like)
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
-        self.last = PackedTrace.of(first)
+        self.last = first  # without its steps
         self.shape: Shape = ()
         self.reason = ""
 
@@ -91,7 +87,7 @@ class DecisionLog:
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
-        kept.last = PackedTrace.of(trace)
+        kept.last = structs.replace(trace, steps=())
         shape = shape_of(trace)
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None
@@ -110,7 +106,7 @@ class DecisionLog:
 
     def last(self, key: Key) -> Trace | None:
         kept = self._kept.get(key)
-        return None if kept is None else kept.last.trace()
+        return None if kept is None else decode(encode(kept.last))
 
     def decided(self, key: Key) -> int | None:
         """Return the size decided last, in a pass that came to its end; None: in none yet.
@@ -132,12 +128,8 @@ class DecisionLog:
             return None
         if kept.at <= time_s:
             return self.last(key)
-        plain = kept.before(time_s)
-        if plain is None:
-            return None
-        found = _decoder.decode(plain)  # without its steps
-        made = replay(found).trace
-        return structs.replace(made, outcome=found.outcome, outcome_at=found.outcome_at)
+        packed = kept.before(time_s)
+        return None if packed is None else decode(packed)
 
     def known_since(self, key: Key) -> float | None:
         """Return since when ``at`` can answer."""
