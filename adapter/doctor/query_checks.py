@@ -27,6 +27,7 @@ from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.selectors import selector
 from podscale.core.times import duration
+from podscale.feed.http.refusals import advice
 from podscale.feed.prover.confinement import NotConfined
 
 _MOST_NAMED = 20  # of objects without a sample
@@ -78,14 +79,15 @@ def follow(
             Stage.QUERY_INVALID,
             f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
             f"{given.error}.",
-            "Mend metricsQuery; the rendered text can be tried on Prometheus as it is.",
+            _lighter(given.error)
+            or "Mend metricsQuery; the rendered text can be tried on Prometheus as it is.",
             promql,
         )
     if isinstance(given, Unreachable):
         return QueryVerdict(
             Stage.PROMETHEUS_UNREACHABLE,
             f"Prometheus failed on {promql!r}: {given.error}.",
-            "",
+            _lighter(given.error),
             promql,
         )
     points = given.points if isinstance(given, Result) else ()
@@ -95,6 +97,11 @@ def follow(
             Stage.EMPTY_RESULT, f"{promql!r} is right and returns no sample.{hints}", "", promql
         )
     return _judge(rule, points, asked, names, around, promql)
+
+
+def _lighter(words: str) -> str:
+    found = advice(words)
+    return f"Make metricsQuery lighter; {found}." if found else ""
 
 
 def _judge(

@@ -92,7 +92,8 @@ class OutageWatch:
         failure = self._failure or refusals.failure("deadline")
         failure = structs.replace(failure, message=f"{failure.message} (since {rfc3339(since_s)})")
         if isinstance(failure, Unavailable):
-            failure = structs.replace(failure, since_s=since_s)
+            # One word for one outage, the doctor's, however its last request ended.
+            failure = structs.replace(failure, reason="PrometheusUnreachable", since_s=since_s)
         return Outage(since_s, failure)
 
     def gap(

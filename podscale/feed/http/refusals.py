@@ -16,10 +16,26 @@ _MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
 MOST_WAIT_S = 10.0  # that somebody is told to stay away, whatever stands before Prometheus says
 
 _CHECK_URL = "check --prometheus-url and what stands between"
+_LIGHTER = (
+    "select fewer series, take a shorter range, or ask for what a recording rule has computed"
+)
 
 
-def failure(kind: Kind, retry_after_s: float | None = None) -> Failure:
-    """Return what consumers are told about a failure of this class."""
+def advice(words: str) -> str:
+    """Return what to do about a query that was too much, by Prometheus's words; "": it was not."""
+    if "too many samples" in words:
+        return f"it reads more samples at once than --query.max-samples allows: {_LIGHTER}"
+    if _is_late(words):
+        return f"it did not end within --query.timeout or our deadline: {_LIGHTER}"
+    return ""
+
+
+def _is_late(words: str) -> bool:
+    return "timed out in" in words or "context deadline exceeded" in words
+
+
+def failure(kind: Kind, retry_after_s: float | None = None, words: str = "") -> Failure:
+    """Return what consumers are told about a failure of this class; ``words`` are Prometheus's."""
     if kind == "bad-data":
         return Refused(
             "QueryInvalid", "Prometheus does not understand the query: correct metricsQuery"
@@ -27,7 +43,8 @@ def failure(kind: Kind, retry_after_s: float | None = None) -> Failure:
     if kind == "execution":
         return Refused(
             "QueryFailed",
-            "Prometheus could not evaluate the query (422): see the log for its words",
+            "Prometheus could not evaluate the query (422): "
+            + (advice(words) or "the log has its words, and so has podscale doctor --metric"),
         )
     if kind == "unauthorized":
         return Refused(
@@ -50,7 +67,10 @@ _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
         "Too many queries run already: Prometheus is slow, or some rule is (see the log)",
         "PrometheusBusy",
     ),
-    "timeout": ("Prometheus gave up evaluating the query in time", "QueryTimeout"),
+    "timeout": (
+        f"Prometheus gave up evaluating the query: {advice('query timed out in')}",
+        "QueryTimeout",
+    ),
     "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
     "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
     "oversize": ("The answer is larger than the limit for one query", "AnswerTooLarge"),
@@ -67,7 +87,7 @@ _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
 
 def error(kind: Kind, detail: str = "", retry_after_s: float | None = None) -> QueryError:
     """Return the exception for a failure of this class."""
-    return QueryError(kind, failure(kind, retry_after_s), detail)
+    return QueryError(kind, failure(kind, retry_after_s, detail), detail)
 
 
 def of_status(status: int, body: bytes, retry_after: str | None = None) -> QueryError:
@@ -104,7 +124,8 @@ def _kind(status: int, said: PrometheusRefusal | None) -> Kind:
         case 413 | 414 | 431:
             return "oversize"
         case 422:
-            return "execution"
+            # Where the storage was late it is no error of evaluation to Prometheus.
+            return "timeout" if said is not None and _is_late(said.error) else "execution"
         case 429:
             return "throttled"
     if said is not None and said.error_type == "timeout":

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from podscale.core.metrics import Refused, Unavailable
 from podscale.feed.errors import QueryError
+from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient, format_time
 from podscale.feed.options import PrometheusOptions
 from tests.unit.feed.prometheus import FakePrometheus, connected, refused, serving, vector
@@ -78,6 +79,32 @@ async def test_failures_have_a_class(fake, answer, kind, failure):
     assert caught.value.kind == kind
     assert isinstance(caught.value.failure, failure)
     assert "secret_metric" not in caught.value.failure.message
+
+
+TOO_MUCH = [
+    (422, "execution", "query processing would load too many samples into memory",
+     "execution", "--query.max-samples"),
+    (422, "execution", "expanding series: context deadline exceeded", "timeout", "--query.timeout"),
+    (503, "timeout", "query timed out in expression evaluation", "timeout", "--query.timeout"),
+    (422, "execution", "query timed out in query execution", "timeout", "--query.timeout"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "error_type", "words", "kind", "setting"), TOO_MUCH)
+async def test_a_query_that_is_too_much_is_told_what_to_do(
+    fake, status, error_type, words, kind, setting
+):
+    fake.react = lambda _: refused(status, error_type, words)
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("secret_metric", 1.0)
+    told = caught.value.failure
+    assert caught.value.kind == kind
+    assert setting in told.message
+    assert "recording rule" in told.message
+    assert words not in told.message
+    assert getattr(told, "is_timeout", False) is (kind == "timeout")
+    assert refusals.advice(caught.value.detail) in told.message  # as the doctor says it
 
 
 async def test_a_clock_without_a_time_is_no_answer_of_prometheus(fake):
