@@ -1,9 +1,11 @@
 """Which events are written, counted, combined or dropped. Pure; follows client-go's
-``tools/record/events_cache.go`` with its defaults, but for two of them. A repeated event is
+``tools/record/events_cache.go`` with its defaults, but for three of them. A repeated event is
 counted at once and its count written later; client-go writes every one until a limit lets it
 write one in five minutes. And more series are remembered: ten thousand autoscalers of three
 metrics have forty thousand of them while Prometheus is down, and a memory that is too small
-for all of them knows none when it comes again.
+for all of them knows none when it comes again. And an object that has spent its budget on its
+every rescale still gets the one event that says why it stands still: news of a reason goes beside
+the budget, once in the time in which that grows by one.
 """
 
 from collections import OrderedDict
@@ -83,10 +85,11 @@ class Correlator:
         self._similar: _Recent[_Similar] = _Recent()
         self._series: _Recent[EventSeries] = _Recent()
         self._tokens: _Recent[tuple[float, float]] = _Recent()  # (tokens, when counted)
+        self._news: _Recent[float] = _Recent()  # of a reason about an object: when the last was
 
     def observe(self, seen: Occurrence) -> tuple[Hashable, float]:
         """Count an occurrence; return the key of its series and when that may be written."""
-        aggregate = (_object(seen.about), seen.level, seen.reason)
+        aggregate = _aggregate(seen)
         message = seen.message
         key: Hashable = (aggregate, message)
         is_combined = self._is_flood(aggregate, seen)
@@ -107,9 +110,12 @@ class Correlator:
         series = self._series.get(key)
         if series is None:
             return None
-        if not self._is_allowed(seen.about, now):
+        is_news = not series.name and self._is_first_for_long(seen, now)
+        if not (self._is_allowed(seen.about, now) or is_news):
             self._series.put(key, replace(series, due=now + REFILL_S))
             return None
+        if not series.name:
+            self._news.put(_aggregate(seen), now)
         return series
 
     def written(self, key: Hashable, name: str, now: float) -> None:
@@ -132,6 +138,10 @@ class Correlator:
         similar.messages.popitem(last=False)
         return True
 
+    def _is_first_for_long(self, seen: Occurrence, now: float) -> bool:
+        last = self._news.get(_aggregate(seen))
+        return last is None or now - last >= REFILL_S
+
     def _is_allowed(self, reference: ObjectReference, now: float) -> bool:
         about = _object(reference)
         tokens, counted_at = self._tokens.get(about) or (float(BURST), now)
@@ -139,6 +149,10 @@ class Correlator:
         is_allowed = tokens >= 1
         self._tokens.put(about, (tokens - 1 if is_allowed else tokens, now))
         return is_allowed
+
+
+def _aggregate(seen: Occurrence) -> Hashable:
+    return _object(seen.about), seen.level, seen.reason
 
 
 def _object(about: ObjectReference) -> Hashable:

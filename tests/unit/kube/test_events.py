@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from podscale.kube.client.errors import NotLeading, TooManyRequests
-from podscale.kube.events.correlator import BURST, COMBINED, Correlator, EventSeries, Occurrence
+from podscale.kube.events.correlator import (
+    BURST,
+    COMBINED,
+    REFILL_S,
+    Correlator,
+    EventSeries,
+    Occurrence,
+)
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
@@ -111,6 +118,29 @@ def test_a_refused_one_waits_until_the_limit_may_let_it_through():
     assert correlator.write(key, occurrence, 1.0) is None
     _, due = correlator.observe(occurrence)
     assert due == 301.0
+
+
+def test_why_nothing_scales_is_said_though_rescales_have_spent_the_budget():
+    correlator = Correlator()
+
+    def is_written(reason: str, message: str, now: float) -> bool:
+        occurrence = Occurrence(HPA, "Warning", reason, message, now)
+        key, _ = correlator.observe(occurrence)
+        if correlator.write(key, occurrence, now) is None:
+            return False
+        correlator.written(key, "its name", now)
+        return True
+
+    for n in range(2 * BURST):
+        is_written("SuccessfulRescale", f"New size: {n}", n)
+    assert not is_written("SuccessfulRescale", "New size: 1", 99.0)
+    silent = [is_written("FailedGetPodsMetric", f"since {n}", 100.0 + n) for n in range(100)]
+    assert silent == [True] + [False] * 99
+    assert not is_written("FailedGetPodsMetric", "since 0", 200.0)  # a count waits for the budget
+    # Another outage, and how much all that can become.
+    assert is_written("FailedGetPodsMetric", "since then", 100.0 + REFILL_S)
+    count = sum(is_written("FailedGetPodsMetric", f"{n}", 401.0 + n) for n in range(3600))
+    assert count <= 2 * 3600 / REFILL_S + 1
 
 
 def events(cluster: LittleCluster) -> list[dict]:
