@@ -93,7 +93,8 @@ class OutageWatch:
         failure = structs.replace(failure, message=f"{failure.message} (since {rfc3339(since_s)})")
         if isinstance(failure, Unavailable):
             # One word for one outage, the doctor's, however its last request ended.
-            failure = structs.replace(failure, reason="PrometheusUnreachable", since_s=since_s)
+            reason = failure.reason if now_s - since_s < SILENT_S else "PrometheusUnreachable"
+            failure = structs.replace(failure, reason=reason, since_s=since_s)
         return Outage(since_s, failure)
 
     def gap(

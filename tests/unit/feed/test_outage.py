@@ -6,8 +6,9 @@ from typing import get_args
 import pytest
 from aiohttp import web
 
+from adapter.stages import Stage
 from podscale.core.boundedcache import grow_older
-from podscale.core.metrics import SampleGap
+from podscale.core.metrics import SampleGap, Unavailable
 from podscale.feed.errors import Kind, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient
@@ -32,6 +33,8 @@ def test_what_is_no_answer_of_prometheus_for_a_while_is_an_outage(kind):
     assert (watch.current(1021.0) is None) is (kind in ANSWERED)
     assert later.failure.message.endswith(SINCE) is (kind not in ANSWERED)
     assert later.kind == kind
+    if kind not in ANSWERED and isinstance(later.failure, Unavailable):
+        assert later.failure.reason == Stage.PROMETHEUS_UNREACHABLE  # the doctor's word
 
 
 def test_an_answer_ends_it_and_one_that_came_meanwhile_prevents_it():
@@ -58,7 +61,7 @@ def test_the_reason_is_the_newest_and_the_time_the_first():
     watch.failed(refusals.error("gateway"), 1010.0, 1010.0)
     outage = watch.current(1030.0)
     assert outage is not None
-    assert (outage.since_s, outage.failure.reason) == (1000.0, "PrometheusError")
+    assert (outage.since_s, outage.failure.reason) == (1000.0, "PrometheusUnreachable")
     # Who had no place behind the others has none for that reason.
     told = watch.got_no_place(refusals.error("no-place"), 10.0, 1030.0)
     assert (told.kind, told.failure) == ("no-place", outage.failure)
@@ -74,7 +77,7 @@ def test_who_got_no_place_is_told_a_silence_from_its_first_moment(is_first_ended
         watch.failed(refusals.error("deadline"), 1000.0, 1010.0)
     told = watch.got_no_place(refusals.error("no-place"), 10.0, 1010.0)
     assert told.kind == "no-place"
-    assert told.failure.reason == "PrometheusTimeout"
+    assert told.failure.reason == "PrometheusTimeout"  # so short a silence is no outage yet
     assert told.failure.message.endswith(SINCE)
 
 
