@@ -71,7 +71,7 @@ def _of_hpa(hpa: Hpa) -> Iterator[tuple[str, str]]:
     for sentence in unknown_settings(hpa.metadata.annotations or {}):
         yield UNKNOWN_ANNOTATION, sentence
     if hpa.failure:
-        yield NOT_SCALING, f"its condition ScalingActive is False: {hpa.failure}"
+        yield NOT_SCALING, f"its condition {hpa.failure}"
 
 
 def _requests(hpa: Hpa, workload: LintedWorkload) -> Iterator[tuple[str, str]]:

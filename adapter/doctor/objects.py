@@ -108,11 +108,12 @@ class HpaMeta(Meta, frozen=True, rename="camel"):
     annotations: Mapping[str, str] | None = None
 
 
-class _Condition(Struct, frozen=True):
+class _Condition(Struct, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class _CurrentValue(Struct, frozen=True, rename="camel"):
@@ -154,11 +155,12 @@ class Hpa(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Why its controller cannot decide at present, ``""`` where it can."""
+        """Since when its controller cannot decide, and why; ``""`` where it can."""
         found = self.conditions.get("ScalingActive", _Condition())
         # ScalingDisabled is of an HPA whose target somebody scaled to zero.
         if found.status == "False" and found.reason != "ScalingDisabled":
-            return f"{found.reason}: {found.message}"
+            since = f" since {found.last_transition_time}" if found.last_transition_time else ""
+            return f"{found.type} is False{since}: {found.reason}: {found.message}"
         return ""
 
     def used_cpu(self, container: str) -> int | None:

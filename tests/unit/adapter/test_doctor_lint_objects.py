@@ -183,4 +183,10 @@ def test_an_hpa_whose_controller_cannot_decide_is_a_finding(status, reason, foun
     objects = [{**hpa(metrics=[cpu("AverageValue")]), "status": {"conditions": [condition]}}]
     told = lint_objects(read(objects))
     assert [each.lint for each in told] == found
-    assert all("why" in each.reason for each in told)
+    assert all(each.reason.endswith(f"ScalingActive is False: {reason}: why") for each in told)
+    # From the first moment, also before an outage is long enough for the message to say it.
+    condition["lastTransitionTime"] = "2026-11-24T20:30:49Z"
+    for each in lint_objects(read(objects)):
+        assert "is False since 2026-11-24T20:30:49Z: " in each.reason
+    condition["lastTransitionTime"] = None
+    assert lint_objects(read(objects)) == told
