@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from hpa.cluster.anchors import VpaAnchors
-from hpa.cluster.interning import InternedValues
+from hpa.cluster.kept_objects import kept_autoscaler, kept_workload
 from hpa.machine.objects import Autoscaler, Claim, TargetKey, TargetWorkload, target_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import (
@@ -40,12 +40,11 @@ class HpaStores:
     def __init__(self, namespaces: Sequence[str], pods: PodStore) -> None:
         """``namespaces``: only these; none named is all. ``pods`` are fed by others."""
         self.scopes = tuple(namespaces) or ("",)
-        sharing = InternedValues()
-        self.autoscalers: Store[Autoscaler] = Store(self.scopes, keep=sharing.autoscaler)
+        self.autoscalers: Store[Autoscaler] = Store(self.scopes, keep=kept_autoscaler)
         self.pods = pods
-        self.deployments: Store[Workload] = Store(self.scopes, keep=sharing.workload)
-        self.stateful_sets: Store[Workload] = Store(self.scopes, keep=sharing.workload)
-        self.replica_sets: Store[Workload] = Store(self.scopes, keep=sharing.workload)
+        self.deployments: Store[Workload] = Store(self.scopes, keep=kept_workload)
+        self.stateful_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
+        self.replica_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
         self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
         # Both would scale a target, and the in-tree one does not read ours: we stand still.

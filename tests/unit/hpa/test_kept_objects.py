@@ -1,12 +1,10 @@
-"""What is kept of watched objects is equal to what came, but for annotations of others."""
+"""What is kept of watched objects is equal to what came, but for what nobody reads."""
 
 import msgspec
-import pytest
 
-from hpa.cluster.interning import InternedValues
-from hpa.decide.api import wire
+from hpa.cluster.kept_objects import kept_autoscaler, kept_workload
 from hpa.machine.objects import Autoscaler, TargetWorkload
-from podscale.kube.client.wire import OwnerReference, decode
+from podscale.kube.client.wire import decode
 from podscale.kube.objects.scale import Workload
 from tests.unit.hpa.world import deployment_object, hpa_object, writer
 
@@ -58,43 +56,29 @@ def workload(kind: type[Workload], labels: dict[str, str], **meta: object) -> Wo
     return decode(msgspec.json.encode(made), kind)
 
 
-def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
+def test_an_autoscaler_stays_equal_but_for_its_owners_and_annotations_of_others() -> None:
     came = autoscaler("web")
-    kept = InternedValues().autoscaler(came)
-    assert kept.metadata.annotations == {"podscale.io/paused": "true"}
-    assert kept == msgspec.structs.replace(
-        came, metadata=msgspec.structs.replace(came.metadata, annotations=kept.metadata.annotations)
-    )
+    ours = {"podscale.io/paused": "true"}
+    meta = msgspec.structs.replace(came.metadata, annotations=ours, owner_references=())
+    assert kept_autoscaler(came) == msgspec.structs.replace(came, metadata=meta)
 
 
 def test_a_bare_autoscaler_stays_bare() -> None:
     came = decode(b'{"metadata":{"name":"web","namespace":"shop"}}', Autoscaler)
-    assert InternedValues().autoscaler(came) == came
+    assert kept_autoscaler(came) == came
 
 
-def test_what_two_say_alike_is_one_object() -> None:
-    sharing = InternedValues()
-    one, other = sharing.autoscaler(autoscaler("web")), sharing.autoscaler(autoscaler("api"))
+def test_a_text_that_two_have_is_one_object() -> None:
+    one, other = kept_autoscaler(autoscaler("web")), kept_autoscaler(autoscaler("api"))
     assert one.spec.metrics is not None
     assert other.spec.metrics is not None
-    assert all(a is b for a, b in zip(one.spec.metrics, other.spec.metrics, strict=True))
-    assert one.spec.behavior is other.spec.behavior
+    assert one.spec.metrics[0].pods is not None
+    assert other.spec.metrics[0].pods is not None
+    assert one.spec.metrics[0].pods.metric.name is other.spec.metrics[0].pods.metric.name
     assert one.status.conditions is not None
     assert other.status.conditions is not None
     assert one.status.conditions[0].message is other.status.conditions[0].message
     assert one.spec.scale_target_ref.name is one.metadata.name
-
-
-def test_a_part_of_another_content_is_another_one() -> None:
-    sharing = InternedValues()
-    one = sharing.autoscaler(autoscaler("web"))
-    memory = wire.WireMetric(
-        "Resource", wire.WireSource("memory", target=wire.WireTarget("Utilization"))
-    )
-    spec = msgspec.structs.replace(one.spec, metrics=(memory,))
-    again = sharing.autoscaler(msgspec.structs.replace(one, spec=spec))
-    assert again.spec == spec
-    assert again.spec != one.spec
 
 
 def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
@@ -103,16 +87,13 @@ def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
         TargetWorkload, {"app": "web", "more": "1"}, ownerReferences=[owner],
         managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
     )  # fmt: skip
-    kept = InternedValues().workload(came)
-    owners = (OwnerReference("Rollout", "web", "", controller=True),)
-    bare = msgspec.structs.replace(
-        came.metadata, annotations=None, labels=None, owner_references=owners
-    )
+    kept = kept_workload(came)
+    bare = msgspec.structs.replace(came.metadata, annotations=None, labels=None)
     assert kept == msgspec.structs.replace(came, metadata=bare)
     assert type(kept) is TargetWorkload
 
 
-def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() -> None:
+def test_a_deployments_replica_set_has_no_selector_and_its_owners_name_is_kept_once() -> None:
     owner = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -120,24 +101,15 @@ def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() 
         "uid": "d",
         "controller": True,
     }
-    sharing = InternedValues()
     one, other = (
-        sharing.workload(workload(Workload, {"hash": text}, ownerReferences=[owner]))
-        for text in "ab"
+        kept_workload(workload(Workload, {"hash": text}, ownerReferences=[owner])) for text in "ab"
     )
     assert one.spec.selector is None
     assert one.spec.replicas == 3
-    assert one.metadata.controller is other.metadata.controller
-    alone = sharing.workload(workload(Workload, {"app": "web"}))
+    (owned,), (also,) = one.metadata.owner_references, other.metadata.owner_references
+    assert owned.name is also.name
+    alone = kept_workload(workload(Workload, {"app": "web"}))
     assert alone.spec.selector is not None
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpa.cluster.interning._MOST", 50)
-    sharing = InternedValues()
-    for number in range(500):
-        assert sharing.autoscaler(autoscaler(f"web-{number}")).metadata.name == f"web-{number}"
-    assert len(sharing._parts) <= 60
 
 
 def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
@@ -146,4 +118,4 @@ def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
     text = msgspec.json.encode(made).replace(b'Seconds":7', b'Seconds":' + b"9" * 30)
     came = decode(text, Autoscaler)  # only a CRD lets it through
     assert str(came.spec).count("9" * 30) == 1
-    assert InternedValues().autoscaler(came).spec == came.spec
+    assert kept_autoscaler(came).spec == came.spec

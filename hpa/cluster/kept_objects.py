@@ -1,0 +1,74 @@
+"""Watched objects without what nobody reads, and texts that many of them have kept once.
+
+Texts of metrics and conditions repeat from object to object, and the annotation of
+``kubectl apply`` repeats the object itself: several KB an autoscaler.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+
+from hpa.machine.objects import Autoscaler, TargetWorkload, is_part
+from podscale.core.settings import PREFIX
+from podscale.kube.objects.scale import Workload
+
+V = TypeVar("V")
+
+
+def kept_autoscaler(written: Autoscaler) -> Autoscaler:
+    """Return an equal autoscaler, but for its owners and annotations of others."""
+    meta, spec = written.metadata, _with_shared_texts(written.spec)
+    target = spec.scale_target_ref
+    if target.name == meta.name:  # nearly always
+        spec = replace(spec, scale_target_ref=replace(target, name=meta.name))
+    meta = replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        annotations=_ours(meta.annotations),
+        owner_references=(),
+        managed_fields=_with_shared_texts(meta.managed_fields),
+    )
+    return Autoscaler(meta, spec, _with_shared_texts(written.status))
+
+
+def kept_workload(found: Workload) -> Workload:
+    """Return an equal workload, but for labels and annotations.
+
+    A Deployment's ReplicaSets, ten for each, have no selector either: a dict of two labels
+    takes as much as ten texts.
+    """
+    meta, spec = found.metadata, found.spec
+    meta = replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        labels=None,
+        annotations=None,
+        owner_references=_with_shared_texts(meta.owner_references),
+    )
+    if isinstance(found, TargetWorkload):
+        managed = _with_shared_texts(found.metadata.managed_fields)
+        meta = replace(meta, managed_fields=managed)
+    elif is_part(found):
+        spec = replace(spec, selector=None)
+    return replace(found, metadata=meta, spec=spec)
+
+
+def _with_shared_texts(value: V) -> V:
+    """Return an equal value of structs, tuples and texts, each text kept once."""
+    found: object = value
+    if isinstance(value, str):
+        found = sys.intern(value)  # for as long as anybody has it
+    elif isinstance(value, tuple):
+        found = tuple(map(_with_shared_texts, value))
+    elif isinstance(value, Struct):
+        found = type(value)(*map(_with_shared_texts, astuple(value)))
+    return cast(V, found)
+
+
+def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
+    if not annotations:
+        return None
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)} or None
