@@ -5,8 +5,6 @@ from typing import Any
 
 from msgspec import Struct
 
-_AUTHORIZATION = "authorization.k8s.io"
-
 
 class ScalePaths(Struct, frozen=True):
     """Where a resource keeps what its ``scale`` subresource shows (JSON paths, no leading dot)."""
@@ -120,145 +118,68 @@ class SandboxResources:
         self._words = {}
 
 
-def _core(plural: str, kind: str, **more: Any) -> SandboxResource:
-    return SandboxResource("", "v1", plural, kind, **more)
+def _of(
+    group: str, plural: str, kind: str, *short: str, version: str = "v1", **more: Any
+) -> SandboxResource:
+    """Return a resource by its group, names and short names."""
+    return SandboxResource(group, version, plural, kind, short_names=short, **more)
 
 
-def _apps(plural: str, kind: str, short: str, *, scales: bool = True) -> SandboxResource:
-    return SandboxResource(
-        "apps",
-        "v1",
-        plural,
-        kind,
-        short_names=(short,),
-        categories=("all",),
-        has_status=True,
-        has_generation=True,
-        scale=ScalePaths() if scales else None,
-    )
+def _review(group: str, plural: str, kind: str, **more: Any) -> SandboxResource:
+    return _of(f"{group}.k8s.io", plural, kind, verbs=("create",), **more)
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> SandboxResource:
-    return SandboxResource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
-
-
-def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> SandboxResource:
-    return SandboxResource(group, "v1", plural, kind, namespaced=namespaced, verbs=("create",))
-
-
-def _spec_status(group: str, version: str, plural: str, kind: str, **more: Any) -> SandboxResource:
-    return SandboxResource(
-        group, version, plural, kind, has_status=True, has_generation=True, **more
-    )
-
+_WIDE: dict[str, Any] = {"namespaced": False}
+_STATUS: dict[str, Any] = {"has_status": True}
+_SPEC: dict[str, Any] = {"has_status": True, "has_generation": True}
+_IN_ALL: dict[str, Any] = {**_SPEC, "categories": ("all",)}
+_SCALES: dict[str, Any] = {**_IN_ALL, "scale": ScalePaths()}
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 
 BUILTIN: tuple[SandboxResource, ...] = (
-    _core("configmaps", "ConfigMap", short_names=("cm",)),
-    _core("endpoints", "Endpoints", short_names=("ep",)),
-    _core("events", "Event", short_names=("ev",)),
-    _core("limitranges", "LimitRange", short_names=("limits",)),
-    _core("namespaces", "Namespace", namespaced=False, short_names=("ns",), has_status=True),
-    _core("nodes", "Node", namespaced=False, short_names=("no",), has_status=True),
-    _core("persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), has_status=True),
-    _core(
-        "persistentvolumes",
-        "PersistentVolume",
-        namespaced=False,
-        short_names=("pv",),
-        has_status=True,
-    ),
-    _core(
-        "pods",
-        "Pod",
-        short_names=("po",),
-        categories=("all",),
-        has_status=True,
-        has_generation=True,
-    ),
-    _core(
-        "replicationcontrollers",
-        "ReplicationController",
-        short_names=("rc",),
-        categories=("all",),
-        has_status=True,
-        has_generation=True,
-        scale=ScalePaths(),
-    ),
-    _core("resourcequotas", "ResourceQuota", short_names=("quota",), has_status=True),
-    _core("secrets", "Secret"),
-    _core("serviceaccounts", "ServiceAccount", short_names=("sa",)),
-    _core("services", "Service", short_names=("svc",), categories=("all",), has_status=True),
-    _spec_status("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
-    _apps("deployments", "Deployment", "deploy"),
-    _apps("replicasets", "ReplicaSet", "rs"),
-    _apps("statefulsets", "StatefulSet", "sts"),
-    _apps("daemonsets", "DaemonSet", "ds", scales=False),
-    _spec_status("batch", "v1", "jobs", "Job", categories=("all",)),
-    _spec_status("batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=("all",)),
-    _spec_status(
-        "autoscaling",
-        "v2",
-        "horizontalpodautoscalers",
-        "HorizontalPodAutoscaler",
-        short_names=("hpa",),
-        categories=("all",),
-    ),
-    _spec_status(
-        "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",)
-    ),
-    SandboxResource("coordination.k8s.io", "v1", "leases", "Lease"),
-    SandboxResource("events.k8s.io", "v1", "events", "Event", short_names=("ev",)),
-    SandboxResource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-    _spec_status("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",)),
-    SandboxResource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
-    SandboxResource(
-        "storage.k8s.io",
-        "v1",
-        "storageclasses",
-        "StorageClass",
-        namespaced=False,
-        short_names=("sc",),
-    ),
-    SandboxResource(
-        "scheduling.k8s.io",
-        "v1",
-        "priorityclasses",
-        "PriorityClass",
-        namespaced=False,
-        short_names=("pc",),
-    ),
-    _review("authentication.k8s.io", "tokenreviews", "TokenReview"),
-    _review(_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
-    _review(_AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    _review(
-        _AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True
-    ),
-    _rbac("roles", "Role", namespaced=True),
-    _rbac("rolebindings", "RoleBinding", namespaced=True),
-    _rbac("clusterroles", "ClusterRole", namespaced=False),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    SandboxResource(
-        "admissionregistration.k8s.io",
-        "v1",
-        "mutatingwebhookconfigurations",
-        "MutatingWebhookConfiguration",
-        namespaced=False,
-        has_generation=True,
-    ),
-    SandboxResource(
-        "admissionregistration.k8s.io",
-        "v1",
-        "validatingwebhookconfigurations",
-        "ValidatingWebhookConfiguration",
-        namespaced=False,
-        has_generation=True,
-    ),
-    _spec_status(
-        "apiextensions.k8s.io",
-        "v1",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        namespaced=False,
-        short_names=("crd", "crds"),
-    ),
-)
+    _of("", "configmaps", "ConfigMap", "cm"),
+    _of("", "endpoints", "Endpoints", "ep"),
+    _of("", "events", "Event", "ev"),
+    _of("", "limitranges", "LimitRange", "limits"),
+    _of("", "namespaces", "Namespace", "ns", **_WIDE, **_STATUS),
+    _of("", "nodes", "Node", "no", **_WIDE, **_STATUS),
+    _of("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc", **_STATUS),
+    _of("", "persistentvolumes", "PersistentVolume", "pv", **_WIDE, **_STATUS),
+    _of("", "pods", "Pod", "po", **_IN_ALL),
+    _of("", "replicationcontrollers", "ReplicationController", "rc", **_SCALES),
+    _of("", "resourcequotas", "ResourceQuota", "quota", **_STATUS),
+    _of("", "secrets", "Secret"),
+    _of("", "serviceaccounts", "ServiceAccount", "sa"),
+    _of("", "services", "Service", "svc", **_STATUS, categories=("all",)),
+    _of("apiregistration.k8s.io", "apiservices", "APIService", **_WIDE, **_SPEC),
+    _of("apps", "deployments", "Deployment", "deploy", **_SCALES),
+    _of("apps", "replicasets", "ReplicaSet", "rs", **_SCALES),
+    _of("apps", "statefulsets", "StatefulSet", "sts", **_SCALES),
+    _of("apps", "daemonsets", "DaemonSet", "ds", **_IN_ALL),
+    _of("batch", "jobs", "Job", **_IN_ALL),
+    _of("batch", "cronjobs", "CronJob", "cj", **_IN_ALL),
+    _of("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "hpa",
+        version="v2", **_IN_ALL),
+    _of("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", **_SPEC),
+    _of("coordination.k8s.io", "leases", "Lease"),
+    _of("events.k8s.io", "events", "Event", "ev"),
+    _of("discovery.k8s.io", "endpointslices", "EndpointSlice"),
+    _of("networking.k8s.io", "ingresses", "Ingress", "ing", **_SPEC),
+    _of("networking.k8s.io", "ingressclasses", "IngressClass", **_WIDE),
+    _of("storage.k8s.io", "storageclasses", "StorageClass", "sc", **_WIDE),
+    _of("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", **_WIDE),
+    _review("authentication", "tokenreviews", "TokenReview", **_WIDE),
+    _review("authorization", "subjectaccessreviews", "SubjectAccessReview", **_WIDE),
+    _review("authorization", "selfsubjectaccessreviews", "SelfSubjectAccessReview", **_WIDE),
+    _review("authorization", "localsubjectaccessreviews", "LocalSubjectAccessReview"),
+    _of(_RBAC, "roles", "Role"),
+    _of(_RBAC, "rolebindings", "RoleBinding"),
+    _of(_RBAC, "clusterroles", "ClusterRole", **_WIDE),
+    _of(_RBAC, "clusterrolebindings", "ClusterRoleBinding", **_WIDE),
+    _of(_ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", **_WIDE,
+        has_generation=True),
+    _of(_ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", **_WIDE,
+        has_generation=True),
+    _of("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition",
+        "crd", "crds", **_WIDE, **_SPEC),
+)  # fmt: skip
