@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import structlog
 from msgspec import Struct, structs
 
 from adapter import flags as flags_
@@ -19,23 +20,23 @@ from adapter.apis.metric_providers import MetricSources
 from adapter.apis.resource_api import ResourceApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.apis.rules_api import RulesTold, WithRules, told
-from adapter.backends import backends_file
 from adapter.backends.backend_router import BackendRouter
-from adapter.backends.backends_file import NamedBackends
+from adapter.backends.backends_file import NamedBackends, read_backends
+from adapter.discovery.mapping import ResourceMapper
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
+from adapter.doctor.lints import BROKEN, lint
 from adapter.metric_rules.status_writer import RuleStatusWriter
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
 from adapter.rules.followed_file import FollowedFile
-from adapter.rules.rules_file import rules_file
-from adapter.rules.ruleset import Rule, RuleSet
+from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources.source_router import SourceRouter
-from adapter.sources.sources_file import NamedSources, sources_file
+from adapter.sources.sources_file import NamedSources, read_sources
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
@@ -50,6 +51,8 @@ from podscale.kube.leadership.lease import Elector
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
+
+log = structlog.get_logger(__name__)
 
 
 class AdapterPorts(Struct, frozen=True):
@@ -99,9 +102,12 @@ class Adapter:
         self._told = told or (lambda _reason, _message: None)
         self._rules = RuleSet.empty()
         mapper = NewestMapper(ports.discovery)
-        self._file = rules_file(
-            Path(flags.text("config")), mapper, self._take, self._refuse,
-            sources=lambda: ports.sources.names,
+        self._file = FollowedFile(
+            Path(flags.text("config")),
+            lambda text, file: sound_rules(text, file, mapper, ports.sources.names),
+            self._take, self._refuse,
+            what="rules",
+            when_empty="`rules: []` where MetricRules or external backends serve all metrics",
         )  # fmt: skip
         self._others = OnDemandMetadata(ports.api)
         self.objects = WatchedObjects(ports.pods, self._others)
@@ -114,12 +120,14 @@ class Adapter:
             ports.api, self.metric_rules, self._state_of, self._listed
         )
         self._sources = ports.sources
-        self._sources_file = sources_file(
-            flags.text("sources"), self._take_sources, self._refuse_sources
-        )
+        path = flags.text("sources")
+        self._sources_file = FollowedFile(
+            Path(path), read_sources, self._take_sources, self._refuse_sources,
+            what="sources", when_empty="`sources: []` where none are to be asked",
+        ) if path else None  # fmt: skip
         path = flags.text("external-backends")
         self._backends_file = FollowedFile(
-            Path(path), backends_file.load, self._take_backends, self._refuse_backends,
+            Path(path), read_backends, self._take_backends, self._refuse_backends,
             what="external backends", when_empty="`backends: []` where none are to be asked",
         ) if path else None  # fmt: skip
         self._feed = feed = FeedBySource(ports.sources)
@@ -355,3 +363,18 @@ class Adapter:
                 True, f"the changed {what} file is refused, the old {what} are in force"
             )
         return HealthVerdict()
+
+
+def sound_rules(
+    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
+) -> RuleSet:
+    """Return the rules of a file; raises ``ConfigInvalid``.
+
+    Rules that load and answer nothing are logged, and that there are none: with both
+    prometheus-adapter starts as well. ``sources`` are those that there are; None: any will do.
+    """
+    parsed, rules = read_rules(text, file, mapper, sources)
+    for found in lint(parsed, rules):
+        if found.lint in BROKEN:
+            log.warning("rules may answer nothing", rule=found.subject, problem=found.text)
+    return rules

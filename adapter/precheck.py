@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from adapter.backends import backends_file
+from adapter.backends.backends_file import read_backends
 from adapter.errors import ConfigInvalid
+from adapter.rules.followed_file import text_of
 from adapter.rules.ruleset import read_rules
-from adapter.sources import sources_file
+from adapter.sources.sources_file import read_sources
 from podscale.feed.http import credentials
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import Resource
@@ -34,28 +35,20 @@ def problems(flags: Flags) -> list[str]:
     found: list[str] = []
     sources: frozenset[str] | None = frozenset()
 
-    def look(flag: str, read: Callable[[Path], object]) -> None:
+    def look(flag: str, read: Callable[[str, str], object]) -> None:
         if path := flags.text(flag):
             found.extend(filter(None, [_problem(Path(path), read)]))
 
-    def named(path: Path) -> None:
+    def named(text: str, file: str) -> None:
         nonlocal sources
+        sources = frozenset(read_sources(text, file).sources)
+
+    if flags.text("sources"):
         sources = None  # of a file that cannot be read any may be there
-        sources = frozenset(sources_file.load(path)[1].sources)
-
     look("sources", named)
-    look("config", partial(check, sources=sources))
-    look("external-backends", backends_file.load)
+    look("config", partial(read_rules, mapper=_AnyCluster(), sources=sources))
+    look("external-backends", read_backends)
     return [*found, *_certificates(flags)]
-
-
-def check(path: Path, sources: frozenset[str] | None = None) -> None:
-    """Raise ``ConfigInvalid`` with every problem of a rules file, or ``OSError``.
-
-    ``sources`` are those that a rule may choose; None: any.
-    """
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    read_rules(text, str(path), _AnyCluster(), sources)
 
 
 def _certificates(flags: Flags) -> Iterator[str]:
@@ -76,9 +69,9 @@ def _certificates(flags: Flags) -> Iterator[str]:
             yield f"{named}: cannot be read: {_why(error)}"
 
 
-def _problem(path: Path, read: Callable[[Path], object]) -> str:
+def _problem(path: Path, read: Callable[[str, str], object]) -> str:
     try:
-        read(path)
+        read(text_of(path), str(path))
     except ConfigInvalid as invalid:
         return str(invalid)
     except OSError as error:

@@ -98,12 +98,6 @@ def read_backends(text: str, file: str) -> NamedBackends:
     return NamedBackends(tuple(found.values()), with_services)
 
 
-def load(path: Path) -> tuple[str, NamedBackends]:
-    """Return a file's text and its backends; raises ``ConfigInvalid`` or ``OSError``. Blocking."""
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    return text, read_backends(text, str(path))
-
-
 def of_service(service: LabelledService) -> BackendConfig:
     """Return the backend that a Service is; raises ``ConfigInvalid``."""
     name, namespace = service.metadata.name, service.metadata.namespace

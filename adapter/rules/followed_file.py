@@ -26,19 +26,20 @@ class FollowedFile(Generic[T]):
     def __init__(
         self,
         path: Path,
-        read: Callable[[Path], tuple[str, T]],
+        parse: Callable[[str, str], T],
         renewed: Callable[[T], Awaitable[None]],
         refused: Callable[[str], None],
         *,
         what: str,
         when_empty: str,
     ) -> None:
-        """``read`` returns text and contents (blocking; raises ``ConfigInvalid`` or ``OSError``);
-        ``renewed`` takes what reads well, ``refused`` the text of what is wrong. ``what`` and
-        ``when_empty``, for people: what the file holds, what to write to mean nothing.
+        """``parse`` returns what text means, given the file's name too (blocking; raises
+        ``ConfigInvalid``); ``renewed`` takes what reads well, ``refused`` the text of what is
+        wrong. ``what`` and ``when_empty``, for people: what the file holds, what to write to
+        mean nothing.
         """
         self._path = path
-        self._read = read
+        self._parse = parse
         self._renewed = renewed
         self._refused = refused
         self._what = what
@@ -51,7 +52,7 @@ class FollowedFile(Generic[T]):
     async def first(self) -> T:
         """Return what the file holds at start; raises ``ConfigInvalid`` or ``OSError``."""
         self._stamp = self._found = await asyncio.to_thread(_stamp, self._path)
-        self.text, found = await asyncio.to_thread(self._read, self._path)
+        self.text, found = await asyncio.to_thread(self._read)
         return found
 
     async def follow(self, interval_s: float) -> None:
@@ -84,10 +85,14 @@ class FollowedFile(Generic[T]):
         self.text, self.problem = text, ""
         log.info(f"{self._what} reloaded", file=str(self._path))
 
+    def _read(self) -> tuple[str, T]:
+        text = text_of(self._path)
+        return text, self._parse(text, str(self._path))
+
     async def _read_again(self) -> tuple[str, T] | str:
         """Return text and contents of the changed file, or why it is refused."""
         try:
-            text, found = await asyncio.to_thread(self._read, self._path)
+            text, found = await asyncio.to_thread(self._read)
         except (ConfigInvalid, OSError) as error:
             return str(error)
         except Exception as error:  # a bug; at start it would be told, now it must not end us
@@ -98,6 +103,11 @@ class FollowedFile(Generic[T]):
             problem = Problem("", f"the file is empty; write {self._when_empty}")
             return str(ConfigInvalid([problem], str(self._path)))
         return text, found
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text; what is no UTF-8 in it is left to its reader to refuse."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def _stamp(path: Path) -> Stamp:

@@ -19,7 +19,7 @@ Secrets are named by file or environment variable, never written here.
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +28,6 @@ import yaml
 from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules.followed_file import FollowedFile
 from adapter.rules.strict_yaml import Fields, YamlReader
 from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import PrometheusOptions, Verb
@@ -133,26 +132,6 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
     if reader.problems:
         raise ConfigInvalid(reader.problems, file)
     return NamedSources(found, tuple(matches), access)
-
-
-def load(path: Path) -> tuple[str, NamedSources]:
-    """Return a file's text and its sources; raises ``ConfigInvalid`` or ``OSError``."""
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    return text, read_sources(text, str(path))
-
-
-def sources_file(
-    path: str,
-    renewed: Callable[[NamedSources], Awaitable[None]],
-    refused: Callable[[str], None],
-) -> FollowedFile[NamedSources] | None:
-    """Return what follows the file; see ``FollowedFile``. "": there is none."""
-    if not path:
-        return None
-    return FollowedFile(
-        Path(path), load, renewed, refused,
-        what="sources", when_empty="`sources: []` where none are to be asked",
-    )  # fmt: skip
 
 
 def unknown_source(name: str, known: Mapping[str, object]) -> str:

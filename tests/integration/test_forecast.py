@@ -17,9 +17,9 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import GateProcess
 from podscale.replay.queries import LoadQuery, load_queries
+from podscale.sandbox.load.exporter import ExposedSample
 from podscale.sandbox.promql.head import SeriesHead
-from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
-from podscale.sandbox.promql.values import label_set
+from podscale.sandbox.promql.server import PrometheusStandIn
 from tests.integration.test_hpa import NS, running, sandbox, until  # noqa: F401 - a fixture
 from tests.integration.test_replay import RULES
 from tests.kit.apiserver.server import FaultySandbox
@@ -39,10 +39,10 @@ async def prometheus() -> AsyncIterator[PrometheusStandIn]:
     """Yield four days and a morning of a load that jumps from 10 to 40 each day."""
     pods, now = jumps(DAYS + 1), MIDNIGHT_S
 
-    def page(at: float) -> list[ScrapedSample]:
+    def page(at: float) -> list[ExposedSample]:
         value = float(pods[int((at - MIDNIGHT_S) // 60)])
-        labels = label_set({"namespace": NS, "pod": "web-6d5f-abcde"})
-        return [ScrapedSample("http_requests", labels, value)]
+        labels = {"namespace": NS, "pod": "web-6d5f-abcde"}
+        return [ExposedSample("http_requests", labels, value)]
 
     async with PrometheusStandIn(
         lambda: now, page=page, every_s=3600.0, head=SeriesHead(10 * 86400_000)

@@ -18,7 +18,8 @@ from podscale.feed.range_reader import HistoryReader
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import load_queries
-from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
+from podscale.sandbox.load.exporter import ExposedSample
+from podscale.sandbox.promql.server import PrometheusStandIn
 from podscale.sandbox.promql.values import label_set
 from tests.integration.test_demo import demo, end, shown_until
 from tests.unit.hpa.decide.handwritten import hpa, resource
@@ -49,29 +50,29 @@ class Shop:
     def clock(self) -> float:
         return self.now
 
-    def page(self, now_s: float) -> list[ScrapedSample]:
+    def page(self, now_s: float) -> list[ExposedSample]:
         at = now_s - NOW_S
         count = 2 if at < 300 else 4
         rows = [("http_requests", f"web-6d5f-{name}", 100.0) for name in "abcd"[:count]]
         rows += [("http_requests", "website-1", 7.0), ("http_requests", "other-1", 7.0)]
         found = [
-            ScrapedSample(name, label_set({"namespace": "shop", "pod": pod}), value)
+            ExposedSample(name, {"namespace": "shop", "pod": pod}, value)
             for name, pod, value in rows
         ]
-        found.append(ScrapedSample("queue_messages", label_set({"namespace": "shop"}), at))
+        found.append(ExposedSample("queue_messages", {"namespace": "shop"}, at))
         labels = {"namespace": "shop", "horizontalpodautoscaler": "web"}
         name = "kube_horizontalpodautoscaler_status_current_replicas"
-        found.append(ScrapedSample(name, label_set(labels), float(count)))
+        found.append(ExposedSample(name, labels, float(count)))
         for place, each in enumerate("abcd"[:count]):
             pod = label_set({"namespace": "shop", "pod": f"web-6d5f-{each}"})
-            found.append(ScrapedSample("kube_pod_created", pod, NOW_S))
+            found.append(ExposedSample("kube_pod_created", pod, NOW_S))
             found.append(
-                ScrapedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
+                ExposedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
             )
             is_ready = (place < 2 or at >= LATE_READY_S) and at != NONE_READY_S
             for condition, value in (("true", float(is_ready)), ("false", float(not is_ready))):
                 labels = {"namespace": "shop", "pod": f"web-6d5f-{each}", "condition": condition}
-                found.append(ScrapedSample("kube_pod_status_ready", label_set(labels), value))
+                found.append(ExposedSample("kube_pod_status_ready", labels, value))
         return found
 
 

@@ -7,8 +7,8 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
-from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
-from podscale.sandbox.promql.values import label_set
+from podscale.sandbox.load.exporter import ExposedSample
+from podscale.sandbox.promql.server import PrometheusStandIn
 
 NOW_S = 1_700_000_000.0
 
@@ -23,9 +23,9 @@ class Pods:
     def clock(self) -> float:
         return self.now
 
-    def page(self, now_s: float) -> list[ScrapedSample]:
+    def page(self, now_s: float) -> list[ExposedSample]:
         return [
-            ScrapedSample("http_requests_total", label_set({"pod": name}), now_s - NOW_S)
+            ExposedSample("http_requests_total", {"pod": name}, now_s - NOW_S)
             for name in self.names
         ]
 

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -20,8 +21,7 @@ from podscale.cli.demo.leftovers import note_child
 from podscale.cli.demo.rules import scrape_config
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.load import exporter
-from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
-from podscale.sandbox.promql.values import label_set
+from podscale.sandbox.promql.server import PrometheusStandIn
 
 HOST = "127.0.0.1"
 _READY_S = 30.0
@@ -80,13 +80,8 @@ async def measuring(
             say(f"{binary} does not run here ({problem}): its stand-in measures instead")
             why = "stand-in, the prometheus found does not run"
 
-    def page(now_s: float) -> list[ScrapedSample]:
-        return [
-            ScrapedSample(each.name, label_set(each.labels), each.value)
-            for each in exporter.samples(cluster.load, now_s)
-        ]
-
-    async with PrometheusStandIn(clock, page=page, every_s=clock.real_s(scrape_s)) as stand_in:
+    page, every_s = partial(exporter.samples, cluster.load), clock.real_s(scrape_s)
+    async with PrometheusStandIn(clock, page=page, every_s=every_s) as stand_in:
         yield Measurements(stand_in.url, why)
 
 

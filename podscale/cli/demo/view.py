@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from msgspec import structs
@@ -16,23 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LONGEST = 200  # characters of a plain line
-
-
-class View(Protocol):
-    """Shows every look at all scenes. A context manager."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: Any) -> None: ...
-
-    def show(self, looks: Mapping[str, Sequence[SceneLook]], warnings: Sequence[str] = ()) -> None:
-        """Take all looks so far, by scene, and what is wrong now."""
-
-    def say(self, text: str) -> None:
-        """Tell something beside the scenes."""
-
-    def press(self, key: str) -> None:
-        """Take a key: another scene, or help."""
 
 
 class Lines:
@@ -50,6 +33,7 @@ class Lines:
         return None
 
     def show(self, looks: Mapping[str, Sequence[SceneLook]], warnings: Sequence[str] = ()) -> None:
+        """Take all looks so far, by scene, and what is wrong now."""
         for text in warnings:
             if text not in self._warned:
                 self.say(text)
@@ -62,6 +46,7 @@ class Lines:
                 _echo(_line(seen[-1], with_reason=is_new))
 
     def say(self, text: str) -> None:
+        """Tell something beside the scenes."""
         _echo(f"podscale demo: {text}", err=True)
 
     def press(self, key: str) -> None:
@@ -112,6 +97,9 @@ class Screen:
         texts = [Text(line.text, line.style, no_wrap=True, overflow="ellipsis") for line in lines]
         if texts:
             self._live.update(Group(*texts), refresh=True)
+
+
+View = Screen | Lines
 
 
 def _changed(seen: Sequence[SceneLook]) -> bool:

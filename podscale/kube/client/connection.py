@@ -132,21 +132,16 @@ class Connection:
                 raise ApiUnreachable(f"{method} {path}: more than {self._most_bytes} bytes")
         return bytes(body)
 
-    def stream(
+    @asynccontextmanager
+    async def stream(
         self,
         path: str,
         *,
         query: Mapping[str, str] | None = None,
         accept: str = JSON,
         silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        """Open a watch; see ``Api.stream``."""
-        return self._stream(path, query, accept, silence_s)
-
-    @asynccontextmanager
-    async def _stream(
-        self, path: str, query: Mapping[str, str] | None, accept: str, silence_s: float
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        """Open a watch; see ``Api.stream``."""
         async with contextlib.AsyncExitStack() as stack:
             with _translated("GET", path, silence_s):
                 deadline = asyncio.get_running_loop().time() + silence_s

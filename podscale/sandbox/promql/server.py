@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from aiohttp import web
-from msgspec import Struct
 
+from podscale.sandbox.load.exporter import ExposedSample
 from podscale.sandbox.promql.api import PromqlApi
 from podscale.sandbox.promql.columns import STALE
 from podscale.sandbox.promql.head import SeriesHead
@@ -18,14 +18,6 @@ from podscale.sandbox.promql.values import NAME, Labels, label_set
 
 HOST = "127.0.0.1"
 _FORGET_EVERY = 500  # scrapes
-
-
-class ScrapedSample(Struct, frozen=True, gc=False):
-    """One sample of a target's page."""
-
-    name: str
-    labels: Labels
-    value: float
 
 
 class PrometheusStandIn:
@@ -38,7 +30,7 @@ class PrometheusStandIn:
         self,
         clock: Callable[[], float],
         *,
-        page: Callable[[float], Iterable[ScrapedSample]] | None = None,
+        page: Callable[[float], Iterable[ExposedSample]] | None = None,
         every_s: float = 1.0,
         head: SeriesHead | None = None,
         default_step_ms: int = 60_000,
@@ -82,7 +74,7 @@ class PrometheusStandIn:
         seen = set()
         for sample in self._page(now_s):
             labels = label_set(
-                {"job": "sandbox", "instance": "sandbox", **dict(sample.labels), NAME: sample.name}
+                {"job": "sandbox", "instance": "sandbox", **sample.labels, NAME: sample.name}
             )
             self.head.append(labels, now_ms, sample.value)
             seen.add(labels)

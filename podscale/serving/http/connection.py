@@ -8,19 +8,21 @@ sweep, so that no request pays for a timer.
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from uuid import uuid4
 
 import structlog
 
 from podscale.serving import status
 from podscale.serving.http.head import reply_head
-from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import Parser
 from podscale.serving.http.peer import NOBODY, Peer, peer_of
 from podscale.serving.http.reply import Reply, encoded, failed
 from podscale.serving.http.request import HttpRequest, RequestRefusal
 from podscale.serving.status import Status
+
+if TYPE_CHECKING:
+    from podscale.serving.http.server import HttpServer
 
 _NEVER = float("inf")
 _SLICE = 64 * 1024  # encrypted in one turn of the loop, about 0.1 ms
@@ -40,43 +42,10 @@ class Respond(Protocol):
         """Return the reply, or a coroutine that does; never a coroutine when ``is_full``."""
 
 
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    limits: ServerLimits
-    is_draining: bool
-    reading: int
-    mutating: int
-    held: int
-    turned_away: int
-    respond: Respond
-
-    def body_limit(self, method: str, target: str, peer: Peer) -> int:
-        """Return how large a body may be that this peer sends, in bytes."""
-
-    def now(self) -> float:
-        """Return the loop's time."""
-
-    def opened(self, connection: "HttpConnection", peer: Peer) -> None:
-        """Take in a connection whose handshake is done."""
-
-    def heard(self, connection: "HttpConnection") -> None:
-        """Note that a whole request has come."""
-
-    def closed(self, connection: "HttpConnection") -> None:
-        """Forget a connection that has ended."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run ``work`` in the server's task group."""
-
-    def date(self) -> str:
-        """Return the Date header's value."""
-
-
 class HttpConnection(asyncio.Protocol):
     """The server's end of one connection."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: "HttpServer") -> None:
         self._host = host
         self._parser = Parser(body_limit=self._body_limit)
         self._transport: asyncio.Transport | None = None

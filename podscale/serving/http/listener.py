@@ -3,12 +3,15 @@
 import asyncio
 import socket
 import ssl
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
-from podscale.serving.http.connection import Host, HttpConnection
-from podscale.serving.http.connection_slots import ConnectionSlots, cut
+from podscale.serving.http.connection import HttpConnection
+from podscale.serving.http.connection_slots import cut
+
+if TYPE_CHECKING:
+    from podscale.serving.http.server import HttpServer
 
 _BACKLOG = 1024
 # A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.
@@ -17,18 +20,11 @@ _IN_ONE_TURN = 32  # sockets accepted, about 2 ms
 _PAUSE_S = 1.0  # where no file descriptor is left; the socket stays readable all the time
 
 
-class ListenerHost(Host, Protocol):
-    """What a listener needs of its server."""
-
-    places: ConnectionSlots
-    failed_handshakes: int
-
-
 class Listener:
     """One listening socket. ``close`` it before the server's tasks are waited for."""
 
     def __init__(
-        self, host: ListenerHost, listening: socket.socket, tls: ssl.SSLContext | None
+        self, host: "HttpServer", listening: socket.socket, tls: ssl.SSLContext | None
     ) -> None:
         """``listening`` is bound and does not block; it is closed by ``close``."""
         self.listening = listening

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from adapter.adapter import sound_rules
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
-from adapter.precheck import check, problems
+from adapter.precheck import problems
 from adapter.rules.presumed import PresumingMapper
-from adapter.rules.rules_file import load
 from adapter.rules.ruleset import read_rules
 from podscale.migrate.reader import migrate
 from podscale.serving.flags import parse
@@ -28,12 +28,12 @@ rules:
 def test_keys_patterns_and_templates_are_told_together(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(WRONG)
-    with pytest.raises(ConfigInvalid) as refused:
-        check(file)
-    assert [(p.line, p.path) for p in refused.value.problems] == [
-        (3, "rules[0]"),
-        (4, "rules[0].name.matches"),
-        (5, "rules[0].metricsQuery"),
+    (told,) = problems(parse([f"--config={file}"], TABLE))
+    places = [each.split(": ")[:2] for each in told.splitlines() if each.startswith(str(file))]
+    assert [(at.removeprefix(str(file)).split(":")[1], path) for at, path in places] == [
+        ("3", "rules[0]"),
+        ("4", "rules[0].name.matches"),
+        ("5", "rules[0].metricsQuery"),
     ]
 
 
@@ -45,13 +45,12 @@ def test_a_resource_of_some_cluster_is_not_refused_before_the_cluster_is_asked(
         "rules:\n- seriesQuery: x\n  resources: {overrides: {t: {resource: kafkatopic}}}\n"
         "  metricsQuery: up\n"
     )
-    check(file)
+    assert problems(parse([f"--config={file}"], TABLE)) == []
 
 
 def told_by_a_reload(text: str, file: Path) -> list[str]:
-    file.write_text(text)
     with pytest.raises(ConfigInvalid) as refused:
-        load(file, MAPPER)
+        sound_rules(text, str(file), MAPPER)
     return str(refused.value).splitlines()
 
 
@@ -77,7 +76,7 @@ def test_a_config_map_is_recognised_and_is_the_only_problem(tmp_path: Path) -> N
     file = tmp_path / "cm.yaml"
     file.write_text("apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    rules: []\n")
     with pytest.raises(ConfigInvalid, match=r"this is a ConfigMap.*data\.config\.yaml") as refused:
-        check(file)
+        sound_rules(file.read_text(), str(file), MAPPER)
     assert len(refused.value.problems) == 1
 
 

@@ -1,15 +1,24 @@
 """The rules file on disk: swapped links are seen, what reads badly changes nothing."""
 
+from functools import partial
+
 import pytest
 import structlog
 
+from adapter.adapter import sound_rules
 from adapter.doctor.lints import lint
 from adapter.errors import ConfigInvalid
-from adapter.rules.rules_file import rules_file
+from adapter.rules.followed_file import FollowedFile
 from adapter.rules.ruleset import read_rules
 from tests.unit.adapter.world import MAPPER
 
 GOOD = "rules: [{seriesQuery: %s, metricsQuery: x}]"
+
+
+def rules_file(path, mapper, renewed, refused):
+    """Follow a file as the adapter does."""
+    parse = partial(sound_rules, mapper=mapper)
+    return FollowedFile(path, parse, renewed, refused, what="rules", when_empty="`rules: []` where")
 
 
 class Followed:

@@ -4,11 +4,11 @@ import pytest
 import structlog
 from aiohttp import web
 
+from adapter.adapter import sound_rules
 from adapter.apis.failures import source_failed
 from adapter.apis.rules_api import RulesTold
 from adapter.doctor.evidence import AskedEvidence
 from adapter.rules.presumed import PresumingMapper
-from adapter.rules.rules_file import load
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.cli.doctor.shown import print_report
@@ -139,7 +139,7 @@ async def test_a_query_beyond_promql_is_told_in_the_same_words_everywhere(tmp_pa
     (by_doctor,) = (await examine(DoctorPlan(rules=rules), None, lambda *_: None)).lints
     (by_migrate,) = check(rules, "rules").broken
     with structlog.testing.capture_logs() as logs:
-        load(path, PresumingMapper())
+        sound_rules(path.read_text(), str(path), PresumingMapper())
     (by_adapter,) = (each["problem"] for each in logs)
     assert by_doctor.text == by_adapter == f"{by_migrate.about}: {by_migrate.text}"
     assert "Prometheus refuses it" in by_adapter

@@ -9,22 +9,11 @@ from podscale.sandbox.promql.errors import BadData, unsupported
 from podscale.sandbox.promql.evaluation import sums
 from podscale.sandbox.promql.values import Labels, PointSample, Vector, label_set, only, without
 
-
-def _least(values: Sequence[float]) -> float:
-    numbers = [value for value in values if not math.isnan(value)]
-    return min(numbers, default=math.nan)
-
-
-def _most(values: Sequence[float]) -> float:
-    numbers = [value for value in values if not math.isnan(value)]
-    return max(numbers, default=math.nan)
-
-
 _INTO_ONE: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": sums.total,
     "avg": sums.mean,
-    "min": _least,
-    "max": _most,
+    "min": sums.least,
+    "max": sums.most,
     "count": lambda values: float(len(values)),
     "group": lambda _values: 1.0,
     "stdvar": sums.variance,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from podscale.feed.prover.tree import Node, Text, VectorSelector
@@ -28,18 +29,6 @@ def distinct(vector: Vector) -> Vector:
     return vector
 
 
-def _time(_on: "Evaluation", _: Sequence[Node], now_ms: int) -> Value:
-    return now_ms / 1000
-
-
-def _pi(_on: "Evaluation", _: Sequence[Node], _now_ms: int) -> Value:
-    return math.pi
-
-
-def _vector(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    return [PointSample((), on.number(arguments[0], now_ms), now_ms)]
-
-
 def _scalar(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     vector = on.vector(arguments[0], now_ms)
     return vector[0].value if len(vector) == 1 else math.nan
@@ -54,34 +43,25 @@ def _timestamp(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Valu
     return distinct([PointSample(nameless(s.labels), s.time_ms / 1000, now_ms) for s in vector])
 
 
-def _sort(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    return _sorted(on.vector(arguments[0], now_ms), is_descending=False)
-
-
-def _sort_desc(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    return _sorted(on.vector(arguments[0], now_ms), is_descending=True)
-
-
 def _round(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
     nearest = on.number(arguments[1], now_ms) if len(arguments) > 1 else 1.0
     return on.each(arguments[0], now_ms, lambda value: elementwise.rounded(value, nearest))
 
 
-def _clamp(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    least, most = (on.number(each, now_ms) for each in arguments[1:])
+def _clamp(
+    on: "Evaluation",
+    arguments: Sequence[Node],
+    now_ms: int,
+    *,
+    has_least: bool = True,
+    has_most: bool = True,
+) -> Value:
+    numbers = [on.number(each, now_ms) for each in arguments[1:]]
+    least = numbers[0] if has_least else -math.inf
+    most = numbers[-1] if has_most else math.inf
     if most < least:
         return []
     return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, most))
-
-
-def _clamp_min(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    least = on.number(arguments[1], now_ms)
-    return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, math.inf))
-
-
-def _clamp_max(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    most = on.number(arguments[1], now_ms)
-    return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, -math.inf, most))
 
 
 def _label_replace(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
@@ -119,14 +99,9 @@ def _predict_linear(on: "Evaluation", arguments: Sequence[Node], now_ms: int) ->
     )
 
 
-def _absent(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    is_there = bool(on.vector(arguments[0], now_ms))
-    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
-
-
-def _absent_over_time(on: "Evaluation", arguments: Sequence[Node], now_ms: int) -> Value:
-    is_there = bool(on.windows(arguments[0], now_ms))
-    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
+def _absent(on: "Evaluation", arguments: Sequence[Node], now_ms: int, *, is_range: bool) -> Value:
+    found = (on.windows if is_range else on.vector)(arguments[0], now_ms)
+    return [] if found else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
 
 
 def _texts(nodes: Sequence[Node]) -> list[str]:
@@ -159,22 +134,22 @@ def _absent_labels(node: Node) -> Labels:
 
 
 CALLS: Mapping[str, Callable[["Evaluation", Sequence[Node], int], Value]] = {
-    "time": _time,
-    "pi": _pi,
-    "vector": _vector,
+    "time": lambda _on, _arguments, now_ms: now_ms / 1000,
+    "pi": lambda _on, _arguments, _now_ms: math.pi,
+    "vector": lambda on, of, now_ms: [PointSample((), on.number(of[0], now_ms), now_ms)],
     "scalar": _scalar,
     "timestamp": _timestamp,
-    "sort": _sort,
-    "sort_desc": _sort_desc,
+    "sort": lambda on, of, now_ms: _sorted(on.vector(of[0], now_ms), is_descending=False),
+    "sort_desc": lambda on, of, now_ms: _sorted(on.vector(of[0], now_ms), is_descending=True),
     "round": _round,
     "clamp": _clamp,
-    "clamp_min": _clamp_min,
-    "clamp_max": _clamp_max,
+    "clamp_min": partial(_clamp, has_most=False),
+    "clamp_max": partial(_clamp, has_least=False),
     "label_replace": _label_replace,
     "label_join": _label_join,
     "histogram_quantile": _histogram_quantile,
     "quantile_over_time": _quantile_over_time,
     "predict_linear": _predict_linear,
-    "absent": _absent,
-    "absent_over_time": _absent_over_time,
+    "absent": partial(_absent, is_range=False),
+    "absent_over_time": partial(_absent, is_range=True),
 }

@@ -3,19 +3,8 @@
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from podscale.sandbox.promql.evaluation import rates, sums
 from podscale.sandbox.promql.values import Window
-
-
-def _least(window: Window) -> float:
-    # NaN gives way to any number, as in Prometheus; np.fmin does the same.
-    return float(np.fmin.reduce(window.values))
-
-
-def _most(window: Window) -> float:
-    return float(np.fmax.reduce(window.values))
 
 
 def _mad(window: Window) -> float:
@@ -37,8 +26,8 @@ BY_NAME: Mapping[str, Callable[[Window], float | None]] = {
     "avg_over_time": lambda window: sums.mean(window.values.tolist()),
     "sum_over_time": lambda window: sums.total(window.values.tolist()),
     "count_over_time": lambda window: float(len(window.values)),
-    "min_over_time": _least,
-    "max_over_time": _most,
+    "min_over_time": lambda window: sums.least(window.values),
+    "max_over_time": lambda window: sums.most(window.values),
     "last_over_time": lambda window: float(window.values[-1]),
     "first_over_time": lambda window: float(window.values[0]),
     "present_over_time": lambda _window: 1.0,

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def increased(by: float, total: float, rest: float) -> tuple[float, float]:
@@ -25,6 +26,15 @@ def total(values: Iterable[float]) -> float:
     for value in values:
         held, rest = increased(value, held, rest)
     return held if math.isinf(held) else held + rest
+
+
+def least(values: ArrayLike) -> float:
+    """Return the smallest value; NaN gives way to any number, as in Prometheus."""
+    return float(np.fmin.reduce(values))
+
+
+def most(values: ArrayLike) -> float:
+    return float(np.fmax.reduce(values))
 
 
 def mean(values: Sequence[float]) -> float:
