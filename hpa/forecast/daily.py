@@ -21,7 +21,7 @@ from hpa.forecast.gate import (
     GateSubject,
     KnownPast,
     day_sums,
-    ratio_to_alone,
+    shares,
     slots_ahead,
     verdict,
 )
@@ -82,14 +82,10 @@ def day_of(now: float) -> float:
 def answers(seen: Sequence[GateSight], settings: Settings, now: float) -> list[GateAnswer]:
     """Return one answer for each; those that move by the same rules are replayed together."""
     cases = [_Case(each, settings, day_of(now)) for each in seen]
-    together: dict[tuple[LoopRules, int], list[tuple[_Case, GateSubject]]] = {}
-    for each in cases:
-        if each.fresh is not None:
-            together.setdefault((each.rules, each.fresh_days), []).append((each, each.fresh))
-    for (rules, days), some in together.items():
-        found = day_sums(rules, [subject for _, subject in some], days)
-        for (each, _), sums in zip(some, found, strict=True):
-            each.sums = sums if each.sums is None else each.sums.followed_by(sums)
+    fresh = [(each, each.fresh) for each in cases if each.fresh is not None]
+    found = day_sums([subject for _, subject in fresh])
+    for (each, _), sums in zip(fresh, found, strict=True):
+        each.sums = sums if each.sums is None else each.sums.followed_by(sums)
     return [each.answer() for each in cases]
 
 
@@ -111,34 +107,32 @@ class _Case:
         self.known: KnownPast | None = None
         last = question.verdict
         self.said = None if last is None or last.at < until_s else last
-        self.fresh: GateSubject | None = None
-        self.fresh_days = 0  # that it is to be replayed for
+        self.fresh: GateSubject | None = None  # what is still to be replayed
         pods = self.demand.pods
         if self.days < FEWEST_DAYS or np.isnan(pods[:DAY]).all():
             return
         self.known = KnownPast.of(pods, slots_ahead(self.delay_s), PLANNED_DAYS)
         if self.said is not None:
             return
-        kept, self.fresh_days = question.sums, self.days - 1
+        kept, first = question.sums, 1
         if kept is not None and kept.rules == self.rules:
             since = round((until_s - kept.until_s) / DAY_S)
-            if 0 < since < self.fresh_days:
-                self.sums, self.fresh_days = kept.days, since
-        forecasts = self.known.forecasts(self.days - self.fresh_days, self.days)
-        self.fresh = GateSubject(hpa, self.demand.until(self.days * DAY), forecasts)
+            if 0 < since < self.days - 1:
+                self.sums, first = kept.days, self.days - since
+        forecasts = self.known.forecasts(first, self.days)
+        self.fresh = GateSubject(self.rules, hpa, self.demand.until(self.days * DAY), forecasts)
 
     def answer(self) -> GateAnswer:
         """Return the answer, once the days are replayed."""
         said, kept = self.said, self.question.sums
         if self.sums is not None:
-            sums = self.sums.until(len(self.sums.needed))
-            found = verdict(sums)
+            found = verdict(self.sums)
             row = found.taken
             said = ForecastVerdict(
                 found.candidate, self.until_s, row.saved if row else 0.0, row.more if row else 0.0,
                 found.days,
             )  # fmt: skip
-            kept = KeptSums(self.until_s, self.rules, sums)
+            kept = KeptSums(self.until_s, self.rules, self.sums)
         elif said is None:
             return GateAnswer(ForecastVerdict(NONE, self.until_s, days=self.days))
         plan = None
@@ -153,8 +147,7 @@ class _Case:
 def regrets(questions: Sequence[GateQuestion], settings: Settings) -> list[bool]:
     """Return whether each forecast has left more unserved, over the minutes that were lived under
     it, than the metrics alone would have with as many pods."""
-    found = [False] * len(questions)
-    together: dict[tuple[LoopRules, int], list[tuple[int, GateSubject]]] = {}
+    found, subjects = [False] * len(questions), dict[int, GateSubject]()
     for place, each in enumerate(questions):
         lived = each.lived
         if lived is None or np.isnan(lived.pods).all():
@@ -165,12 +158,10 @@ def regrets(questions: Sequence[GateQuestion], settings: Settings) -> list[bool]
             demand = DemandHistory(0.0, pods, np.ceil(pods * lived.share - 1e-9))
             forecasts = np.column_stack((np.full(minutes, np.nan), said))
             rules = LoopRules.of(each.hpa, settings, lived.within_s)
-            subject = GateSubject(each.hpa, demand, forecasts)
-            together.setdefault((rules, minutes), []).append((place, subject))
-    for (rules, minutes), some in together.items():
-        sums = day_sums(rules, [subject for _, subject in some], 1, minutes)
-        for (place, _), day in zip(some, sums, strict=True):
-            found[place] = bool(ratio_to_alone(day)[1] > LAST)
+            subjects[place] = GateSubject(rules, each.hpa, demand, forecasts, minutes)
+    for place, sums in zip(subjects, day_sums(list(subjects.values())), strict=True):
+        ratios = shares(sums, np.ones((1, 1), np.bool_))[2]
+        found[place] = bool(ratios[0, 1] > LAST)
     return found
 
 

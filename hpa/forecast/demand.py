@@ -97,18 +97,19 @@ def peaks(pods: Floats, slots: int) -> Floats:
 
 
 def lags(pods: Floats) -> Floats:
-    """Return the lags after each minute, a row each. A minute that is not known is as the last."""
+    """Return the lags before each minute and after the last, a row each. A minute that is not known
+    is as the last, and before the first all were as it is."""
     known = np.maximum.accumulate(np.where(np.isnan(pods), -1, np.arange(len(pods))))
     first = pods[np.argmin(np.isnan(pods))]
-    values = np.where(known >= 0, pods[known], first)
+    values = np.concatenate(([first], np.where(known >= 0, pods[known], first)))
     means = [_decayed_mean(values, minutes) for minutes in MEANS]
     highest = [_decayed(np.maximum, values, minutes) for minutes in HIGHEST]
-    return np.column_stack((values, *means, *highest))
+    return np.stack((values, *means, *highest))
 
 
 def next_lags(before: Sequence[float], pods: float) -> list[float]:
-    """Return the lags one minute of ``pods`` later: a row of ``lags``, without its arrays, which
-    cost twenty times as much for one minute."""
+    """Return the lags one minute of ``pods`` later: as ``lags``, without its arrays, which cost
+    twenty times as much for one minute."""
     means = before[1 : 1 + len(MEANS)]
     highest = before[1 + len(MEANS) :]
     return [
@@ -129,14 +130,14 @@ def _decayed(combine: np.ufunc, values: Floats, minutes: float) -> Floats:
     # Of the last minute, then of the last two, the last four, until the oldest have no weight.
     found, reach = values.copy(), 1
     while (weight := math.exp(-reach / minutes)) > _NO_WEIGHT:
-        found[reach:] = combine(found[reach:], weight * found[:-reach])
+        combine(found[reach:], weight * found[:-reach], out=found[reach:])
         reach *= 2
     return found
 
 
 def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     """Return what the days before say of each minute of ``pods`` and of ``days`` after them, a row
-    a minute: season, peak, peak2, day, week, mean15 and mean30 of the season.
+    each: season, peak, peak2, day, week, mean15 and mean30 of the season.
 
     ``pods`` begins with a day; ``peak`` is of each minute and those ahead.
     """
@@ -150,7 +151,7 @@ def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     flat = np.where(np.isnan(season), first, season).reshape(-1)
     curves = (season, mean, two, day, week)
     smooth = [_decayed_mean(flat, minutes) for minutes in (15.0, 30.0)]
-    return np.column_stack((*(each.reshape(-1) for each in curves), *smooth))
+    return np.stack((*(each.reshape(-1) for each in curves), *smooth))
 
 
 def _whole_days(values: Floats, days: int) -> Floats:
@@ -177,12 +178,10 @@ def _before(grid: Floats, *spans: int) -> list[Floats]:
 
 def features(lagged: Floats, curves: Floats) -> Floats:
     """Return what forecasts are made of, a row for each of ``FEATURES``."""
-    season, peak, peak2, day, week, season15, season30 = curves.T
-    now, mean15, mean30 = lagged[:, 0], lagged[:, 2], lagged[:, 3]
+    season, peak, season15, season30 = curves[[0, 1, 5, 6]]
+    now, _, mean15, mean30 = lagged[:4]
     tiny = 1e-9
     level = peak * np.clip(mean15 / np.maximum(season15, tiny), 1 / _MOST_LEVEL, _MOST_LEVEL)
     trend = np.maximum(peak + mean30 - season30, 0.0)
     ratio = now * np.minimum(peak / np.maximum(season, tiny), _MOST_RATIO)
-    return np.column_stack(
-        (lagged, season, peak, peak2, day, week, level, trend, ratio, np.ones(len(lagged)))
-    )
+    return np.vstack((lagged, curves[:5], level, trend, ratio, np.ones_like(now)))

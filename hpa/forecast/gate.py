@@ -32,11 +32,13 @@ _TARGETS = np.array([0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
 
 
 class GateSubject(Struct, frozen=True, eq=False):
-    """One HPA for the gate; those of one call share their rules."""
+    """One HPA for the gate, to be replayed over the last days of its demand."""
 
+    rules: LoopRules
     hpa: HPA
     demand: DemandHistory  # whole days, the newest last
     forecasts: Floats  # a row a minute, a column a candidate, the first is none; NaN: nothing said
+    day: int = DAY  # minutes
 
 
 class DaySums(Struct, frozen=True, eq=False):
@@ -48,16 +50,13 @@ class DaySums(Struct, frozen=True, eq=False):
 
     def until(self, count: int) -> "DaySums":
         """Return the last of the first ``count`` days, as many as a gate looks at."""
-        return self.on(np.arange(max(0, count - MOST_DAYS), count))
-
-    def on(self, days: NDArray[np.intp]) -> "DaySums":
-        """Return these sums on some of the days."""
+        days = slice(max(0, count - MOST_DAYS), count)
         return DaySums(self.sizes[days], self.lacking[days], self.needed[days])
 
     def followed_by(self, newer: "DaySums") -> "DaySums":
-        """Return these days and newer ones."""
+        """Return these days and newer ones, as many as a gate looks at."""
         pairs = zip(structs.astuple(self), structs.astuple(newer), strict=True)
-        return DaySums(*(np.concatenate(pair) for pair in pairs))
+        return DaySums(*(np.concatenate(pair)[-MOST_DAYS:] for pair in pairs))
 
 
 class GateRow(Struct, frozen=True):
@@ -68,11 +67,7 @@ class GateRow(Struct, frozen=True):
     unserved: float
     reactive: float  # unserved by the metrics alone with as many pod-hours
     more: float  # share of pod-hours beyond those of the metrics alone at the same target
-
-    @property
-    def saved(self) -> float:
-        """The share of what the metrics alone leave unserved."""
-        return 1.0 - (self.unserved + _SMALL) / (self.reactive + _SMALL)
+    saved: float  # the share of what the metrics alone leave unserved
 
 
 class GateVerdict(Struct, frozen=True):
@@ -93,7 +88,7 @@ def slots_ahead(delay_s: float) -> int:
 
 
 class KnownPast(Struct, frozen=True, eq=False):
-    """What is learnt from, worked out once: a row a minute."""
+    """What is learnt from, worked out once: the last axis is minutes."""
 
     pods: Floats
     lags: Floats  # before each minute, and after the last
@@ -104,23 +99,23 @@ class KnownPast(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, pods: Floats, ahead: int, days: int = 0) -> "KnownPast":
         """Return what is known of ``pods``, and the seasons of ``days`` after them."""
-        lagged, peak = lags(pods), peaks(pods, ahead)
-        return cls(pods, np.vstack((lagged[:1], lagged)), peak, seasons(pods, peak, days), ahead)
+        peak = peaks(pods, ahead)
+        return cls(pods, lags(pods), peak, seasons(pods, peak, days), ahead)
 
     def rows(self, minutes: slice) -> Floats:
         """Return the features of ``minutes``, of what is known when each begins."""
-        return features(self.lags[minutes], self.curves[minutes])
+        return features(self.lags[:, minutes], self.curves[:, minutes])
 
     def forecasts(self, first_day: int, days: int) -> Floats:
         """Return what each candidate would have said, minute by minute, of the days from
         ``first_day`` until ``days``: a row a minute, each day learnt before it."""
-        end = min(len(self.pods), days * DAY)
-        found = np.full((end, len(CANDIDATES)), np.nan)
-        for start in range(first_day * DAY, end, DAY):
-            day = slice(start, min(start + DAY, end))
+        first, end = first_day * DAY, min(len(self.pods), days * DAY)
+        found = np.full((end - first, len(CANDIDATES)), np.nan)
+        for start in range(first, end, DAY):
+            day, said = slice(start, min(start + DAY, end)), found[start - first :][:DAY]
             rows, most = self.rows(day), MOST * np.nanmax(self.pods[:start])
             for name, weights in learnt(*self.seen(start)).items():
-                found[day, CANDIDATES.index(name)] = np.minimum(forecast(weights, rows), most)
+                said[:, CANDIDATES.index(name)] = np.minimum(forecast(weights, rows), most)
         return found
 
     def seen(self, until: int) -> tuple[Floats, Floats]:
@@ -131,66 +126,68 @@ class KnownPast(Struct, frozen=True, eq=False):
         return self.rows(minutes), self.peak[minutes]
 
 
-def day_sums(
-    rules: LoopRules, subjects: Sequence[GateSubject], days: int, slots: int = DAY
-) -> list[DaySums]:
-    """Return the sums of the last ``days`` days of each, all of them replayed side by side; a day
-    has ``slots`` minutes."""
-    steps = days * slots
-    demand, ahead, least, most = [], [], [], []
-    for each in subjects:
-        pods = np.concatenate((each.demand.pods[:1], each.demand.pods))[-steps - 1 : -1]
-        parts = np.concatenate((np.ones(each.forecasts.shape[1]), _TARGETS))
-        demand.append(pods[:, None] / parts)
-        ahead += [each.forecasts[-steps:], np.full((steps, len(_TARGETS)), np.nan)]
-        least.append(np.full(len(parts), float(each.hpa.min_replicas)))
-        most.append(np.full(len(parts), float(each.hpa.max_replicas)))
-    runs = run(rules, np.hstack(demand), np.hstack(ahead), np.concatenate(least),
-               np.concatenate(most))  # fmt: skip
-    found, start = [], 0
-    for each, bounds in zip(subjects, least, strict=True):
-        lanes = slice(start, start := start + len(bounds))
-        needed = each.demand.needed[-steps:, None]
-        lacking = np.maximum(needed - runs.ready[:, lanes], 0.0)
-        sizes, lack, asked = (
-            np.where(np.isnan(needed), 0.0, part).reshape(days, slots, -1).sum(axis=1)
-            for part in (runs.sizes[:, lanes], lacking, needed)
-        )
-        found.append(DaySums(sizes, lack, asked[:, 0]))
-    return found
+def day_sums(subjects: Sequence[GateSubject]) -> list[DaySums]:
+    """Return the sums of the days of each that it has forecasts for. Those that move by the same
+    rules over as many days are replayed side by side."""
+    together: dict[tuple[LoopRules, tuple[int, ...]], list[int]] = {}
+    for place, each in enumerate(subjects):
+        together.setdefault((each.rules, each.forecasts.shape), []).append(place)
+    found: dict[int, DaySums] = {}
+    for (rules, (steps, tried)), places in together.items():
+        some = [subjects[place] for place in places]
+        parts = np.concatenate((np.ones(tried), _TARGETS))
+        before = (np.concatenate((each.demand.pods[:1], each.demand.pods)) for each in some)
+        demand = np.hstack([pods[-steps - 1 : -1, None] / parts for pods in before])
+        ahead = np.full((steps, len(some), len(parts)), np.nan)
+        for number, each in enumerate(some):
+            ahead[:, number, :tried] = each.forecasts
+        least = np.repeat([float(each.hpa.min_replicas) for each in some], len(parts))
+        most = np.repeat([float(each.hpa.max_replicas) for each in some], len(parts))
+        sizes, ready = run(rules, demand, ahead.reshape(steps, -1), least, most)
+        for number, (place, each) in enumerate(zip(places, some, strict=True)):
+            lanes = slice(number * len(parts), (number + 1) * len(parts))
+            needed = each.demand.needed[-steps:, None]
+            asked = np.nan_to_num(needed)
+            minutes = (
+                sizes[:, lanes] * ~np.isnan(needed), np.maximum(asked - ready[:, lanes], 0.0), asked
+            )  # fmt: skip
+            size, lacking, total = (
+                part.reshape(-1, each.day, part.shape[1]).sum(axis=1) for part in minutes
+            )
+            found[place] = DaySums(size, lacking, total[:, 0])
+    return [found[place] for place in range(len(subjects))]
 
 
 def verdict(sums: DaySums) -> GateVerdict:
     """Return which candidate is taken, over all days of ``sums``."""
-    days, every = len(sums.needed), np.arange(len(sums.needed))
-    parts = [(every[-1:], LAST), (every[: days // 2], _HALF), (every[days // 2 :], _HALF)]
-    parts += [(every[every != day], _WITHOUT_ONE) for day in every if days > 1]
-    worst = np.max([ratio_to_alone(sums.on(part)) / limit for part, limit in parts], axis=0)
-    unserved, alone = _shares(sums)
-    ratios, sizes = ratio_to_alone(sums), sums.sizes.sum(axis=0)
+    days = len(sums.needed)
+    every = np.arange(days)
+    halves, without_one = (every < days // 2, every >= days // 2), every[:, None] != every
+    parts = np.vstack((every >= 0, every == days - 1, *halves, without_one))
+    limits = np.array([_AT_MOST, LAST, _HALF, _HALF] + [_WITHOUT_ONE] * days)
+    unserved, alone, ratios = shares(sums, parts)
+    sizes = sums.sizes.sum(axis=0)
     more = sizes[: len(CANDIDATES)] / sizes[0] - 1.0
-    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (more <= _MOST_MORE) & (days >= FEWEST_DAYS - 1)
-    best = int(np.argmin(np.where(fits, ratios, 1.0)))  # where none fits the first, which is none
+    fits = (ratios <= limits[:, None]).all(axis=0) & (more <= _MOST_MORE)
+    # Where none fits it is the first, which is none.
+    best = int(np.argmin(np.where(fits & (days >= FEWEST_DAYS - 1), ratios[0], 1.0)))
     rows = (
-        GateRow(name, float(sizes[place]) / 60.0, float(unserved[place]), float(alone[place]),
-                float(more[place]))
+        GateRow(name, float(sizes[place]) / 60.0, float(unserved[0, place]),
+                float(alone[0, place]), float(more[place]), float(1.0 - ratios[0, place]))
         for place, name in enumerate(CANDIDATES)
     )  # fmt: skip
     return GateVerdict(CANDIDATES[best], days, tuple(rows))
 
 
-def ratio_to_alone(sums: DaySums) -> Floats:
-    """Return what each candidate leaves unserved over all days, in times of what the loop alone
-    does with as many pods."""
-    unserved, alone = _shares(sums)
-    return (unserved + _SMALL) / (alone + _SMALL)
-
-
-def _shares(sums: DaySums) -> tuple[Floats, Floats]:
-    # What each candidate leaves unserved, and what the loop alone with as many pods.
-    unserved = sums.lacking.sum(axis=0) / max(float(sums.needed.sum()), 1.0)
-    sizes = sums.sizes.sum(axis=0)
-    tried = len(sizes) - len(_TARGETS)
-    targets = np.r_[0, tried : len(sizes)]
-    alone = np.interp(sizes[:tried], sizes[targets], np.log(unserved[targets] + _SMALL))
-    return unserved[:tried], np.exp(alone) - _SMALL
+def shares(sums: DaySums, parts: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Return what each candidate leaves unserved over each of ``parts`` (a row of days), what the
+    loop alone does with as many pods, and the one in times of the other."""
+    sizes, lacking, needed = (parts @ each for each in structs.astuple(sums))
+    unserved = lacking / np.maximum(needed, 1.0)[:, None]
+    tried = sizes.shape[1] - len(_TARGETS)
+    targets = [0, *range(tried, sizes.shape[1])]
+    logs = np.log(unserved[:, targets] + _SMALL)
+    alone = np.exp([np.interp(size[:tried], size[targets], log)
+                    for size, log in zip(sizes, logs, strict=True)])  # fmt: skip
+    unserved = unserved[:, :tried]
+    return unserved, alone - _SMALL, (unserved + _SMALL) / alone

@@ -48,18 +48,12 @@ class LoopRules(Struct, frozen=True):
         )  # fmt: skip
 
 
-class LaneRuns(Struct, frozen=True, eq=False):
-    """What came of them: a row a minute, a column a lane."""
-
-    sizes: Floats
-    ready: Floats
-
-
 def run(
     rules: LoopRules, demand: Floats, forecast: Floats, least: Floats, most: Floats
-) -> LaneRuns:
-    """Return the runs; ``demand`` (what a pass at that minute sees) and ``forecast`` are pods at
-    the target, a row a minute and a column a lane; NaN: there is none."""
+) -> tuple[Floats, Floats]:
+    """Return the pods that there are, and those that serve; ``demand`` (what a pass at that minute
+    sees) and ``forecast`` are pods at the target, NaN: there is none. All of them are a row a
+    minute and a column a lane."""
     steps, count = demand.shape
     total = np.clip(np.ceil(np.nan_to_num(demand[0], nan=1.0)), least, most)
     coming = np.zeros((rules.delay, count))  # pods by the minutes since they were made
@@ -67,12 +61,11 @@ def run(
     serving = total
     for step in range(steps):
         now = demand[step]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            # Pods that come up count as idle where more are asked for.
-            each = now / np.where(now > serving, total, np.maximum(serving, 1.0))
-            keeps = (each >= rules.low) & (each <= rules.high) | np.isnan(now)
-            keeps |= (now > serving) & (now < total)
-        asked[step] = np.where(keeps, total, np.ceil(now - _ROUNDING))
+        # Pods that come up count as idle where more are asked for; nothing moves what is not known.
+        is_short = now > serving
+        each = now / np.where(is_short, np.maximum(total, _ROUNDING), np.maximum(serving, 1.0))
+        moves = ((each < rules.low) | (each > rules.high)) & ~(is_short & (now < total))
+        asked[step] = np.where(moves, np.ceil(now - _ROUNDING), total)
         # A forecast that is not there counts for nothing.
         want = np.fmax(asked[step], _ahead(rules, np.ceil(forecast[step] - _ROUNDING), total))
         lowest = highest = want
@@ -96,7 +89,7 @@ def run(
             coming[0] = np.maximum(-less, 0.0)
         total, serving = size, size - coming.sum(axis=0)
         sizes[step], ready[step] = total, serving
-    return LaneRuns(sizes, ready)
+    return sizes, ready
 
 
 def _ahead(rules: LoopRules, pods: Floats, total: Floats) -> Floats:

@@ -10,7 +10,7 @@ from hpa.decide.expectation import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
 from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE, forecast, learnt
+from hpa.forecast.models import NONE, SEASONAL, forecast, learnt
 from hpa.simulate.load import Floats
 
 PLANNED_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
@@ -37,7 +37,7 @@ class ForecastPlan(Struct, frozen=True, eq=False):
     verdict: ForecastVerdict
     weights: Floats  # of the features
     start_s: float  # of ``curves``
-    curves: NDArray[np.float16]  # the seasons, a row a minute, in parts of ``highest``
+    curves: NDArray[np.float16]  # the seasons, a column a minute, in parts of ``highest``
     lags: tuple[float, ...]  # as of ``at_s``
     at_s: float
     highest: float
@@ -52,14 +52,17 @@ class ForecastPlan(Struct, frozen=True, eq=False):
         """Return the plan for what comes after ``known``, which begins at ``start_s`` and knows
         the seasons of ``PLANNED_DAYS``; None: the candidate cannot be learnt."""
         count = len(known.pods)
-        weights = learnt(*known.seen(count)).get(verdict.candidate)
+        weights = SEASONAL.get(verdict.candidate)
+        if weights is None:
+            weights = learnt(*known.seen(count)).get(verdict.candidate)
         if weights is None:
             return None
         first = count - count % DAY
         highest = max(float(np.nanmax(known.pods)), _LEAST)
         return cls(
             verdict, weights, start_s + first * SLOT_S,
-            (known.curves[first:] / highest).astype(np.float16), tuple(known.lags[-1].tolist()),
+            (known.curves[:, first:] / highest).astype(np.float16),
+            tuple(known.lags[:, -1].tolist()),
             start_s + count * SLOT_S, highest, within_s, share,
         )  # fmt: skip
 
@@ -90,11 +93,11 @@ class LiveForecast:
     def expected(self, now: float) -> ExpectedDemand | None:
         """Return the expectation at ``now``; None: the plan is too old, or the clock was set."""
         plan, slot = self.plan, math.floor(now / SLOT_S)
-        row = slot - round(plan.start_s / SLOT_S)
-        if slot < self._slot or not 0 <= row < len(plan.curves):
+        minute = slot - round(plan.start_s / SLOT_S)
+        if slot < self._slot or not 0 <= minute < plan.curves.shape[1]:
             return None
         self._advance(slot)
-        curves = plan.curves[row].astype(np.float64) * plan.highest
+        curves = plan.curves[:, minute].astype(np.float64) * plan.highest
         if self._said is None:
             self._said = min(self._forecast(curves), MOST * plan.highest)
         before, verdict = float(curves[3]), plan.verdict
@@ -115,7 +118,7 @@ class LiveForecast:
         return LivedDay(rows[:, 0], rows[:, 1], self.plan.share, self.plan.within_s)
 
     def _forecast(self, curves: Floats) -> float:
-        row = features(np.array([self._lags]), curves[None, :])
+        row = features(np.array(self._lags)[:, None], curves[:, None])
         return float(forecast(self.plan.weights, row)[0])
 
     def _advance(self, slot: int) -> None:

@@ -61,14 +61,14 @@ def trial(
     last = None
     if whole >= FEWEST_DAYS and not np.isnan(demand.pods).all():
         forecasts = KnownPast.of(demand.pods, slots_ahead(delay_s)).forecasts(1, days)
-        end = whole * DAY
-        subject = GateSubject(hpa, demand.until(end), forecasts[:end])
-        (sums,) = day_sums(LoopRules.of(hpa, settings, delay_s), [subject], whole - 1)
+        rules, judged = LoopRules.of(hpa, settings, delay_s), forecasts[: (whole - 1) * DAY]
+        (sums,) = day_sums([GateSubject(rules, hpa, demand.until(whole * DAY), judged)])
         for day in range(FEWEST_DAYS, days):
-            found = verdict(sums.until(day - 1))
-            taken[day], part = found, slice(day * DAY, (day + 1) * DAY)
-            highest[day] = np.nanmax(demand.pods[: day * DAY])
-            pods[part] = forecasts[part, CANDIDATES.index(found.candidate)]
+            taken[day] = found = verdict(sums.until(day - 1))
+            start = day * DAY
+            highest[day] = np.nanmax(demand.pods[:start])
+            said = forecasts[start - DAY : start, CANDIDATES.index(found.candidate)]
+            pods[start : start + DAY] = said
         last = verdict(sums.until(whole - 1))
     return ForecastTrial(demand.start_s, taken, pods, highest, delay_s, last)
 

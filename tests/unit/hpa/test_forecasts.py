@@ -47,8 +47,8 @@ def eight(question: GateQuestion, now: float) -> GateAnswer:
     if verdict is None or verdict.at < day_of(now):
         verdict = ForecastVerdict("day", day_of(now), 0.31, 0.04, 8)
     weights = np.array([float(each == "day") for each in FEATURES])
-    curves = np.ones((2 * DAY, 7), np.float16)
-    before = tuple(lags(np.full(1, 4.0))[0].tolist())
+    curves = np.ones((7, 2 * DAY), np.float16)
+    before = tuple(lags(np.full(1, 4.0))[:, 0].tolist())
     return GateAnswer(
         verdict, ForecastPlan(verdict, weights, day_of(now), curves, before, now, 8.0, 600.0, 0.8)
     )

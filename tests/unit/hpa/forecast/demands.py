@@ -45,6 +45,7 @@ def history(pods: Floats) -> DemandHistory:
 def judged(pods: Floats, days: int) -> GateVerdict:
     """Return what the gate makes of a demand."""
     hpa = web(maxReplicas=1000)
-    forecasts = KnownPast.of(pods, AHEAD).forecasts(1, len(pods) // DAY)
-    subject = GateSubject(hpa, history(pods), forecasts)
-    return verdict(day_sums(LoopRules.of(hpa, Settings(), DELAY_S), [subject], days)[0])
+    whole = len(pods) // DAY
+    forecasts = KnownPast.of(pods, AHEAD).forecasts(whole - days, whole)
+    rules = LoopRules.of(hpa, Settings(), DELAY_S)
+    return verdict(day_sums([GateSubject(rules, hpa, history(pods), forecasts)])[0])
