@@ -6,13 +6,12 @@ upstream's manifests, charts and values files pass.
 
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from adapter.discovery.relist import RelistOptions
 from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
-from podscale.core.showable import shown_url
+from podscale.core.showable import is_http_url, shown_url
 from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
 from podscale.kube.client.connect import ApiServerTarget
@@ -101,12 +100,7 @@ def problems(flags: Flags) -> list[str]:
 
 def prometheus_url(text: str) -> str:
     """Return the URL as it is; raises ``FlagError`` for what nobody can connect to."""
-    try:
-        parts = urlsplit(text)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none
-        is_one = False
-    if not is_one:
+    if not is_http_url(text):
         raise FlagError(
             f"--prometheus-url {shown_url(text)}: not an http or https URL; write one like "
             "http://localhost:9090"

@@ -27,7 +27,7 @@ class _AnyCluster:
     # refuse a file that this cluster may well understand.
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         name = resource.lower()
-        return Resource(group, version or "v1", name, resource, singular=name)
+        return Resource(group, version or "v1", name, resource, singular_name=name)
 
 
 def problems(flags: Flags) -> list[str]:

@@ -23,7 +23,7 @@ from podscale.core.metrics import Failure
 from podscale.core.times import duration
 from podscale.feed.source_routing import DemandReader
 from podscale.kube.client.errors import KubeError
-from podscale.kube.columns.metadata import DescribedObjects
+from podscale.kube.columns.metadata import MetadataStore
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import Cause, StatusError
@@ -129,7 +129,7 @@ class ResourceApi:
         return self._one(request, found[0])
 
     async def _nodes(
-        self, request: ApiRequest, nodes: DescribedObjects, wanted: ListOptions
+        self, request: ApiRequest, nodes: MetadataStore, wanted: ListOptions
     ) -> Answered:
         names = [
             name for name in nodes.names("", wanted.labels) if options.selects(wanted, name, "")
@@ -139,7 +139,7 @@ class ResourceApi:
             return failures.source_failed(failure)
         return await self._list(request, "NodeMetrics", found)
 
-    async def _node(self, request: ApiRequest, nodes: DescribedObjects, name: str) -> Answered:
+    async def _node(self, request: ApiRequest, nodes: MetadataStore, name: str) -> Answered:
         if not nodes.exists("", name):
             return status.object_not_found("node", name)
         found, failure = await self._measure_nodes(nodes, [name])
@@ -189,7 +189,7 @@ class ResourceApi:
         return found
 
     async def _measure_nodes(
-        self, nodes: DescribedObjects, names: Sequence[str]
+        self, nodes: MetadataStore, names: Sequence[str]
     ) -> tuple[list[MeasuredUsage], Failure | None]:
         if not names:
             return [], None

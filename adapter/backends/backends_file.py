@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
+from podscale.core.showable import is_http_url
 
 LABEL = "podscale.io/external-backend"  # of Services, and of the annotation with their entry
 
@@ -119,7 +120,7 @@ def _of_file(reader: YamlReader, fields: Fields) -> BackendConfig:
     name, url = reader.text(fields, "name"), reader.text(fields, "url")
     if not name:
         reader.refuse(fields, "name", "a backend needs a name")
-    if not _is_https(url):
+    if not is_http_url(url, ("https",)) or "@" in urlsplit(url).netloc:
         reader.refuse(fields, "url", "an https URL of an adapter is expected")
     ca_file = reader.text(fields, "caFile")
     if not ca_file:
@@ -164,12 +165,3 @@ def _backend(
         reader.seconds(fields, "timeout", _TIMEOUT_S),
         ca,
     )
-
-
-def _is_https(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        is_one = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none
-        return False
-    return is_one and "@" not in parts.netloc

@@ -13,7 +13,7 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import NODES, PODS, Resource
 from podscale.kube.columns.cohorts import Version
-from podscale.kube.columns.metadata import DescribedObjects
+from podscale.kube.columns.metadata import MetadataStore
 from podscale.kube.columns.on_demand import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
 
@@ -109,6 +109,6 @@ class WatchedObjects:
         view = self.pods.get(namespace, name)
         return view.labels if view is not None and view.phase == PodPhase.RUNNING else None
 
-    async def nodes(self) -> DescribedObjects:
+    async def nodes(self) -> MetadataStore:
         """Return the nodes; raises ``KubeError``."""
         return await self._others.describe(NODES)

@@ -11,12 +11,11 @@ from podscale.kube.discovery.restmapper import Mapper
 
 BUILT_IN = (
     kinds.PODS, kinds.NODES, kinds.NAMESPACES, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS,
-    Resource("", "v1", "persistentvolumes", "PersistentVolume", False, "persistentvolume"),
-    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True,
-             "persistentvolumeclaim"),
+    Resource("", "v1", "persistentvolumes", "PersistentVolume", False),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     kinds.REPLICATION_CONTROLLERS, kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS,
     kinds.DAEMON_SETS, kinds.JOBS, kinds.CRON_JOBS, kinds.HPAS,
-    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True, "ingress"),
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress"),
 )  # fmt: skip
 
 

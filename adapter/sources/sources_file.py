@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
+from podscale.core.showable import is_http_url
 from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.prover.confinement import Confinement
@@ -207,15 +208,10 @@ class _SourceReader:
 
     def _url(self) -> str:
         text = self._text("url")
-        try:
-            parts = urlsplit(text)
-            is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # of a port that is none
-            is_one = False
-        if not is_one:
+        if not is_http_url(text):
             self._refuse("url", "an http or https URL is expected, like http://prometheus:9090")
             return _ZERO.url
-        if "@" in parts.netloc:
+        if "@" in urlsplit(text).netloc:
             what = "the URL holds a password: name it by username and passwordFile"
             self._refuse("url", what)
         return text

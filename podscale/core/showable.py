@@ -1,6 +1,7 @@
 """Texts that may hold secrets, as they may be shown in messages, logs and labels."""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import urljoin, urlsplit
 
 HIDDEN = "…"
@@ -45,3 +46,12 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     port = parts.port if parts.port is not None else {"http": 80, "https": 443}.get(parts.scheme)
     return parts.scheme, parts.hostname, port
+
+
+def is_http_url(text: str, schemes: Sequence[str] = ("http", "https")) -> bool:
+    """Return whether somebody can connect to it: a scheme of these, a host, and no port 0."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        return False

@@ -57,7 +57,7 @@ _QUOTIENT = '"averageValue": "-9223372036854775808m"'
 _NOT_A_NUMBER = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-_GIZMOS = Resource("shop.example", "v1", "gizmos", "Gizmo", has_scale=True)
+_GIZMOS = Resource("shop.example", "v1", "gizmos", "Gizmo")
 _MAPPER = Mapper(
     (NAMESPACES, REPLICATION_CONTROLLERS, DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, _GIZMOS),
     {"custom.metrics.k8s.io": ["v1beta2"]},

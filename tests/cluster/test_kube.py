@@ -166,7 +166,6 @@ async def test_discovery_knows_the_real_server_and_a_crd_that_comes_later(plane:
         discovery = ApiDiscovery(api, min_gap_s=0.0)
         mapper = await discovery.refresh()
         assert mapper.parse("deployment").group_resource == "deployments.apps"
-        assert mapper.parse("deployment").has_scale
         assert mapper.parse("ingress.networking").group == "networking.k8s.io"
         assert mapper.parse("Node").namespaced is False
         assert mapper.for_kind("HorizontalPodAutoscaler", "autoscaling")[0].version == "v2"
@@ -181,7 +180,6 @@ async def test_discovery_knows_the_real_server_and_a_crd_that_comes_later(plane:
         assert (
             brand.path("shop", "gouda") == "/apis/cheese.io/v1alpha1/namespaces/shop/brands/gouda"
         )
-        assert brand.has_scale
         plane.kubectl("delete", "crd", "brands.cheese.io")
 
 

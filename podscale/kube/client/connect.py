@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import structlog
 from msgspec import Struct
 
-from podscale.core.showable import shown_url
+from podscale.core.showable import is_http_url, shown_url
 from podscale.kube import kubeconfig
 from podscale.kube.client.api import Api
 from podscale.kube.client.connection import Connection
@@ -93,7 +92,7 @@ def _choose(
 ) -> Credentials:
     named = target.kubeconfig or environ.get("KUBECONFIG", "")
     if target.server and not target.kubeconfig and not target.context:
-        if not _is_url(target.server):
+        if not is_http_url(target.server):
             raise NotConfigured(f"--server {shown_url(target.server)}: not an http or https URL")
         tls = ssl.create_default_context() if target.server.startswith("https") else None
         refused = f"--server sends no credentials to {shown_url(target.server)}: give --kubeconfig"
@@ -117,14 +116,6 @@ def _choose(
     if os.pathsep not in named and not Path(named).expanduser().read_bytes().strip():
         raise NotConfigured(f"the kubeconfig {named} is empty")
     return _Kubeconfig(named, target.context, target.server)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none
-        return False
 
 
 class _Kubeconfig:

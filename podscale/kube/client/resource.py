@@ -17,10 +17,14 @@ class Resource(Struct, frozen=True):
     plural: str
     kind: str
     namespaced: bool = True
-    singular: str = ""  # discovery's singularName, else the lower-cased kind
+    singular_name: str = ""  # of discovery
     verbs: frozenset[str] = frozenset()  # empty: not known
-    has_scale: bool = False
     short_names: tuple[str, ...] = ()
+
+    @property
+    def singular(self) -> str:
+        """Discovery's name for one of them, else the lower-cased kind."""
+        return self.singular_name or self.kind.lower()
 
     @property
     def api_version(self) -> str:
@@ -47,53 +51,32 @@ class Resource(Struct, frozen=True):
         return "/".join(parts)
 
 
-PODS = Resource("", "v1", "pods", "Pod", singular="pod")
-NODES = Resource("", "v1", "nodes", "Node", False, "node")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, "namespace")
-EVENTS = Resource("", "v1", "events", "Event", singular="event")
-SECRETS = Resource("", "v1", "secrets", "Secret", singular="secret")
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", singular="configmap")
-LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", singular="limitrange")
-SERVICES = Resource("", "v1", "services", "Service", singular="service")
-REPLICATION_CONTROLLERS = Resource(
-    "", "v1", "replicationcontrollers", "ReplicationController", True,
-    "replicationcontroller", has_scale=True,
-)  # fmt: skip
-DEPLOYMENTS = Resource(
-    "apps", "v1", "deployments", "Deployment", True, "deployment", has_scale=True
-)
-REPLICA_SETS = Resource(
-    "apps", "v1", "replicasets", "ReplicaSet", True, "replicaset", has_scale=True
-)
-STATEFUL_SETS = Resource(
-    "apps", "v1", "statefulsets", "StatefulSet", True, "statefulset", has_scale=True
-)
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", singular="daemonset")
-JOBS = Resource("batch", "v1", "jobs", "Job", singular="job")
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", singular="cronjob")
-HPAS = Resource(
-    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True,
-    "horizontalpodautoscaler",
-)  # fmt: skip
-PODAUTOSCALERS = Resource(
-    "autoscaling.podscale.io", "v1", "podautoscalers", "PodAutoscaler", True, "podautoscaler"
-)
-VPAS = Resource(
-    "autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", True,
-    "verticalpodautoscaler",
-)  # fmt: skip
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
+EVENTS = Resource("", "v1", "events", "Event")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+SERVICES = Resource("", "v1", "services", "Service")
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+PODAUTOSCALERS = Resource("autoscaling.podscale.io", "v1", "podautoscalers", "PodAutoscaler")
+VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
 VPA_CHECKPOINTS = Resource(
     "autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints",
-    "VerticalPodAutoscalerCheckpoint", True, "verticalpodautoscalercheckpoint",
+    "VerticalPodAutoscalerCheckpoint",
 )  # fmt: skip
-PDBS = Resource(
-    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, "poddisruptionbudget"
-)
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", singular="lease")
-API_SERVICES = Resource(
-    "apiregistration.k8s.io", "v1", "apiservices", "APIService", False, "apiservice"
-)
+PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 MUTATING_WEBHOOKS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration", False, "mutatingwebhookconfiguration",
+    "MutatingWebhookConfiguration", False,
 )  # fmt: skip

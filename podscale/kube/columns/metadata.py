@@ -1,38 +1,16 @@
 """Names, labels and owners of any resource: enough to describe metrics of objects.
 
-Fed by metadata-only watches. ``DescribedObjects`` is what the adapter asks; ``PodStore``
-answers it too. ``podscale.kube.columns.on_demand`` starts such stores when they are asked for.
+Fed by metadata-only watches. ``podscale.kube.columns.on_demand`` starts such stores when they
+are asked for.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
-from podscale.core.selectors.selector import Selector
 from podscale.kube.client.wire import OwnerReference, PartialObjectMetadata
 from podscale.kube.columns.rows import Rows
 from podscale.kube.columns.store import ColumnarStore
-from podscale.kube.informer.freshness import Freshness
-
-
-class DescribedObjects(Protocol):
-    """Which objects there are."""
-
-    def names(self, namespace: str, selector: Selector) -> list[str]:
-        """Return the names of the objects that match, in the order of an API server's LIST.
-
-        ``namespace`` "" is: no namespace (nodes), or all of them.
-        """
-
-    def exists(self, namespace: str, name: str) -> bool:
-        """Return whether there is such an object."""
-
-    def labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """Return its labels; None: no such object."""
-
-    def freshness(self, now: float | None = None) -> Freshness:
-        """Return how far the above may be believed."""
 
 
 class ObjectDescription(Struct, frozen=True):
@@ -45,7 +23,7 @@ class ObjectDescription(Struct, frozen=True):
 
 
 class MetadataStore(ColumnarStore[PartialObjectMetadata, ObjectDescription]):
-    """A ``DescribedObjects`` over a metadata-only watch. A ``Sink[PartialObjectMetadata]``."""
+    """What a metadata-only watch shows. A ``Sink[PartialObjectMetadata]``."""
 
     _type = PartialObjectMetadata
 

@@ -14,7 +14,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import PartialObjectMetadata
-from podscale.kube.columns.metadata import DescribedObjects, MetadataStore
+from podscale.kube.columns.metadata import MetadataStore
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 
@@ -67,7 +67,7 @@ class OnDemandMetadata:
 
     async def describe(
         self, resource: Resource, *, namespace: str = "", timeout_s: float = 10.0
-    ) -> DescribedObjects:
+    ) -> MetadataStore:
         """Return the store of ``resource``, synced: of all namespaces or, as long as these may
         not be listed, of ``namespace``.
 

@@ -42,7 +42,6 @@ def template(shape: TemplateShape) -> WirePodTemplate:
         containers=tuple(map(_container, shape.containers)),
         init_containers=tuple(map(_container, shape.init_containers)),
         pod_requests_milli=None if resources is None else amounts(resources.requests),
-        pod_limits_milli=None if resources is None else amounts(resources.limits),
         overhead_milli=amounts(shape.overhead),
         node_selector=shape.node_selector or {},
         qos_class=shape.qos_class,

@@ -18,12 +18,6 @@ class GroupVersionKind(Struct, frozen=True, rename="camel"):
     version: str = ""
 
 
-class Subresource(Struct, frozen=True, rename="camel"):
-    """A subresource in aggregated discovery."""
-
-    subresource: str
-
-
 class DiscoveredResource(Struct, frozen=True, rename="camel"):
     resource: str
     response_kind: GroupVersionKind | None = None
@@ -33,7 +27,6 @@ class DiscoveredResource(Struct, frozen=True, rename="camel"):
     # so every cluster with prometheus-adapter has some.
     verbs: tuple[str, ...] | None = None
     short_names: tuple[str, ...] | None = None
-    subresources: tuple[Subresource, ...] | None = None
 
 
 class DiscoveredVersion(Struct, frozen=True, rename="camel"):
@@ -69,9 +62,8 @@ def aggregated(groups: Iterable[DiscoveredGroup]) -> Iterator[Resource]:
                     plural=found.resource,
                     kind=kind,
                     namespaced=found.scope == "Namespaced",
-                    singular=found.singular_resource or kind.lower(),
+                    singular_name=found.singular_resource,
                     verbs=frozenset(found.verbs or ()),
-                    has_scale=any(sub.subresource == "scale" for sub in found.subresources or ()),
                     short_names=found.short_names or (),
                 )
 

@@ -39,8 +39,7 @@ class Mapper:
         self._by_kind: dict[tuple[str, str], list[Resource]] = {}
         self._versions = {group: list(names) for group, names in (versions or {}).items()}
         for resource in self.resources:
-            singular = resource.singular or resource.kind.lower()
-            for name in {resource.plural, singular}:
+            for name in {resource.plural, resource.singular}:
                 self._by_name.setdefault(name, []).append(resource)
             self._by_kind.setdefault((resource.group, resource.kind), []).append(resource)
             served = self._versions.setdefault(resource.group, [])

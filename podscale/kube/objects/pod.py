@@ -125,7 +125,6 @@ class WirePodTemplate(Struct, frozen=True):
     containers: tuple[TemplateContainer, ...]
     init_containers: tuple[TemplateContainer, ...] = ()
     pod_requests_milli: Mapping[str, int] | None = None  # pod-level requests; None: no such field
-    pod_limits_milli: Mapping[str, int] | None = None
     overhead_milli: Mapping[str, int] = {}
     node_selector: Mapping[str, str] = {}
     qos_class: str = ""

@@ -11,11 +11,11 @@ from podscale.nodes.rounds import DecidedNodes
 from podscale.page.http.decision_trail import DecisionTrail
 from podscale.page.http.listing import Query, WorkloadList
 from podscale.page.http.nodes import shown_nodes
-from podscale.page.http.rows import row, scaling, sizing
+from podscale.page.http.rows import points, row
 from podscale.page.state.board import ShownWorkload, WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.what_if import WhatIf
-from podscale.page.values.json_values import STATES, Detail
+from podscale.page.values.json_values import STATES, Detail, Scaling, Sizing
 
 _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 _encoder = msgspec.json.Encoder()
@@ -93,13 +93,14 @@ class PageAnswers:
         since = float(asked)
         now = workload.looked_at = self._wall()
         latest = self._trail.latest(workload)
+        scaling, cpu, memory = workload.scaling_ring, workload.cpu, workload.memory
         return _found(
             Detail(
                 now,
                 row(workload),
-                scaling(workload.scaling_ring, since),
-                sizing(workload.cpu, since),
-                sizing(workload.memory, since),
+                None if scaling is None else Scaling(*points(scaling, since)),
+                None if cpu is None else Sizing(*points(cpu, since)),
+                None if memory is None else Sizing(*points(memory, since)),
                 self._trail.decisions(workload),
                 self._trail.known_since(workload),
                 latest.sentences,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from podscale.page.state.board import ShownWorkload
 from podscale.page.state.point_ring import PointRing
-from podscale.page.values.json_values import STATES, Row, Scaling, Sizing, Spark, State
+from podscale.page.values.json_values import STATES, Row, Spark, State
 from podscale.page.values.scaling import ScalingFacts
 
 _SPARK_POINTS = 48
@@ -92,18 +92,9 @@ def spark(workload: ShownWorkload) -> Spark:
     )  # fmt: skip
 
 
-def scaling(ring: PointRing | None, since: float) -> Scaling | None:
-    if ring is None:
-        return None
-    times, columns = ring.times(since=since), ring.columns(since=since)
-    return Scaling(numbers(times), *(numbers(column) for column in columns))
-
-
-def sizing(ring: PointRing | None, since: float) -> Sizing | None:
-    if ring is None:
-        return None
-    times, columns = ring.times(since=since), ring.columns(since=since)
-    return Sizing(numbers(times), *(numbers(column) for column in columns))
+def points(ring: PointRing, since: float) -> list[Sequence[float]]:
+    """Return the times of the points from ``since`` on, then each column."""
+    return [numbers(each) for each in (ring.times(since=since), *ring.columns(since=since))]
 
 
 def numbers(values: NDArray[np.float64]) -> Sequence[float]:

@@ -60,7 +60,7 @@ async def test_aggregated_discovery_takes_two_requests():
     async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         mapper = await ApiDiscovery(api).refresh()
     assert len(cluster.requests) == 2
-    assert mapper.parse("deployment.apps").has_scale
+    assert mapper.parse("deployment.apps").kind == "Deployment"
     assert not mapper.parse("node").namespaced
     assert mapper.versions("custom.metrics.k8s.io") == ("v1beta2", "v1beta1")
 
@@ -101,7 +101,7 @@ async def test_of_two_versions_the_first_is_preferred_and_the_one_asked_for_come
     assert [r.version for r in mapper.for_kind("Deployment", "apps")] == ["v1", "v1beta1"]
     asked = mapper.for_kind("Deployment", "apps", "v1beta1")
     assert [r.version for r in asked] == ["v1beta1", "v1"]
-    assert mapper.resource_for("deployment").has_scale
+    assert mapper.resource_for("deployment").kind == "Deployment"
     assert mapper.resource_for("POD").plural == "pods"
 
 

@@ -11,8 +11,8 @@ from podscale.kube.client.errors import ServerFailed
 from podscale.kube.client.resource import Resource
 from vpa.scale_cache import ScaleCache
 
-WIDGETS = Resource("example.com", "v1", "widgets", "Widget", has_scale=True)
-GADGETS = Resource("example.com", "v1", "gadgets", "Gadget", has_scale=True)
+WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
+GADGETS = Resource("example.com", "v1", "gadgets", "Gadget")
 VERSION = "example.com/v1"
 TIMEOUT_S = 0.2
 

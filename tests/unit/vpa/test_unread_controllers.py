@@ -48,7 +48,7 @@ class Failing:
 
 class Widgets:
     async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
-        return (Resource("example.com", "v1", "widgets", "Widget", has_scale=True),)
+        return (Resource("example.com", "v1", "widgets", "Widget"),)
 
 
 class Counted:
