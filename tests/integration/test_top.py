@@ -1,6 +1,7 @@
 """``podscale top --once`` on a cluster where HPAs and VPAs are decided on."""
 
 import asyncio
+import os
 import re
 import sys
 
@@ -9,10 +10,12 @@ import pytest
 from tests.integration.test_demo import demo, end, shown_until
 
 
-async def once(*words: str) -> tuple[int | None, str, str]:
+async def once(*words: str, columns: str = "") -> tuple[int | None, str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "podscale", "top", "--once", *words,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=environment | ({"COLUMNS": columns} if columns else {}),
     )  # fmt: skip
     out, error = await running.communicate()
     return running.returncode, out.decode(), error.decode()
@@ -25,6 +28,7 @@ async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
         server = re.search(r"--server (http://\S+)", await shown_until(running, "The size changes"))
         assert server
         code, table, error = await once("-A", "--server", server[1], "--sort", "load")
+        narrow = await once("-A", "--server", server[1], columns="80")
         of_shop = await once("-n", "shop", "--server", server[1], "--filter", "hpa")
     finally:
         await end(running)
@@ -34,6 +38,7 @@ async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
     found = {tuple(line.split()[:2]) for line in lines[1:]}
     assert {("hpa", "shop/web"), ("hpa", "orders/consumer"), ("vpa", "jobs/worker")} <= found
     assert re.search(r"hpa +shop/web +\d+% \S+ +Deployment/web +\d+ of 2-10 ", table)
+    assert max(map(len, table.splitlines())) > 80 >= max(map(len, narrow[1].splitlines()))
     assert [line.split()[1] for line in of_shop[1].splitlines()[1:]] == ["shop/web"]
 
 
