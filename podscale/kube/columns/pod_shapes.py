@@ -23,8 +23,6 @@ class TemplateShape(Struct, frozen=True, array_like=True):
     init_containers: tuple[Container, ...]
     resources: ResourceRequirements | None
     overhead: dict[str, Quantity] | None
-    node_selector: dict[str, str] | None
-    qos_class: str
     priority: int
 
 
@@ -43,8 +41,6 @@ def template(shape: TemplateShape) -> WirePodTemplate:
         init_containers=tuple(map(_container, shape.init_containers)),
         pod_requests_milli=None if resources is None else amounts(resources.requests),
         overhead_milli=amounts(shape.overhead),
-        node_selector=shape.node_selector or {},
-        qos_class=shape.qos_class,
         priority=shape.priority,
     )
 
@@ -97,7 +93,6 @@ def _states(statuses: Iterable[ContainerStatus], is_init: bool) -> Iterable[Cont
         yield ContainerState(
             name=status.name,
             is_init=is_init,
-            is_ready=status.ready,
             restart_count=status.restart_count,
             phase=phase,
             reason=ended.reason if ended is not None else "",

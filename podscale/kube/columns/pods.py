@@ -188,8 +188,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
             spec.init_containers,
             spec.resources,
             spec.overhead,
-            spec.node_selector,
-            status.qos_class,
             spec.priority,
         )
         state = StateShape(status.init_container_statuses, status.container_statuses)

@@ -38,7 +38,6 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     resources: ResourceRequirements | None = None  # pod-level
     overhead: dict[str, Quantity] | None = None
     node_name: str = ""
-    node_selector: dict[str, str] | None = None
     priority: int = 0
 
 
@@ -46,7 +45,6 @@ class Terminated(Struct, frozen=True, gc=False, rename="camel"):
     """How a container ended."""
 
     reason: str = ""
-    exit_code: int = 0
     started_at: Time | None = None
     finished_at: Time | None = None
 
@@ -73,12 +71,10 @@ class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
     """One of ``containerStatuses``."""
 
     name: str
-    ready: bool = False
     restart_count: int = 0
     state: State = State()
     last_state: State = State()
     resources: ResourceRequirements | None = None
-    started: bool | None = None
 
 
 class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
@@ -98,7 +94,6 @@ class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
     reason: str = ""
     conditions: tuple[PodCondition, ...] = ()
     start_time: Time | None = None
-    qos_class: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -126,8 +121,6 @@ class WirePodTemplate(Struct, frozen=True):
     init_containers: tuple[TemplateContainer, ...] = ()
     pod_requests_milli: Mapping[str, int] | None = None  # pod-level requests; None: no such field
     overhead_milli: Mapping[str, int] = {}
-    node_selector: Mapping[str, str] = {}
-    qos_class: str = ""
     priority: int = 0
 
 
@@ -136,7 +129,6 @@ class ContainerState(Struct, frozen=True):
 
     name: str
     is_init: bool
-    is_ready: bool
     restart_count: int
     phase: str  # "running" | "waiting" | "terminated" | ""
     reason: str  # of waiting or terminated

@@ -117,7 +117,6 @@ def test_a_pod_comes_out_as_it_went_in():
     assert proxy.is_sidecar
     assert view.template.pod_requests_milli == {"cpu": 2000}
     assert view.template.overhead_milli == {"cpu": 10}
-    assert view.template.qos_class == "Burstable"
     (state,) = view.states
     assert (state.restart_count, state.phase, state.requests_milli) == (3, "running", {"cpu": 200})
     assert state.last_terminated is not None

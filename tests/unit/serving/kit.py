@@ -16,7 +16,7 @@ from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.sandbox.objects.patch import merge
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
-from podscale.serving.apis.leader_api import LeaderApi
+from podscale.serving.apis.decision_api import DecisionApi
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.certificates.issuing import KeyPair
 from podscale.serving.flag_table import API_SERVER
@@ -33,7 +33,7 @@ GROUP = "custom.metrics.k8s.io"
 
 
 async def answered(
-    api: LeaderApi,
+    api: DecisionApi[Any],
     path: str,
     query: Mapping[str, str],
     *,

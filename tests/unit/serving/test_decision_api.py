@@ -1,9 +1,11 @@
-"""Answers that only a leader has, and how many long ones it makes at a time."""
+"""Decisions, which only a leader has, and how many long lists of them it makes at a time."""
 
 import asyncio
+import time
+from typing import Any
 
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media
-from podscale.serving.apis.leader_api import LeaderApi
+from podscale.serving.apis.decision_api import DecisionApi, DecisionKind
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
 
@@ -28,7 +30,13 @@ async def test_many_who_list_wait_for_each_other_and_one_object_waits_for_nobody
         return ApiResponse(value={})
 
     resource = ApiResource("things", "thing", True, "Thing", ("get", "list"))
-    api = LeaderApi("example.io", "v1", resource, is_leader=lambda: True, refusal="", answer=answer)
+
+    class Things(DecisionApi[Any]):
+        _one = _list = lambda _self, request: answer(request)
+        _decided = _known = _body = _cells = None
+
+    kind = DecisionKind("example.io", "v1", resource, ())
+    api = Things(kind, lambda: True, refusal="", wall=time.time)
 
     async def ask(path: str) -> Answered:
         found = api.handle(request(path))
