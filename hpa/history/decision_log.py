@@ -19,10 +19,7 @@ from podscale.core.change_ring import SMALL, ChangeRing
 from podscale.core.metrics import Unavailable
 
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
-_KEPT_SHAPES = 10_000
 _OFTEN_S = 60.0  # what changed so lately will change again
-
-Shape = tuple[object, ...]
 
 
 class AutoscalerLog(ChangeRing):
@@ -35,7 +32,7 @@ class AutoscalerLog(ChangeRing):
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
         self.last = first  # without its steps
-        self.shape: Shape = ()
+        self.shape = 0  # the hash of its steps
         self.reason = ""
 
     @property
@@ -64,7 +61,6 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._kept: dict[Key, AutoscalerLog] = {}
-        self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
         self._like = b""  # the first trace of the term: the others are much like it
         self._unpacked = 0  # autoscalers whose newest change is not packed yet
         self.follower: Follower | None = None
@@ -88,14 +84,12 @@ class DecisionLog:
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
         kept.last = structs.replace(trace, steps=())
-        shape = shape_of(trace)
+        shape = hash(shape_of(trace))
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None
             kept.settle()
             return kept.reason
-        if len(self._shapes) >= _KEPT_SHAPES:
-            self._shapes.clear()
-        kept.shape = self._shapes.setdefault(shape, shape)
+        kept.shape = shape
         kept.reason = first_reason(trace)
         # Ten thousand may change together, at a start or an outage.
         was_unpacked = kept.newest is not None
@@ -160,7 +154,7 @@ def _came_to_its_end(trace: Trace) -> bool:
     return trace.outcome is None or trace.outcome.scale in ("written", "not_tried")
 
 
-def shape_of(trace: Trace) -> Shape:
+def shape_of(trace: Trace) -> tuple[object, ...]:
     """Return what has to differ for a decision to count as another one."""
     scale = trace.observation.scale
     outcome = trace.outcome
