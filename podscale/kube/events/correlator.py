@@ -57,6 +57,7 @@ class _Similar:
     def __init__(self) -> None:
         self.messages: OrderedDict[str, None] = OrderedDict()
         self.last_s = 0.0
+        self.news_at = float("-inf")  # monotonic: when one was written for the first time
 
 
 class _Recent(Generic[V]):
@@ -85,7 +86,6 @@ class Correlator:
         self._similar: _Recent[_Similar] = _Recent()
         self._series: _Recent[EventSeries] = _Recent()
         self._tokens: _Recent[tuple[float, float]] = _Recent()  # (tokens, when counted)
-        self._news: _Recent[float] = _Recent()  # of a reason about an object: when the last was
 
     def observe(self, seen: Occurrence) -> tuple[Hashable, float]:
         """Count an occurrence; return the key of its series and when that may be written."""
@@ -110,12 +110,13 @@ class Correlator:
         series = self._series.get(key)
         if series is None:
             return None
-        is_news = not series.name and self._is_first_for_long(seen, now)
+        similar = None if series.name else self._similar.get(_aggregate(seen))
+        is_news = similar is not None and now - similar.news_at >= REFILL_S
         if not (self._is_allowed(seen.about, now) or is_news):
             self._series.put(key, replace(series, due=now + REFILL_S))
             return None
-        if not series.name:
-            self._news.put(_aggregate(seen), now)
+        if similar is not None:
+            similar.news_at = now
         return series
 
     def written(self, key: Hashable, name: str, now: float) -> None:
@@ -128,19 +129,17 @@ class Correlator:
 
     def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:
         similar = self._similar.get(aggregate)
-        if similar is None or seen.time_s - similar.last_s > SIMILAR_S:
+        if similar is None:
             similar = _Similar()
             self._similar.put(aggregate, similar)
+        if seen.time_s - similar.last_s > SIMILAR_S:
+            similar.messages.clear()
         similar.last_s = seen.time_s
         similar.messages[seen.message] = None
         if len(similar.messages) < SIMILAR_LIMIT:
             return False
         similar.messages.popitem(last=False)
         return True
-
-    def _is_first_for_long(self, seen: Occurrence, now: float) -> bool:
-        last = self._news.get(_aggregate(seen))
-        return last is None or now - last >= REFILL_S
 
     def _is_allowed(self, reference: ObjectReference, now: float) -> bool:
         about = _object(reference)
