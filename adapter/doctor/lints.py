@@ -66,8 +66,8 @@ BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL, NO_R
 _WITHOUT_RULES = (
     "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
     "metric but those of MetricRules and external backends: write rules, externalRules or "
-    "resourceRules (podscale config-gen writes some). Where those are all, it is no problem to a "
-    "doctor that can see them; to one that only has the file, give --disable-lint NoRules"
+    "resourceRules (podscale config-gen writes some). Where those are meant to serve all, a doctor "
+    "of the running adapter sees them; to one that has only the file, give --disable-lint NoRules"
 )
 
 _MORE_THAN_PROMQL = (

@@ -30,6 +30,7 @@ from podscale.core.times import duration
 from podscale.feed.http.refusals import advice
 from podscale.feed.prover.confinement import NotConfined
 
+_AS_IT_IS = "the rendered text can be tried on Prometheus as it is"
 _MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
 
@@ -79,15 +80,14 @@ def follow(
             Stage.QUERY_INVALID,
             f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
             f"{given.error}.",
-            _lighter(given.error)
-            or "Mend metricsQuery; the rendered text can be tried on Prometheus as it is.",
+            f"Mend metricsQuery; {advice(given.error) or _AS_IT_IS}.",
             promql,
         )
     if isinstance(given, Unreachable):
         return QueryVerdict(
             Stage.PROMETHEUS_UNREACHABLE,
             f"Prometheus failed on {promql!r}: {given.error}.",
-            _lighter(given.error),
+            "",
             promql,
         )
     points = given.points if isinstance(given, Result) else ()
@@ -97,11 +97,6 @@ def follow(
             Stage.EMPTY_RESULT, f"{promql!r} is right and returns no sample.{hints}", "", promql
         )
     return _judge(rule, points, asked, names, around, promql)
-
-
-def _lighter(words: str) -> str:
-    found = advice(words)
-    return f"Make metricsQuery lighter; {found}." if found else ""
 
 
 def _judge(

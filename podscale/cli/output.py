@@ -12,8 +12,8 @@ import click
 from podscale.core.plainwords import plain_words
 
 Form = Literal["table", "wide", "json", "yaml"]
-GAP = "   "  # between the columns of a table
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
+GAP = "   "  # between the columns of a table
 
 _REFUSED = re.compile(r"Cannot connect to host (\S+) \[Connect call failed \([^)]*\)\]")
 _OBJECTS = re.compile(r" ?(?:ssl:)?\[?<[^<>]* object at 0x[0-9a-f]+>\]?")

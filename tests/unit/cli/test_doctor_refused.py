@@ -132,6 +132,27 @@ async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(ta
     assert report.is_healthy is takes_it
 
 
+@pytest.mark.parametrize(("words", "change"), [
+    ("query processing would load too many samples into memory", "select fewer series"),
+    ("many-to-many matching not allowed", "can be tried on Prometheus"),
+])  # fmt: skip
+async def test_a_query_that_is_too_much_is_told_how_to_make_it_less(words, change):
+    def react(asked: Asked) -> web.Response | None:
+        if asked.path.endswith("/series"):
+            return web.json_response({"status": "success", "data": [{"__name__": "a"}]})
+        return refused(422, "execution", words) if "sum" in asked.query else None
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=RulesText(IN_FORCE, "rules.yaml", "rules file"),
+            prometheus=PrometheusOptions(url=prometheus.url),
+            asked=[AskedEvidence("external", "a", "shop")],
+        )
+        ((_, found),) = (await examine(plan, None, lambda *_: None)).findings
+    assert words in found.seen
+    assert change in found.change
+
+
 async def test_a_query_beyond_promql_is_told_in_the_same_words_everywhere(tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text(METRICSQL)
