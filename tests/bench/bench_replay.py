@@ -46,6 +46,7 @@ from tests.cluster import executed
 from tests.conformance.cases import Case
 from tests.integration.crane import ROOT, traces
 from tests.integration.prometheus import PrometheusServer
+from tests.kit import many_replays
 from tests.unit.hpa.simulate.loads import no_forecast, simulated
 
 GOAL, MEMORY_MB, QUERIES = 5.0, 2000.0, 1.2
@@ -283,12 +284,21 @@ def written(figures: Figures) -> None:
     figures.note(f"docs/replay.md: all traces, {spent_s() - began:.1f} s CPU of ours")
 
 
+def dask(figures: Figures) -> None:
+    """Hold what two workers of a Dask cluster cost, and that one of them may die."""
+    found = many_replays.two_dask_workers()
+    figures.at_most("CPU of two Dask workers / of one", found.cpu, many_replays.MOST_CPU)
+    figures.at_least("the smaller share of it", found.smaller_share, many_replays.SMALLEST_SHARE)
+    figures.at_least("the same is printed, whoever works and dies", float(found.is_same), 1.0)
+
+
 def main() -> int:
     """Print the figures and write the tables; return the exit status."""
     figures = Figures("bench_replay")
     one(figures)
     gate_cost.hold(figures, web(TODAY))
     fleet(figures)
+    dask(figures)
     written(figures)
     return figures.finish()
 

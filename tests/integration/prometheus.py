@@ -161,9 +161,10 @@ class PrometheusServer:
     def _seed(self, openmetrics: str) -> None:
         source = self.directory / "seed.txt"
         source.write_text(openmetrics)
-        command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
+        # The source is read once for each block: those of two hours are dear for weeks.
+        command = [require("promtool"), "tsdb", "create-blocks-from", "--max-block-duration=31d"]
         done = subprocess.run(
-            [*map(str, command), str(source), str(self._data)],
+            [*map(str, command), "openmetrics", str(source), str(self._data)],
             capture_output=True,
             text=True,
             check=False,
