@@ -142,7 +142,10 @@ def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     ``pods`` begins with a day; ``peak`` is of each minute and those ahead.
     """
     whole = -(-len(pods) // DAY) + days
-    now, highest = (_whole_days(each, whole) for each in (pods, peak))
+    beyond = 0, whole * DAY - len(pods)
+    now, highest = (
+        np.pad(each, beyond, constant_values=np.nan).reshape(-1, DAY) for each in (pods, peak)
+    )
     (season,), (mean, two, day) = _before(now, 7), _before(highest, 7, 2, 1)
     week = np.full_like(highest, np.nan)
     week[7:] = highest[:-7]
@@ -152,12 +155,6 @@ def seasons(pods: Floats, peak: Floats, days: int) -> Floats:
     curves = (season, mean, two, day, week)
     smooth = [_decayed_mean(flat, minutes) for minutes in (15.0, 30.0)]
     return np.stack((*(each.reshape(-1) for each in curves), *smooth))
-
-
-def _whole_days(values: Floats, days: int) -> Floats:
-    grid = np.full(days * DAY, np.nan)
-    grid[: len(values)] = values
-    return grid.reshape(-1, DAY)
 
 
 def _before(grid: Floats, *spans: int) -> list[Floats]:

@@ -99,7 +99,8 @@ class LiveForecast:
         self._advance(slot)
         curves = plan.curves[:, minute].astype(np.float64) * plan.highest
         if self._said is None:
-            self._said = min(self._forecast(curves), MOST * plan.highest)
+            row = features(np.array(self._lags)[:, None], curves[:, None])
+            self._said = min(float(forecast(plan.weights, row)[0]), MOST * plan.highest)
         before, verdict = float(curves[3]), plan.verdict
         return ExpectedDemand(
             self._said, self._seen_s, plan.highest, verdict.candidate, plan.within_s,
@@ -116,10 +117,6 @@ class LiveForecast:
         count = min(self._slot - self._began, DAY)
         rows = self._lived[np.arange(self._slot - count, self._slot) % DAY].astype(np.float64)
         return LivedDay(rows[:, 0], rows[:, 1], self.plan.share, self.plan.within_s)
-
-    def _forecast(self, curves: Floats) -> float:
-        row = features(np.array(self._lags)[:, None], curves[:, None])
-        return float(forecast(self.plan.weights, row)[0])
 
     def _advance(self, slot: int) -> None:
         while self._slot < slot:

@@ -5,6 +5,7 @@ until the next one comes. NaN is a load that nobody knows, because no sample cam
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +18,7 @@ _LONGEST_HOLD = 4.0  # steps that a value holds: scrapes fail now and then
 _SHORTEST_HOLD_S = 60.0
 
 
-class LoadHistory(Struct, frozen=True, eq=False):
+class LoadHistory(Struct, frozen=True, eq=False, dict=True):
     """Times, ascending, and one column of them for each metric by its key (``key_of``)."""
 
     time_s: Floats
@@ -25,7 +26,7 @@ class LoadHistory(Struct, frozen=True, eq=False):
     hidden: NDArray[np.bool_]  # what was measured is less than what was asked for
     replicas: Floats | None = None  # as they were recorded, where somebody recorded them
 
-    @property
+    @cached_property
     def step_s(self) -> float:
         """The usual distance of two samples."""
         return float(np.median(np.diff(self.time_s))) if len(self.time_s) > 1 else 15.0

@@ -51,6 +51,7 @@ class PastReader:
     def __init__(self, reader: RangeReader, window: HistoryWindow, told: ProgressListener) -> None:
         self._reader = reader
         self._window = window
+        self._grid = window.grid
         self._told = told
         self.samples = 0
 
@@ -63,14 +64,14 @@ class PastReader:
         if part.start * self._window.step_s > 2 * 60:
             late_s = part.start * self._window.step_s
             notes.append(f"the history begins {late_s} s later than asked for")
-        nothing = np.zeros(len(self._window.grid), np.bool_)
+        nothing = np.zeros(len(self._grid), np.bool_)
         at_most = replicas >= hpa.max_replicas if replicas is not None else nothing
         throttled = await self._throttled(hpa)
         for flags, why in ((at_most, "at maxReplicas"), (throttled, "CPU throttled")):
             if share := float(flags[part].mean()):
                 notes.append(f"the load is hidden in {share:.1%} of the time: {why}")
         load = LoadHistory(
-            self._window.grid[part],
+            self._grid[part],
             {key: values[part] for key, values in columns.items()},
             (at_most | throttled)[part],
             None if replicas is None else replicas[part],
@@ -85,14 +86,12 @@ class PastReader:
             await self._share(columns, hpa, queries, replicas)
         part = self._known(columns)
         found = {key: values[part] for key, values in columns.items()}
-        return LoadHistory(
-            self._window.grid[part], found, np.zeros(part.stop - part.start, np.bool_)
-        )
+        return LoadHistory(self._grid[part], found, np.zeros(part.stop - part.start, np.bool_))
 
     async def _columns(self, queries: Sequence[LoadQuery]) -> tuple[dict[str, Floats], Floats]:
         # What was measured of each metric, and the pods that reported.
         columns: dict[str, Floats] = {}
-        reported = np.zeros(len(self._window.grid))
+        reported = np.zeros(len(self._grid))
         for query in queries:
             columns[query.key], pods = await self._total(query)
             reported = np.fmax(reported, pods)
@@ -113,15 +112,14 @@ class PastReader:
                 key = series.labels.get(query.container, ""), series.labels.get(query.pod, "")
                 if not all(key):
                     continue
-                column = found.setdefault(key, np.full(len(self._window.grid), np.nan))
+                column = found.setdefault(key, np.full(len(self._grid), np.nan))
                 is_value = np.isfinite(series.values) & (series.values >= 0)
                 column[self._rows(series.time_s[is_value])] = series.values[is_value]
         return found
 
     async def _total(self, query: LoadQuery) -> tuple[Floats, Floats]:
         # The sum of the series at each time, NaN where there is none, and the pods that reported.
-        grid = self._window.grid
-        total, pods = np.full(len(grid), np.nan), np.zeros(len(grid))
+        total, pods = np.full_like(self._grid, np.nan), np.zeros_like(self._grid)
         async for part in self._slices(query.text, self._window.step_s, query.key):
             seen: dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
             for series in part.series:
@@ -131,10 +129,10 @@ class PastReader:
                 rows = self._rows(series.time_s[is_value])
                 total[rows] = np.nan_to_num(total[rows]) + series.values[is_value]
                 pod = series.labels.get(query.pod, "")
-                seen.setdefault(pod, np.zeros(len(grid), np.bool_))[rows] = True
+                seen.setdefault(pod, np.zeros_like(self._grid, np.bool_))[rows] = True
             for flags in seen.values():
                 pods += flags
-        return total, pods if query.pod else np.zeros(len(grid))
+        return total, pods if query.pod else np.zeros_like(self._grid)
 
     async def _replicas(self, hpa: HPA, reported: Floats) -> tuple[Floats | None, list[str]]:
         matchers = f"namespace={quote(hpa.namespace)},horizontalpodautoscaler={quote(hpa.name)}"
@@ -175,7 +173,7 @@ class PastReader:
             columns[key] = columns[key] * ready
 
     async def _throttled(self, hpa: HPA) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        nothing = np.zeros(len(self._window.grid), np.bool_)
+        nothing = np.zeros(len(self._grid), np.bool_)
         if not any(metric.name == "cpu" for metric in hpa.metrics):
             return nothing
         matchers = f"namespace={quote(hpa.namespace)},pod=~{quote(pods_of(hpa))}"
@@ -217,7 +215,7 @@ class PastReader:
         try:
             return await self._total(LoadQuery(what, text))
         except QueryError:
-            empty = np.full(len(self._window.grid), np.nan)
+            empty = np.full(len(self._grid), np.nan)
             return empty, empty
 
     async def _slices(self, text: str, step_s: int, what: str) -> AsyncIterator[HistorySlice]:
@@ -234,7 +232,7 @@ class PastReader:
 
     def _rows(self, times: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         rows = np.rint((times - self._window.start_s) / self._window.step_s).astype(np.intp)
-        return np.clip(rows, 0, len(self._window.grid) - 1)
+        return np.clip(rows, 0, len(self._grid) - 1)
 
 
 def requests_of_pods(template: Mapping[str, object]) -> dict[str, dict[str, int]]:
