@@ -20,7 +20,6 @@ from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import load_queries
 from podscale.sandbox.load.exporter import ExposedSample
 from podscale.sandbox.promql.server import PrometheusStandIn
-from podscale.sandbox.promql.values import label_set
 from tests.integration.test_demo import demo, end, shown_until
 from tests.unit.hpa.decide.handwritten import hpa, resource
 from tests.unit.hpa.simulate.loads import pods_metric
@@ -64,7 +63,7 @@ class Shop:
         name = "kube_horizontalpodautoscaler_status_current_replicas"
         found.append(ExposedSample(name, labels, float(count)))
         for place, each in enumerate("abcd"[:count]):
-            pod = label_set({"namespace": "shop", "pod": f"web-6d5f-{each}"})
+            pod = {"namespace": "shop", "pod": f"web-6d5f-{each}"}
             found.append(ExposedSample("kube_pod_created", pod, NOW_S))
             found.append(
                 ExposedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
