@@ -6,7 +6,7 @@ Follows k8s.io/kube-scheduler/extender/v1 with ``nodeCacheCapable``: nodes come 
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import compress, filterfalse
+from itertools import filterfalse
 
 import msgspec
 import numpy as np
@@ -76,7 +76,8 @@ class Extender:
         requested = self._live.over(decided.nodes)
         full = refuses(decided.columns, decided.plan, requested, _requests(args.pod))
         # A node that we do not know yet is admitted: its own fit check looks at it.
-        refused = dict.fromkeys(compress(decided.nodes.names, full.tolist()), _REFUSED)
+        name_of = decided.nodes.names.__getitem__
+        refused = dict.fromkeys(map(name_of, np.flatnonzero(full).tolist()), _REFUSED)
         left = list(filterfalse(refused.__contains__, names))
         if len(left) + len(refused) != len(names):
             refused = dict.fromkeys(refused.keys() & names, _REFUSED)
