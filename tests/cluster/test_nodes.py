@@ -186,6 +186,33 @@ def test_a_scheduler_with_the_extender_comes_to_the_same_placements(stack: Nodes
     assert plane.admin.get(path)["spec"]["nodeName"] == "node-3"
 
 
+def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_class(
+    stack: NodesStack,
+) -> None:
+    # Decision 041: no pod of a class above ballast's goes for ballast; of equals the older stays.
+    plane = stack.plane
+
+    def classed(name: str, cores: float, node: str) -> None:
+        made = pod(f"{name}-{node}", cores, node)
+        made["spec"]["priorityClassName"] = name
+        plane.apply(made)
+
+    for name, value in (("middle", 10), ("high", 1000)):
+        plane.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                     "metadata": {"name": name}, "value": value})  # fmt: skip
+    plane.admin.request("DELETE", "/api/v1/namespaces/default/pods/filler-node-2")
+    classed("middle", REQUESTED["node-2"], "node-2")
+    part = stack.start("--mode=ballast")
+    stack.wait_requests(HELD)
+    # Without ballast both would be bound beside what is there.
+    high = {"high-node-0", "high-node-2"}
+    for node in ("node-0", "node-2"):
+        classed("high", 2.01, node)
+    wait_until("both are bound", lambda: high <= set(plane.ready_pods("default")), 30.0, (part,))
+    left = set(plane.ready_pods("default")) - high
+    assert left == {"filler-node-1", "middle-node-2", "filler-node-3"}
+
+
 def test_full_nodes_are_tainted_until_they_are_well_below(stack: NodesStack) -> None:
     plane = stack.plane
     plane.kubectl("apply", "-k", str(ROOT / "config/rbac/nodes-taint"))
