@@ -63,19 +63,9 @@ class FieldError(Struct, frozen=True):
 _NO_MAXIMUM = FieldError("spec.maxReplicas", "Required value", "must be set and greater than 0")
 
 
-def validate(
-    written: wire.WireAutoscaler,
-    *,
-    release: Release = "1.37",
-    scale_to_zero: bool = True,
-    had_zero: bool = False,
-) -> list[FieldError]:
-    """Return every finding, in the order of the fields.
-
-    ``scale_to_zero`` is the gate; ``had_zero``: the object before an update had
-    minReplicas 0 already.
-    """
-    found = list(_object(written, 0 if scale_to_zero or had_zero else 1))
+def validate(written: wire.WireAutoscaler, *, release: Release = "1.37") -> list[FieldError]:
+    """Return every finding, in the order of the fields, with the gate HPAScaleToZero on."""
+    found = list(_object(written))
     if release == "1.36":
         return found
     # 1.37 has the maximum's absence from the declared schema, and merges what it finds in both
@@ -84,7 +74,7 @@ def validate(
     return list(dict.fromkeys(merged))
 
 
-def _object(written: wire.WireAutoscaler, lowest: int) -> Iterator[FieldError]:
+def _object(written: wire.WireAutoscaler) -> Iterator[FieldError]:
     name, spec = written.metadata.name, written.spec
     if not name:
         yield _required("metadata.name", "name or generateName is required")
@@ -92,8 +82,8 @@ def _object(written: wire.WireAutoscaler, lowest: int) -> Iterator[FieldError]:
         for problem in subdomain_problems(name):  # in 1.36, too, told in characters
             yield _invalid("metadata.name", name, problem)
     minimum = 1 if spec.min_replicas is None else spec.min_replicas  # the default
-    if minimum < lowest:
-        detail = f"must be greater than or equal to {lowest}"
+    if minimum < 0:
+        detail = "must be greater than or equal to 0"
         yield _invalid("spec.minReplicas", minimum, detail)
     if spec.max_replicas == 0:
         yield _NO_MAXIMUM

@@ -193,11 +193,10 @@ def test_a_container_has_standard_and_qualified_resources(name: str, expected: l
     assert found == [f'{field}: Invalid value: "{name}": {each}' for each in expected]
 
 
-def test_zero_needs_the_gate_or_a_zero_before() -> None:
+def test_zero_may_be_the_minimum_of_an_external_metric_and_less_may_not() -> None:
     spec = {"minReplicas": 0, "metrics": [{"type": "External", "external": QUEUE}]}
     assert problems(spec) == []
-    assert problems(spec, scale_to_zero=False) != []
-    assert problems(spec, scale_to_zero=False, had_zero=True) == []
+    assert problems(spec | {"minReplicas": -1}) != []
 
 
 @pytest.mark.parametrize("name", ["", "Web", "a_b", "x" * 254])
