@@ -2,8 +2,10 @@
 
 import asyncio
 import signal
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 # Before any ring imports them: others than the conformance ring do as well.
 pytest.register_assert_rewrite(*(
@@ -19,3 +21,10 @@ asyncio.set_event_loop(None)
 # the programs whose tests end them with it would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Let what a module's tests set about logs end with it: others read what is printed."""
+    yield
+    structlog.reset_defaults()
