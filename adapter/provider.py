@@ -124,15 +124,17 @@ class FeedProvider:
         question once: ten autoscalers of a namespace ask for the same external metric."""
         self._standings.grow_older()
         plans: dict[tuple[str, str, str], tuple[QueryPlan, Origin] | None] = {}
-        changes: dict[str, int] = {}  # by namespace: nothing changes until all are sorted
+        # By namespace: its scope and its pods' state. Nothing changes until all are sorted.
+        scopes: dict[str, tuple[str, int]] = {}
         standing: dict[tuple[QueryPlan, str], list[tuple[StandingQuestion, int]]] = {}
         others: dict[Question, list[int]] = {}
         for place, question in enumerate(questions):
             if isinstance(question, PodMetric):
                 namespace = question.namespace
-                if namespace not in changes:
-                    changes[namespace] = self.objects.changed(namespace)
-                found = self._stands(question, plans, changes[namespace])
+                if namespace not in scopes:
+                    scope = self._custom().scope(namespace)
+                    scopes[namespace] = scope, self.objects.changed(namespace)
+                found = self._stands(question, plans, *scopes[namespace])
                 if found is not None:
                     key = (found.plan, namespace)
                     standing.setdefault(key, []).append((found, place))
@@ -144,12 +146,12 @@ class FeedProvider:
         self,
         question: PodMetric,
         plans: dict[tuple[str, str, str], tuple[QueryPlan, Origin] | None],
+        scope: str,
         changed: int,
     ) -> StandingQuestion | None:
         if not question.namespace:
             return None
         try:
-            scope = self._custom().scope(question.namespace)
             key = (scope, question.metric, question.metric_selector)
             if key not in plans:
                 found = self._plan("pods", question.namespace, *key[1:])

@@ -75,19 +75,20 @@ def _moved(
 ) -> bool:
     if spec is None or before.type != after.type or before.name != after.name:
         return True
-    pairs: list[tuple[int | None, int | None, int | None]] = [
-        (before.value_milli, after.value_milli, spec.value_milli),
-        (before.average_value_milli, after.average_value_milli, spec.average_value_milli),
-    ]
     if after.average_utilization is not None:
         # The average belongs to it and moves with it.
-        pairs = [(before.average_utilization, after.average_utilization, spec.average_utilization)]
-    for was, now, target in pairs:
-        if was is None and now is None:
-            continue
-        if was is None or now is None or not target or abs(now - was) >= deadband * target:
-            return True
-    return False
+        both = before.average_utilization, after.average_utilization
+        return _is_apart(*both, spec.average_utilization, deadband)
+    averages = before.average_value_milli, after.average_value_milli
+    return _is_apart(*averages, spec.average_value_milli, deadband) or _is_apart(
+        before.value_milli, after.value_milli, spec.value_milli, deadband
+    )
+
+
+def _is_apart(was: int | None, now: int | None, target: int | None, deadband: float) -> bool:
+    if was is None or now is None:
+        return was is not now
+    return not target or abs(now - was) >= deadband * target
 
 
 def _metric(metric: MetricStatus) -> dict[str, object]:

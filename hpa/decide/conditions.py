@@ -92,7 +92,7 @@ def put(
     for index, old in enumerate(conditions):
         if old.type != type_:
             continue
-        if (old.status, old.reason, old.message) != (status, reason, message):
+        if old.status != status or old.reason != reason or old.message != message:
             at = old.transition_s if old.status == status else now
             observed = old.observed_generation
             conditions[index] = Condition(type_, status, reason, message, at, observed)

@@ -243,14 +243,16 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         return _nothing(pass_, current, found.error or "", label)
     put(pass_.conditions, words.ACTIVE, "True", "ValidMetricFound", words.FOUND + found.name, now)
     pass_.failed = found.error, label
-    desired = _not_below(pass_, current, max(found.replicas, 0))
+    wanted = max(found.replicas, 0)
+    desired = _not_below(pass_, current, wanted)
     reason = ""
     if desired > current:
         reason = f"{found.name} above target"
     elif desired < current:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
-    _tell_gap(pass_)
+    if desired != wanted:
+        _tell_gap(pass_)
     if went_to_zero and normalized < hpa.min_replicas:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
@@ -279,12 +281,14 @@ def _tell_held(pass_: _Pass) -> None:
 
 
 def _not_below(pass_: _Pass, current: int, desired: int) -> int:
+    if desired >= current:
+        return desired
     held, gap, settings = pass_.observation.held, pass_.observation.gap, pass_.settings
     is_holding = settings.holds_after_outage and settings.mode != "shadow"  # who acts holds nothing
     if not is_holding or (gap is not None and gap.whole_s <= pass_.now):
         gap = None
     is_anchored = held is not None and not held.may_shrink
-    if desired >= current or not (is_anchored or gap):
+    if not (is_anchored or gap):
         return desired
     pass_.steps.append(ShrinkWaits(desired, current, None if is_anchored else gap))
     return current

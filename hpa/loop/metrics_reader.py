@@ -72,15 +72,11 @@ class MetricsReader:
         is_apart = len(looks) == 1 and looks[0].hpa.is_read_apart
         read = self._in_parts if is_apart else self._together
         answers = iter(await read(asked) if asked else ())
-        found: list[Given] = [
-            tuple(
-                [
-                    cast("MetricAnswer | None", next(answers) if is_question(each) else each)
-                    for each in look.asked
-                ]
-            )
+        given = [
+            tuple([next(answers) if is_question(each) else each for each in look.asked])
             for look in looks
         ]
+        found = cast("list[Given]", given)
         self._note_ages(found)
         return found
 

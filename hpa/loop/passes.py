@@ -22,6 +22,7 @@ _log = structlog.get_logger()
 
 _OURS, _WATCHED = AnsweredEvent(), AnsweredEvent(is_watched=True)
 _WATCH = Decide(is_bystander=True)
+_DUE, _OBSERVE = Signal.DUE, Order.OBSERVE
 
 
 class Passes:
@@ -64,7 +65,7 @@ class Passes:
 
     def _begins(self, record: AutoscalerRecord, now: float) -> bool:
         try:
-            return Order.OBSERVE in self._machines.handle(record, Signal.DUE, now)
+            return _OBSERVE in self._machines.handle(record, _DUE, now)
         except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
             self._machines.fail(record)
             return False

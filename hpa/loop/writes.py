@@ -32,6 +32,7 @@ from podscale.kube.objects.cluster import ObjectReference
 _log = structlog.get_logger()
 
 _NO_NEWS = ev.ConcludedEvent()
+_FINISH = Order.FINISH
 
 
 class PassUnderWay(Struct, eq=False):
@@ -76,7 +77,7 @@ class DecisionWrites:
             made.outcome = Outcome("not_tried", told[0].objection or "")
             made.conclusion = conclude(decision, made.outcome, unix)
             told = self._machines.handle(look.record, self._news(made), now)
-        if Order.FINISH in told:
+        if _FINISH in told:
             self._finish(made)
         elif told and isinstance(told[0], ins.TakeTurn):
             self._group.create_task(self._write(made, told[0].since))
@@ -86,7 +87,7 @@ class DecisionWrites:
         try:
             async with self._turns.turn(record.key[0], since):
                 told = await self._write_now(made)
-            if Order.FINISH in told:
+            if _FINISH in told:
                 self._finish(made)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(record.key))

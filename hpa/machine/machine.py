@@ -37,6 +37,7 @@ _CONCLUDE: ins.Instructions = (ins.Conclude(),)
 _WRITE_STATUS: ins.Instructions = (Order.WRITE_STATUS,)
 _SAVED: ins.Instructions = (Order.COUNT_SAVED, Order.FINISH)
 _FINISH: ins.Instructions = (Order.FINISH,)
+_IDLE, _OBSERVING, _DECIDING = PassPhase.IDLE, PassPhase.OBSERVING, PassPhase.DECIDING
 
 
 def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
@@ -96,7 +97,7 @@ def _change(progress: Progress, event: ev.Event, now: float) -> ins.Instructions
 def _start(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
     if not progress.is_leading:
         raise UnexpectedEvent(progress, event)
-    progress.phase, progress.is_urgent = PassPhase.OBSERVING, False
+    progress.phase, progress.is_urgent = _OBSERVING, False
     return _OBSERVE
 
 
@@ -107,7 +108,7 @@ def _give_up(progress: Progress, event: ev.Event, now: float) -> ins.Instruction
 
 
 def _decide(progress: Progress, event: ev.AnsweredEvent, now: float) -> ins.Instructions:
-    progress.phase, progress.decided_at = PassPhase.DECIDING, now
+    progress.phase, progress.decided_at = _DECIDING, now
     return _WATCH if event.is_watched else _DECIDE
 
 
@@ -209,7 +210,7 @@ def _finish(progress: Progress, *, is_saved: bool = False) -> ins.Instructions:
 
 
 def _end_pass(progress: Progress) -> ins.Instructions:
-    progress.phase, progress.write = PassPhase.IDLE, None
+    progress.phase, progress.write = _IDLE, None
     return _RUN_AGAIN if progress.is_urgent else NOTHING
 
 

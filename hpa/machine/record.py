@@ -29,6 +29,8 @@ Key = tuple[str, str]  # namespace, name
 HistoryMark = tuple[object, ...]  # what was stored of a history: while equal, nothing is written
 AskedMetric = Question | NotFound | Refused | None
 
+_GONE = PassPhase.GONE
+
 
 class TargetScale(Struct, frozen=True, gc=False):
     """A scale, and how to write it."""
@@ -166,7 +168,7 @@ class AutoscalerRecord(Struct, eq=False):
     @property
     def is_gone(self) -> bool:
         """Whether the object was deleted; one of the same name is another record."""
-        return self.progress.phase is PassPhase.GONE
+        return self.progress.phase is _GONE
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
         """Take in a new state; returns whether anything but the status changed."""

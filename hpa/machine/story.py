@@ -16,6 +16,7 @@ from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
 
 MOST_CHAPTERS = 4000  # in the book: some 3 MB
 MOST_STEPS = 32  # a chapter; where more happens, the next one begins
+_DUE, _GIVEN_UP, _IDLE = Signal.DUE, Signal.GIVEN_UP, PassPhase.IDLE
 
 _Key = tuple[str, str]  # namespace, name
 
@@ -68,9 +69,7 @@ class StoryBook:
         self, key: _Key, story: Story, progress: Progress, event: Event, now: float
     ) -> Instructions:
         """Return what is to be done; raises ``UnexpectedEvent`` with the story."""
-        if (event is Signal.DUE and progress.phase is PassPhase.IDLE) or len(
-            story.steps
-        ) >= 3 * MOST_STEPS:
+        if (event is _DUE and progress.phase is _IDLE) or len(story.steps) >= 3 * MOST_STEPS:
             self._turn_page(key, story, progress)
         try:
             instructions = machine.handle(progress, event, now)
@@ -78,7 +77,7 @@ class StoryBook:
             told = ", ".join(str(each) for each in story.steps[1::3])
             raise UnexpectedEvent(progress, event, told) from error
         story.steps += (now, event, instructions)
-        if event is Signal.GIVEN_UP or type(event) is ResizedEvent:
+        if event is _GIVEN_UP or type(event) is ResizedEvent:
             story.is_told = True
         return instructions
 

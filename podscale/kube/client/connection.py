@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from typing import Self
 from urllib.parse import quote, urlencode
 
@@ -30,6 +31,23 @@ _LEASES = f"/apis/{LEASES.group}/"
 # closed fails without having been tried, so ours are given up earlier.
 _KEEPALIVE_S = 60.0
 _LINE_LIMIT = 16 << 20  # etcd takes 1.5 MB an object; a line beyond this is not a watch event
+
+
+_guard: ContextVar[Callable[[], None] | None] = ContextVar("guard", default=None)
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """Calls the guard of its task when the connection stands and nothing has been written to it:
+    the last moment at which a write can be stopped, at every attempt (aiohttp repeats a PUT by
+    itself when the server had closed an idle connection). A trace would cost a fifth of a request.
+    """
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Send it, unless the guard raises."""
+        guard = _guard.get()
+        if guard is not None:
+            guard()
+        return await super().send(conn)
 
 
 class Connection:
@@ -57,26 +75,24 @@ class Connection:
         if impersonate:
             self._extra.append(("Impersonate-User", impersonate))
         self._limiter = limiter
-        self._guarded: aiohttp.ClientSession | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # In spite of its name it runs when the connection stands and nothing has been
-        # written to it: the last moment at which a write can be stopped, at every attempt
-        # (aiohttp repeats a PUT by itself when the server had closed an idle connection).
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_call_guard)
-        connector = aiohttp.TCPConnector(limit=self._most_at_once, keepalive_timeout=_KEEPALIVE_S)
-        self._guarded = _session(connector, [trace])
-        # Tracing costs a fifth of a request's CPU: what no guard is for goes without.
-        self._session = _session(connector, [])
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=self._most_at_once, keepalive_timeout=_KEEPALIVE_S
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            request_class=_GuardedRequest,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for session in (self._guarded, self._session):
-            if session is not None:
-                await session.close()
-        self._guarded = self._session = None
+        if self._session is not None:
+            await self._session.close()
+        self._session = None
 
     async def request(
         self,
@@ -196,9 +212,9 @@ class Connection:
         headers: Mapping[str, str],
         guard: Callable[[], None] | None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        session = self._session if guard is None else self._guarded
-        if session is None:
+        if self._session is None:
             raise ApiUnreachable("the connection is closed")
+        _guard.set(guard)
         all_headers = CIMultiDict(self._extra)
         all_headers.update(identity.headers)
         all_headers.update(headers)
@@ -206,7 +222,7 @@ class Connection:
         # Compressing costs the API server more than the network inside a cluster is worth.
         all_headers["Accept-Encoding"] = "identity"
         asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
-        return session.request(
+        return self._session.request(
             method,
             URL(f"{identity.server}{path}{asked}", encoded=True),
             data=body,
@@ -215,7 +231,6 @@ class Connection:
             server_hostname=identity.server_hostname,
             proxy=identity.proxy,
             allow_redirects=False,
-            trace_request_ctx=guard,
         )
 
 
@@ -237,24 +252,6 @@ async def _lines(
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         yield [line for line in lines if line]
-
-
-def _session(
-    connector: aiohttp.BaseConnector, traces: list[aiohttp.TraceConfig]
-) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trace_configs=traces,
-    )
-
-
-async def _call_guard(_session: aiohttp.ClientSession, context: object, _params: object) -> None:
-    guard = getattr(context, "trace_request_ctx", None)
-    if guard is not None:
-        guard()
 
 
 @contextlib.contextmanager
