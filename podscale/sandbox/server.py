@@ -29,6 +29,7 @@ from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Object, Storage
 from podscale.serving.auth.user import MASTERS, User
 
+_HOST = "127.0.0.1"
 _MOST_BODY = 64 * 1024 * 1024
 
 
@@ -55,17 +56,14 @@ class SandboxServer:
     def __init__(
         self,
         *,
-        host: str = "127.0.0.1",
         port: int = 0,
         tls: bool = False,
         history: int = 20_000,
         bookmark_interval_s: float = 60.0,
-        version: str = "v1.37.0",
         wall: Callable[[], float] = time.time,
         gate: OpenGate | None = None,
     ) -> None:
         """``wall`` is the cluster's time; certificates and deadlines are of the machine's."""
-        self._host = host
         self._port = port
         self._tls = tls
         self.storage = Storage(history, wall)
@@ -91,8 +89,6 @@ class SandboxServer:
             self._aggregator,
             self.tokens,
             gate,
-            host=host,
-            version=version,
         )
         self._runner: web.ServerRunner | None = None
         self._checks: asyncio.Task[None] | None = None
@@ -101,7 +97,7 @@ class SandboxServer:
     @property
     def url(self) -> str:
         """``http://127.0.0.1:PORT``, or https with ``tls``."""
-        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}"
+        return f"{'https' if self._tls else 'http'}://{_HOST}:{self._port}"
 
     @property
     def counts(self) -> Counter[tuple[str, str]]:
@@ -115,7 +111,7 @@ class SandboxServer:
         self._runner = web.ServerRunner(server, shutdown_timeout=0.5, access_log=None)
         await self._runner.setup()
         context = self.pki.server_context() if self._tls else None
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context, backlog=1024)
+        site = web.TCPSite(self._runner, _HOST, self._port, ssl_context=context, backlog=1024)
         await site.start()
         self._port = self._runner.addresses[0][1]
         self._checks = asyncio.create_task(self._aggregator.check())
@@ -132,13 +128,13 @@ class SandboxServer:
         await self._admission.stop()
         await self._aggregator.stop()
 
-    def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
+    def kubeconfig(self, path: Path, token: str = "") -> Path:
         """Write a kubeconfig for a token (the administrator's by default) and return its path."""
         cluster: dict[str, str] = {"server": self.url}
         if self._tls:
             authority = base64.b64encode(self.pki.authority.certificate).decode()
             cluster["certificate-authority-data"] = authority
-        context = {"cluster": "sandbox", "user": "sandbox", "namespace": namespace}
+        context = {"cluster": "sandbox", "user": "sandbox", "namespace": "default"}
         path.write_text(
             yaml.safe_dump(
                 {

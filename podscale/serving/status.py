@@ -59,10 +59,9 @@ class StatusError(Exception):
         self.status = status
 
 
-def bad_request(message: str, *, causes: Sequence[Cause] = ()) -> Status:
+def bad_request(message: str) -> Status:
     """Return 400 with the parser's message."""
-    details = Details(causes=tuple(causes)) if causes else UNSET
-    return Status(message=message, reason="BadRequest", details=details, code=400)
+    return Status(message=message, reason="BadRequest", code=400)
 
 
 def unauthorized() -> Status:
@@ -162,12 +161,12 @@ def invalid(kind: str, causes: Sequence[Cause], *, name: str = "", group: str = 
     )
 
 
-def too_many_requests(retry_after_s: int = 1) -> Status:
+def too_many_requests() -> Status:
     """Return 429, sent beyond the in-flight limit."""
     return Status(
         message="Too many requests, please try again later.",
         reason="TooManyRequests",
-        details=Details(retry_after_seconds=retry_after_s),
+        details=Details(retry_after_seconds=1),
         code=429,
     )
 

@@ -24,14 +24,10 @@ Bounds = Mapping[str, ResourceList]
 
 
 def apply_pod_range(
-    resource: str,
-    bounds: Bounds,
-    pod: SizedPod,
-    item: LimitRangeItem,
-    fixed: frozenset[str] = frozenset(),
+    resource: str, bounds: Bounds, pod: SizedPod, item: LimitRangeItem
 ) -> dict[str, ResourceList]:
-    """Return ``bounds`` scaled into the item. Containers in ``fixed``, without a list or
-    without this resource in it count with what they request now and do not change.
+    """Return ``bounds`` scaled into the item. Containers without a list or without this resource
+    in it count with what they request now and do not change.
     """
     least, most = of(item.min, resource), of(item.max, resource)
     default = of(item.default, resource)
@@ -41,7 +37,7 @@ def apply_pod_range(
         requests, limits = requests_and_limits(pod, container.name)
         request = of(requests, resource)
         own = bounds.get(container.name)
-        if own is None or container.name in fixed or resource not in own:
+        if own is None or resource not in own:
             wanted = request
         else:
             wanted = recommended[container.name] = own[resource]

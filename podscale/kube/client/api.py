@@ -7,7 +7,7 @@ Everything else in the room (store, lease, events, REST mapping) takes an ``Api`
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -30,6 +30,19 @@ class Response(Struct, frozen=True):
     body: bytes
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a request may say besides: no query, body or header, JSON and 30 s by default."""
+
+    query: Mapping[str, str] | None
+    body: bytes | None
+    content_type: str
+    accept: str
+    headers: Mapping[str, str] | None
+    timeout_s: float  # covers everything, waiting for the client-side limiter included
+    # Runs immediately before each attempt goes out, after every wait; what it raises is raised.
+    guard: Callable[[], None] | None
+
+
 class Api(Protocol):
     """An API server, with credentials and deadlines already arranged."""
 
@@ -38,26 +51,13 @@ class Api(Protocol):
         """What the server's audit log calls us; the field manager of our writes."""
 
     async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        guard: Callable[[], None] | None = None,
+        self, method: Method, path: str, **options: Unpack[RequestOptions]
     ) -> Response:
         """Return the answer; raises a leaf of ``ApiError`` from 400 on, or ``Unreachable``.
 
-        ``path`` is already escaped (``podscale.kube.client.resource`` builds it). ``timeout_s``
-        covers everything, waiting for the client-side limiter included. ``guard`` runs
-        immediately before each attempt goes out, after every wait; what it raises is
-        raised (``Elector.guard``). Only GET is ever repeated by the connection itself
-        (429 and 503 with Retry-After, within the deadline), and any method once after a
-        401, with fresh credentials.
+        ``path`` is already escaped (``podscale.kube.client.resource`` builds it). Only GET is
+        ever repeated by the connection itself (429 and 503 with Retry-After, within the
+        deadline), and any method once after a 401, with fresh credentials.
         """
 
     def stream(

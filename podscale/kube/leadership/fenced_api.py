@@ -5,8 +5,17 @@ And what it shows outside: the label that the Service of the leader's API select
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from typing import Unpack
 
-from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, MERGE_PATCH, Api, Method, Response
+from podscale.kube.client.api import (
+    DEFAULT_TIMEOUT_S,
+    JSON,
+    MERGE_PATCH,
+    Api,
+    Method,
+    RequestOptions,
+    Response,
+)
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode, encode
@@ -28,20 +37,10 @@ class FencedApi:
         return self._api.user_agent
 
     async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        guard: Callable[[], None] | None = None,
+        self, method: Method, path: str, **options: Unpack[RequestOptions]
     ) -> Response:
         """As ``Api.request``; a write raises ``NotLeading`` instead of going out late."""
-        elector = self._elector
+        elector, guard = self._elector, options.get("guard")
 
         def both() -> None:
             if guard is not None:
@@ -50,19 +49,11 @@ class FencedApi:
 
         if method != "GET":
             elector.guard()
+            options["guard"] = both
             # A write must have left before the term ends: after it another leader acts.
-            timeout_s = min(timeout_s, elector.remaining_s())
-        return await self._api.request(
-            method,
-            path,
-            query=query,
-            body=body,
-            content_type=content_type,
-            accept=accept,
-            headers=headers,
-            timeout_s=timeout_s,
-            guard=guard if method == "GET" else both,
-        )
+            timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
+            options["timeout_s"] = min(timeout_s, elector.remaining_s())
+        return await self._api.request(method, path, **options)
 
     def stream(
         self,

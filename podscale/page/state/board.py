@@ -1,7 +1,7 @@
 """What the page remembers: one entry per scaled or sized object, newest facts and points.
 
 Fed by the HPA's traces (it is their follower) and by the sampler. Read by the API. Bounded:
-``PointRing.most`` points a line, ``MOST_MARKS`` marks, and nothing of what has been deleted.
+``MOST_POINTS`` points a line, ``MOST_MARKS`` marks, and nothing of what has been deleted.
 """
 
 from collections import deque

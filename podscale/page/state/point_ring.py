@@ -17,13 +17,12 @@ class PointRing:
     Times are kept relative to the first point, so float32 resolves 8 ms after a day.
     """
 
-    __slots__ = ("_base", "_count", "_table", "most")
+    __slots__ = ("_base", "_count", "_table")
 
-    def __init__(self, columns: int, *, most: int = MOST_POINTS) -> None:
-        self.most = most
+    def __init__(self, columns: int) -> None:
         self._base = 0.0
         self._count = 0
-        self._table = np.empty((min(_FIRST_POINTS, most), columns + 1), np.float32)
+        self._table = np.empty((_FIRST_POINTS, columns + 1), np.float32)
 
     def __len__(self) -> int:
         return self._count
@@ -67,8 +66,8 @@ class PointRing:
 
     def _make_room(self) -> int:
         table, count = self._table, self._count
-        if count < self.most:
-            grown = np.empty((min(2 * count, self.most), table.shape[1]), np.float32)
+        if count < MOST_POINTS:
+            grown = np.empty((min(2 * count, MOST_POINTS), table.shape[1]), np.float32)
             grown[:count] = table
             self._table = grown
             return count

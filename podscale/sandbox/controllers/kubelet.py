@@ -38,9 +38,9 @@ class Kubelet:
         self._is_full = False  # some pod found no node
         objects.has_kubelet = True
 
-    def add_node(self, name: str, cpu: str = "16", memory: str = "64Gi") -> None:
+    def add_node(self, name: str) -> None:
         """Add a node that is ready."""
-        capacity = {"cpu": cpu, "memory": memory, "pods": "110"}
+        capacity = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         self._objects.put(
             {
@@ -56,7 +56,7 @@ class Kubelet:
                 },
             }
         )
-        self._free_cpu[name] = quantity.parse(cpu).milli
+        self._free_cpu[name] = quantity.parse(capacity["cpu"]).milli
 
     async def run(self) -> None:
         """Drive all pods for ever."""

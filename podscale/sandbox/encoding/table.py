@@ -190,21 +190,15 @@ def _pods(pod: Object) -> list[Any]:
 
 
 def _deployments(content: Object) -> list[Any]:
-    status = content.get("status") or {}
-    wanted = content["spec"].get("replicas", 0)
     return [
-        f"{status.get('readyReplicas', 0)}/{wanted}",
-        status.get("updatedReplicas", 0),
-        status.get("availableReplicas", 0),
+        *_statefulsets(content),
+        *_fields("status.updatedReplicas", "status.availableReplicas")(content),
     ]
 
 
-def _replicasets(content: Object) -> list[Any]:
-    status = content.get("status") or {}
-    return [
-        content["spec"].get("replicas", 0),
-        status.get("replicas", 0),
-        status.get("readyReplicas", 0),
+def _fields(*paths: str, absent: Any = 0) -> Cells:
+    return lambda content: [
+        absent if (value := at(content, path)) is None else value for path in paths
     ]
 
 
@@ -278,15 +272,6 @@ def _events(event: Object) -> list[Any]:
     ]
 
 
-def _budgets(budget: Object) -> list[Any]:
-    spec, status = budget["spec"], budget.get("status") or {}
-    return [
-        str(spec.get("minAvailable", "N/A")),
-        str(spec.get("maxUnavailable", "N/A")),
-        status.get("disruptionsAllowed", 0),
-    ]
-
-
 def _apiservices(service: Object) -> list[Any]:
     reference = service["spec"].get("service")
     where = f"{reference['namespace']}/{reference['name']}" if reference else "Local"
@@ -298,11 +283,15 @@ def _apiservices(service: Object) -> list[Any]:
     return [where, text]
 
 
+_REPLICAS = (
+    ("Desired", "Current", "Ready"),
+    _fields("spec.replicas", "status.replicas", "status.readyReplicas"),
+)
 _PRINTERS: dict[str, tuple[Sequence[str], Cells]] = {
     "pods": (("Ready", "Status", "Restarts", "+IP", "+Node"), _pods),
     "deployments.apps": (("Ready", "Up-to-date", "Available"), _deployments),
-    "replicasets.apps": (("Desired", "Current", "Ready"), _replicasets),
-    "replicationcontrollers": (("Desired", "Current", "Ready"), _replicasets),
+    "replicasets.apps": _REPLICAS,
+    "replicationcontrollers": _REPLICAS,
     "statefulsets.apps": (("Ready",), _statefulsets),
     "horizontalpodautoscalers.autoscaling": (
         ("Reference", "Targets", "MinPods", "MaxPods", "Replicas"),
@@ -317,7 +306,10 @@ _PRINTERS: dict[str, tuple[Sequence[str], Cells]] = {
     "events": (("Last Seen", "Type", "Reason", "Object", "Message"), _events),
     "poddisruptionbudgets.policy": (
         ("Min Available", "Max Unavailable", "Allowed Disruptions"),
-        _budgets,
+        lambda pdb: [
+            *map(str, _fields("spec.minAvailable", "spec.maxUnavailable", absent="N/A")(pdb)),
+            *_fields("status.disruptionsAllowed")(pdb),
+        ],
     ),
     "apiservices.apiregistration.k8s.io": (("Service", "Available"), _apiservices),
     "customresourcedefinitions.apiextensions.k8s.io": (

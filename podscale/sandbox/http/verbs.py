@@ -107,10 +107,7 @@ class ResourceVerbs:
             found.append(stored)
         accept = asked.http.headers.get("Accept", "")
         if table.is_wanted(accept):
-            rows = table.of_list(
-                resource, asked.target.version, found, metadata, query, self._objects.storage.wall()
-            )
-            return as_json(rows, table.CONTENT_TYPE)
+            return self._rows(resource, asked, found, metadata)
         if partial_metadata.is_wanted(accept):
             return as_bytes(partial_metadata.of_list(found, metadata))
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
@@ -295,18 +292,21 @@ class ResourceVerbs:
     def _one(self, resource: SandboxResource, asked: Request, stored: Stored) -> web.Response:
         if table.is_wanted(asked.http.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
-            rows = table.of_list(
-                resource,
-                asked.target.version,
-                [stored],
-                metadata,
-                asked.query,
-                self._objects.storage.wall(),
-            )
-            return as_json(rows, table.CONTENT_TYPE)
+            return self._rows(resource, asked, [stored], metadata)
         if partial_metadata.is_wanted(asked.http.headers.get("Accept", "")):
             return as_bytes(partial_metadata.encoded(stored))
         return as_bytes(self._encoded(resource, asked, stored))
+
+    def _rows(
+        self,
+        resource: SandboxResource,
+        asked: Request,
+        found: list[Stored],
+        metadata: dict[str, Any],
+    ) -> web.Response:
+        version, now = asked.target.version, self._objects.storage.wall()
+        rows = table.of_list(resource, version, found, metadata, asked.query, now)
+        return as_json(rows, table.CONTENT_TYPE)
 
     def _encoded(self, resource: SandboxResource, asked: Request, stored: Stored) -> bytes:
         return stored.encoded(resource.api_version(asked.target.version), resource.kind)

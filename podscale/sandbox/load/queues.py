@@ -8,6 +8,9 @@ from podscale.core.selectors.selector import Selector
 class Queue:
     """The messages that wait in one queue."""
 
+    cpu_s_per_message = 0.02
+    memory_bytes = 48.0 * 2**20
+
     def __init__(
         self,
         namespace: str,
@@ -15,15 +18,11 @@ class Queue:
         arrivals_per_s: Callable[[float], float],
         *,
         taken_per_s: float = 5.0,
-        cpu_s_per_message: float = 0.02,
-        memory_bytes: float = 48 * 2**20,
     ) -> None:
         """``arrivals_per_s`` is of unix seconds; each ready pod takes ``taken_per_s``."""
         self.namespace = namespace
         self.selector = selector
         self.messages = 0.0
-        self.cpu_s_per_message = cpu_s_per_message
-        self.memory_bytes = memory_bytes
         self._arrivals_per_s = arrivals_per_s
         self._taken_per_s = taken_per_s
 

@@ -22,7 +22,6 @@ from podscale.sandbox.promql.values import Labels
 _PREFIX = "/api/v1/"
 _PAGE = 20  # steps of a range query between two looks of the loop at others
 _EVER_MS = 2**53
-_DEFAULT_STEP_MS = 60_000  # of subqueries: Prometheus's global evaluation interval
 VERSION = "3.0.0-podscale-stand-in"
 
 Fields = MultiMapping[str]
@@ -31,17 +30,10 @@ Fields = MultiMapping[str]
 class PromqlApi:
     """Answers requests. ``handle`` is an aiohttp handler of a low-level server."""
 
-    def __init__(
-        self,
-        head: SeriesHead,
-        clock: Callable[[], float],
-        *,
-        default_step_ms: int = _DEFAULT_STEP_MS,
-    ) -> None:
+    def __init__(self, head: SeriesHead, clock: Callable[[], float]) -> None:
         """``clock`` is unix seconds."""
         self._head = head
         self._clock = clock
-        self._default_step_ms = default_step_ms
         self._paths: Mapping[str, Callable[[Fields], Awaitable[object]]] = {
             "query": self._query,
             "query_range": self._query_range,
@@ -95,7 +87,7 @@ class PromqlApi:
         node = parameters.query(_one(fields, "query"))
         given = fields.get("time")
         now_ms = self._now_ms() if not given else parameters.time_ms(given, "time")
-        evaluation = Evaluation(self._head, now_ms, now_ms, self._default_step_ms)
+        evaluation = Evaluation(self._head, now_ms, now_ms)
         if _is_range(node):
             found = evaluation.windows(node, now_ms)
             return answers.windows(
@@ -122,7 +114,7 @@ class PromqlApi:
                 'invalid parameter "query": invalid expression type "range vector" for range '
                 "query, must be Scalar or instant Vector"
             )
-        evaluation = Evaluation(self._head, start_ms, end_ms, self._default_step_ms)
+        evaluation = Evaluation(self._head, start_ms, end_ms)
         table = answers.AnswerTable()
         for place, now_ms in enumerate(parameters.steps(start_ms, end_ms, step_ms)):
             table.add(evaluation.at(node, now_ms), now_ms)

@@ -33,13 +33,12 @@ class PrometheusStandIn:
         page: Callable[[float], Iterable[ExposedSample]] | None = None,
         every_s: float = 1.0,
         head: SeriesHead | None = None,
-        default_step_ms: int = 60_000,
     ) -> None:
         self.head = head or SeriesHead()
         self._clock = clock
         self._page = page
         self._every_s = every_s
-        self._api = PromqlApi(self.head, clock, default_step_ms=default_step_ms)
+        self._api = PromqlApi(self.head, clock)
         self._last: frozenset[Labels] = frozenset()
         self._scrapes = 0
         self._task: asyncio.Task[None] | None = None

@@ -12,6 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 # Clocks differ: what we sign is already valid for somebody who lags a little.
+_YEAR_S = 365 * 86400.0
 _BACKDATED = timedelta(minutes=5)
 
 
@@ -91,14 +92,14 @@ def _signed(
     return KeyPair(_pem(builder.sign(signer, hashes.SHA256())), _key_pem(key))
 
 
-def make_self_signed(*, now: float, life_s: float = 365 * 86400.0) -> KeyPair:
-    """Return a certificate for this host that signs itself, with its CA behind it.
+def make_self_signed(*, now: float) -> KeyPair:
+    """Return a certificate for this host that signs itself, for a year, with its CA behind it.
 
     As upstream's ``GenerateSelfSignedCertKey``: localhost, 127.0.0.1, the host's name.
     """
-    authority = make_authority(f"localhost-ca@{int(now)}", now=now, life_s=life_s)
+    authority = make_authority(f"localhost-ca@{int(now)}", now=now, life_s=_YEAR_S)
     names = ["localhost", "127.0.0.1", socket.gethostname()]
-    leaf = make_leaf(authority, names, now=now, life_s=life_s)
+    leaf = make_leaf(authority, names, now=now, life_s=_YEAR_S)
     return KeyPair(leaf.certificate + authority.certificate, leaf.key)
 
 

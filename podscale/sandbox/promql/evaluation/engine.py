@@ -37,16 +37,16 @@ from podscale.sandbox.promql.values import (
 )
 
 LOOKBACK_MS = 5 * 60 * 1000
+_DEFAULT_STEP_MS = 60_000  # of subqueries: Prometheus's global evaluation interval
 
 
 class Evaluation:
     """One query; ``start_ms`` and ``end_ms`` are what ``@ start()`` and ``@ end()`` mean."""
 
-    def __init__(self, head: SeriesHead, start_ms: int, end_ms: int, default_step_ms: int) -> None:
+    def __init__(self, head: SeriesHead, start_ms: int, end_ms: int) -> None:
         self._head = head
         self._start_ms = start_ms
         self._end_ms = end_ms
-        self._default_step_ms = default_step_ms
 
     def at(self, node: Node, now_ms: int) -> Value:
         """Return the value of ``node``; raises ``PromqlError``."""
@@ -161,7 +161,7 @@ class Evaluation:
         return found
 
     def _subquery(self, node: Subquery, now_ms: int) -> Matrix:
-        step_ms = node.step_ms or self._default_step_ms
+        step_ms = node.step_ms or _DEFAULT_STEP_MS
         end_ms = self._time(node.at, now_ms) - node.offset_ms
         start_ms = end_ms - node.range_ms
         times: dict[Labels, list[int]] = {}

@@ -23,7 +23,7 @@ def head(*values, name="m", every_ms=MINUTE, **labels):
 
 
 def ask(found, query, at_ms):
-    value = Evaluation(found, at_ms, at_ms, MINUTE).at(parameters.query(query), at_ms)
+    value = Evaluation(found, at_ms, at_ms).at(parameters.query(query), at_ms)
     return [sample.value for sample in value] if isinstance(value, list) else value
 
 
