@@ -21,7 +21,7 @@ from podscale.cli.prometheus import prometheus_options
 if TYPE_CHECKING:
     from adapter.apis.rules_api import RulesTold
     from podscale.cli.doctor.cluster import DoctorCluster
-    from podscale.cli.doctor.run import DoctorReport
+    from podscale.cli.doctor.report import DoctorReport
     from podscale.migrate.rules_source import RulesText
 
 
@@ -136,7 +136,8 @@ async def _run(
     from podscale.cli.doctor import metric_rules
     from podscale.cli.doctor.cluster import READER, ClusterFailed
     from podscale.cli.doctor.hpa_metrics import of_hpa
-    from podscale.cli.doctor.run import DoctorPlan, examine
+    from podscale.cli.doctor.report import DoctorPlan
+    from podscale.cli.doctor.run import examine
     from podscale.kube.client.errors import Forbidden
 
     if facts is not None and choice.names_namespace:
@@ -271,7 +272,7 @@ def _record(given: DoctorOptions, report: "DoctorReport") -> None:
 
 def _replayed(given: DoctorOptions) -> "DoctorReport":
     from adapter.doctor.recording import RecordingInvalid, decode, replay
-    from podscale.cli.doctor.run import DoctorReport
+    from podscale.cli.doctor.report import DoctorReport
 
     try:
         recording = decode(read(given.series, "surrogateescape").encode(errors="surrogateescape"))

@@ -3,24 +3,15 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from adapter.apis.rules_api import RulesTold
-from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, reached
-from adapter.doctor.evidence import (
-    AskedEvidence,
-    Need,
-    Result,
-    ResultOf,
-    SeriesOf,
-    Surroundings,
-)
-from adapter.doctor.examine import Examiner, drive
+from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer
+from adapter.doctor.evidence import AskedEvidence, Need, Result, ResultOf, SeriesOf, Surroundings
+from adapter.doctor.examine import Examiner
 from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
 from adapter.doctor.objects import Hpa, World, joined
 from adapter.doctor.objects import read as read_objects
-from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
@@ -28,9 +19,11 @@ from adapter.rules.presumed import BUILT_IN, PresumingMapper
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor import metric_rules
+from podscale.cli.doctor.asked_metrics import followed, served, served_or_followed
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.hpa_metrics import unexposed
 from podscale.cli.doctor.metric_rules import ReadObject
+from podscale.cli.doctor.report import DoctorPlan, DoctorReport
 from podscale.cli.doctor.rule_reports import (
     RuleFindings,
     RuleReport,
@@ -39,57 +32,12 @@ from podscale.cli.doctor.rule_reports import (
     of_backends,
     told_by,
 )
-from podscale.cli.doctor.served import answered, measured
+from podscale.cli.doctor.served import measured
 from podscale.cli.output import Progress, count, plainly
 from podscale.core.plainwords import plain_words
-from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
-from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
-
-
-class DoctorPlan(Struct, frozen=True, kw_only=True):
-    """What the command line comes to."""
-
-    rules: RulesText | None  # None: nothing that is asked for comes from rules
-    prometheus: PrometheusOptions | None = None
-    asked: Sequence[AskedEvidence] = ()
-    relist_interval_s: float = 60.0
-    scrape_interval_s: float | None = None
-    sample_max_age_s: float = 300.0
-    service: str = ""
-    reader: str = ""
-    namespace: str = ""
-    told: RulesTold | None = None  # by the running adapter, where the rules are from
-    disabled: frozenset[str] = frozenset()
-    usage: Sequence[AskedEvidence] = ()  # of pods, which metrics.k8s.io serves and not a rule
-    hpa: str = ""  # the HPA that all this is asked about; "": lints are of every one
-    has_objects: bool = False  # MetricRules count beside the rules
-    object_rules: Sequence[Rule] = ()  # those of them that are followed; ``examine`` finds them
-
-
-class DoctorReport(Struct, kw_only=True):
-    """Everything that was found."""
-
-    findings: list[tuple[AskedEvidence, Diagnosis]] = []
-    config_problem: Diagnosis | None = None
-    rules: list[RuleReport] = []
-    lints: list[LintFinding] = []
-    notes: list[str] = []
-    prometheus_requests: int = 0
-    cluster_requests: int = 0
-    recording: Recording | None = None
-
-    @property
-    def is_healthy(self) -> bool:
-        """Return whether nothing has to change."""
-        return (
-            self.config_problem is None
-            and all(each.is_hint for each in self.lints)
-            and not any(rule.problem for rule in self.rules)
-            and all(found.stage == Stage.HEALTHY for _, found in self.findings)
-        )
 
 
 async def examine(
@@ -160,39 +108,13 @@ async def _examine_objects(
     found = [metric_rules.report(each) for each in objects]
     if plan.rules is None:
         for asked in plan.asked:
-            report.findings.append((asked, await _served_or_followed(plan, asked, cluster, report)))
+            report.findings.append((asked, await served_or_followed(plan, asked, cluster, report)))
     for asked in plan.asked:
         if rule := metric_rules.answering(asked.metric, found):
             report.notes.append(f"{asked.metric} is answered by {rule}")
     report.rules += [
         each for each in found if not plan.asked or (each.problem and not report.is_healthy)
     ]
-
-
-async def _served_or_followed(
-    plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster, report: DoctorReport
-) -> Diagnosis:
-    """Return what the adapter says or, of objects that are meant, what Prometheus does: the
-    file's rules are not known.
-    """
-    found = await _served(plan, asked, cluster)
-    meant = [
-        each
-        for each in plan.object_rules
-        if may_answer(each, asked)
-        and msgspec.structs.replace(each, filters=()).may_expose(asked.metric)
-    ]
-    prometheus = plan.prometheus
-    if found.stage == Stage.HEALTHY or not meant or prometheus is None:
-        return found
-    plan = msgspec.structs.replace(plan, object_rules=meant)
-    nothing = RulesText("rules: []", "no file", "no file")
-    async with PrometheusClient(prometheus) as client:
-        examiner = Examiner(client, plan.relist_interval_s)
-        problem = await examiner.problem()
-        found = await _followed(plan, nothing, asked, cluster, examiner, problem, report)
-        report.prometheus_requests += examiner.requests
-    return found
 
 
 def _not_reloaded(told: RulesTold) -> Diagnosis:
@@ -239,10 +161,10 @@ async def _examine_rules(
                 most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
                 _show(examiner, most, progress)
                 for asked in plan.asked:
-                    served = (elsewhere or plan.has_objects) and cluster and plan.told
-                    found = await _served(plan, asked, cluster) if served and cluster else None
+                    told = plan.told if elsewhere or plan.has_objects else None
+                    found = await served(plan, asked, cluster) if told and cluster else None
                     if found is None or found.stage != Stage.HEALTHY:
-                        found = await _followed(
+                        found = await followed(
                             plan, source, asked, cluster, examiner, problem, report
                         )
                     report.findings.append((asked, found))
@@ -254,7 +176,7 @@ async def _examine_rules(
                 if elsewhere and cluster is not None:
                     exposed = await cluster.listed_metrics(hpas)
                 for hpa, asked, certain in _unexposed(hpas, cluster, exposed):
-                    found = certain or await _followed(
+                    found = certain or await followed(
                         plan, source, asked, cluster, examiner, None, report
                     )
                     _add(report, hpa, asked, found)
@@ -265,9 +187,9 @@ async def _examine_rules(
                 report.rules += [told_by(each) for each in plan.told.rules if each.rule in ids]
     elif cluster is not None and plan.told is not None:
         for asked in plan.asked:
-            report.findings.append((asked, await _served(plan, asked, cluster)))
+            report.findings.append((asked, await served(plan, asked, cluster)))
         for hpa, asked, certain in _unexposed(hpas, cluster, await cluster.listed_metrics(hpas)):
-            _add(report, hpa, asked, certain or await _served(plan, asked, cluster))
+            _add(report, hpa, asked, certain or await served(plan, asked, cluster))
         # Of one metric that is served, other rules say nothing; of one that is not, those may
         # that could not be listed.
         report.rules = [
@@ -415,72 +337,6 @@ def _show(examiner: Examiner, most: int, progress: Progress) -> None:
         progress(min(examiner.requests, most), most, getattr(need, "match", "the metric's query"))
 
     examiner.hear(asked_for)
-
-
-async def _followed(
-    plan: DoctorPlan,
-    source: RulesText,
-    asked: AskedEvidence,
-    cluster: DoctorCluster | None,
-    examiner: Examiner,
-    problem: str | None,
-    report: DoctorReport,
-) -> Diagnosis:
-    around = await _surroundings(plan, asked, cluster, problem)
-    before = len(examiner.taken)
-    objects = [each for each in plan.object_rules if may_answer(each, asked)]
-    found = await drive(diagnose(source.text, asked, around, source.file, objects), examiner)
-    if report.recording is None and not objects:  # which a recording does not hold
-        report.recording = Recording(
-            config=source.text,
-            asked=asked,
-            around=around,
-            entries=[RecordedAnswer(need, given) for need, given in examiner.taken[before:]],
-        )
-    return found
-
-
-async def _served(plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
-    """Return what the running adapter says, or that nobody comes to ask it."""
-    told = plan.told
-    found = await answered(cluster, asked, told.prometheus_problem if told is not None else "")
-    is_bare = told is not None and not (told.rules or told.backends or plan.object_rules)
-    if found.stage == Stage.NO_SERIES and is_bare:
-        return msgspec.structs.replace(found, change="Write a rule for it: there is none.")
-    if found.stage != Stage.HEALTHY:
-        return found
-    around = msgspec.structs.replace(
-        Surroundings(prometheus_url=""),
-        apiservices=await cluster.api_services(asked.api),
-        self_service=plan.service,
-        access=await cluster.access(asked, plan.reader) if plan.reader else None,
-    )
-    return reached(asked, around) or found
-
-
-async def _surroundings(
-    plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster | None, problem: str | None
-) -> Surroundings:
-    around = Surroundings(
-        prometheus_url=shown_url(plan.prometheus.url) if plan.prometheus else "",
-        prometheus_error=problem,
-        scrape_interval_s=plan.scrape_interval_s,
-        relist_interval_s=plan.relist_interval_s,
-        sample_max_age_s=plan.sample_max_age_s,
-        resources=BUILT_IN,
-        objects=[asked.name] if asked.name not in ("", "*") else [],
-    )
-    if cluster is None:
-        return around
-    return msgspec.structs.replace(
-        around,
-        resources=cluster.mapper.resources,
-        objects=await cluster.object_names(asked),
-        young=sorted(cluster.young),
-        apiservices=await cluster.api_services(asked.api),
-        self_service=plan.service,
-        access=await cluster.access(asked, plan.reader) if plan.reader else None,
-    )
 
 
 async def _rules(

@@ -11,8 +11,8 @@ from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.lints import BROKEN
 from adapter.stages import Stage
+from podscale.cli.doctor.report import DoctorReport
 from podscale.cli.doctor.rule_reports import RuleReport
-from podscale.cli.doctor.run import DoctorReport
 from podscale.cli.output import Form, count, emit, note, printable, wants_colour
 from podscale.core.times import duration
 from podscale.feed.prover.printer import printed

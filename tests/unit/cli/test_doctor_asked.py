@@ -18,7 +18,8 @@ from podscale.cli.doctor import cluster as doctor_cluster
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import command
 from podscale.cli.doctor.hpa_metrics import of_hpa
-from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.cli.doctor.report import DoctorPlan
+from podscale.cli.doctor.run import examine
 from podscale.cli.doctor.served import answered, running_rules
 from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import PrometheusChoice

@@ -9,7 +9,8 @@ from aiohttp import web
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.cli.doctor.report import DoctorPlan
+from podscale.cli.doctor.run import examine
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ObjectNotFound

@@ -10,7 +10,8 @@ from adapter.apis.rules_api import RulesTold
 from adapter.doctor.evidence import AskedEvidence
 from adapter.rules.presumed import PresumingMapper
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.cli.doctor.report import DoctorPlan
+from podscale.cli.doctor.run import examine
 from podscale.cli.doctor.shown import print_report
 from podscale.core.metrics import Refused
 from podscale.feed.options import PrometheusOptions
