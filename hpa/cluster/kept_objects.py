@@ -6,7 +6,7 @@ Texts of metrics and conditions repeat from object to object, and the annotation
 
 import sys
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -58,6 +58,8 @@ def kept_workload(found: Workload) -> Workload:
 
 def _with_shared_texts(value: V) -> V:
     """Return an equal value of structs, tuples and texts, each text kept once."""
+    if value is None:  # most fields of a status
+        return value
     found: object = value
     if isinstance(value, str):
         found = sys.intern(value)  # for as long as anybody has it
@@ -65,7 +67,7 @@ def _with_shared_texts(value: V) -> V:
         found = tuple(map(_with_shared_texts, value))
     elif isinstance(value, Struct):
         found = type(value)(*map(_with_shared_texts, astuple(value)))
-    return cast(V, found)
+    return found  # type: ignore[return-value]
 
 
 def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
