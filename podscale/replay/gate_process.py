@@ -40,8 +40,8 @@ _BATCH_DEADLINE_S = 3600.0
 _ENVIRONMENT = {
     # The threads of numpy's products wait for each other by spinning, whatever their priority.
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-    # glibc keeps what one HPA's arrays took for the next one's: to fault those pages in again
-    # was an eighth of the CPU.
+    # glibc keeps what one HPA's arrays took for the next one's: giving it back and taking it
+    # again was at least 75 page faults each.
     "MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28),
 }  # fmt: skip
 
