@@ -11,13 +11,18 @@ from tests.integration.test_demo import demo, end, shown_until
 
 
 async def once(*words: str, columns: str = "") -> tuple[int | None, str, str]:
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    """Run it with its output in a pipe or, where ``columns`` are given, in a terminal."""
+    terminal, output = os.openpty()
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "podscale", "top", "--once", *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=environment | ({"COLUMNS": columns} if columns else {}),
+        stdout=output if columns else asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"COLUMNS": columns or "80"},
     )  # fmt: skip
     out, error = await running.communicate()
+    if columns:
+        out = os.read(terminal, 65536)
+    os.close(output)
+    os.close(terminal)
     return running.returncode, out.decode(), error.decode()
 
 
@@ -28,7 +33,7 @@ async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
         server = re.search(r"--server (http://\S+)", await shown_until(running, "The size changes"))
         assert server
         code, table, error = await once("-A", "--server", server[1], "--sort", "load")
-        narrow = await once("-A", "--server", server[1], columns="80")
+        narrow = await once("-A", "--server", server[1], columns="90")
         of_shop = await once("-n", "shop", "--server", server[1], "--filter", "hpa")
     finally:
         await end(running)
@@ -38,7 +43,7 @@ async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
     found = {tuple(line.split()[:2]) for line in lines[1:]}
     assert {("hpa", "shop/web"), ("hpa", "orders/consumer"), ("vpa", "jobs/worker")} <= found
     assert re.search(r"hpa +shop/web +\d+% \S+ +Deployment/web +\d+ of 2-10 ", table)
-    assert max(map(len, table.splitlines())) > 80 >= max(map(len, narrow[1].splitlines()))
+    assert max(map(len, table.splitlines())) > 90 >= max(map(len, narrow[1].splitlines()))
     assert [line.split()[1] for line in of_shop[1].splitlines()[1:]] == ["shop/web"]
 
 

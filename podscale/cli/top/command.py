@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,8 @@ async def _top(
             rows, said = await look()
             shown = chosen(rows, text, by, is_down=by == "load")
             # Cut to a terminal, as the live table is; whole where another program reads it.
-            table(*fitted(shown, shutil.get_terminal_size((0, 0)).columns))
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+            table(*fitted(shown, width))
             if said:
                 note(f"podscale top: {printable(said)}")
             elif not rows:
