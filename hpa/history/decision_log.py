@@ -1,25 +1,29 @@
 """Decisions kept for questions: the last in full, before it those at which something changed.
 
 A change is another size decided, or other steps on the way to it; in between the kept
-trace speaks for the passes that followed. Kept are the inputs alone: the steps follow from them.
+trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
 from typing import Protocol
 
+import msgspec
 from msgspec import structs
 
+from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
 from hpa.explain import first_reason
-from hpa.history.packed_trace import decode, encode
+from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.record import Key
 from podscale.core.change_ring import SMALL, ChangeRing
 from podscale.core.metrics import Unavailable
 
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _OFTEN_S = 60.0  # what changed so lately will change again
+
+_decoder = msgspec.msgpack.Decoder(Trace)
 
 
 class AutoscalerLog(ChangeRing):
@@ -31,7 +35,7 @@ class AutoscalerLog(ChangeRing):
         super().__init__(like)
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
-        self.last = first  # without its steps
+        self.last = PackedTrace.of(first)
         self.shape = 0  # the hash of its steps
         self.reason = ""
 
@@ -83,7 +87,7 @@ class DecisionLog:
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
-        kept.last = structs.replace(trace, steps=())
+        kept.last = PackedTrace.of(trace)
         shape = hash(shape_of(trace))
         if shape == kept.shape:
             self._unpacked -= kept.newest is not None
@@ -100,7 +104,7 @@ class DecisionLog:
 
     def last(self, key: Key) -> Trace | None:
         kept = self._kept.get(key)
-        return None if kept is None else decode(encode(kept.last))
+        return None if kept is None else kept.last.trace()
 
     def decided(self, key: Key) -> int | None:
         """Return the size decided last, in a pass that came to its end; None: in none yet.
@@ -122,8 +126,12 @@ class DecisionLog:
             return None
         if kept.at <= time_s:
             return self.last(key)
-        packed = kept.before(time_s)
-        return None if packed is None else decode(packed)
+        plain = kept.before(time_s)
+        if plain is None:
+            return None
+        found = _decoder.decode(plain)  # without its steps
+        made = replay(found).trace
+        return structs.replace(made, outcome=found.outcome, outcome_at=found.outcome_at)
 
     def known_since(self, key: Key) -> float | None:
         """Return since when ``at`` can answer."""

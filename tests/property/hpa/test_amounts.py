@@ -20,8 +20,8 @@ from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Settings
 from hpa.explain import explain
-from hpa.history import packed_trace
 from hpa.history.decision_log import shape_of
+from hpa.history.packed_trace import PackedTrace, encode
 from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core import quantity
 from podscale.core.metrics import (
@@ -141,7 +141,8 @@ def test_every_pass_ends_and_is_kept(
     seen = Observation(hpa, Scale(size, draw.choice((0, size)), "app=web"), pods, (answer,))
     decision = decide(seen, Past(), worlds.settings(draw), NOW)
     done = conclude(decision, DONE, NOW)
-    assert packed_trace.decode(packed_trace.encode(done.trace)) == done.trace
+    assert PackedTrace.of(done.trace).trace() == done.trace
+    encode(done.trace)
     shape_of(done.trace)
     msgspec.json.encode(explain(done.trace).to_json())
     body = msgspec.json.encode(statuses.changes(hpa.status, done.status))

@@ -240,10 +240,6 @@ def test_the_last_one_is_whole_with_samples_in_columns_too(ages: tuple[float, ..
     traces.put(KEY, structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1))
     last = traces.last(KEY)
     assert last is not None
-    (kept,) = traces._kept[KEY].last.observation.answers
-    assert isinstance(kept, PodSamples)
-    assert isinstance(kept.pods, SampleColumns)
-    assert kept.pods.by_name is None, "a dict of samples would take ten times as much"
     assert last == structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1)
     assert packed(trace) == trace
     traces.put(KEY, decide(

@@ -6,7 +6,7 @@ from msgspec import structs
 from hpa.decide import Decision, Observation, Past, Settings, decide
 from hpa.decide.api.spec import HpaStatus
 from hpa.explain import explain
-from hpa.history.packed_trace import decode, encode
+from hpa.history.packed_trace import PackedTrace
 from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -121,4 +121,4 @@ def test_the_longest_one_counts_and_a_kept_trace_has_it():
     both = (POD, per_pod(600, "load"))
     decision = made(observed(low(GAP), low(longer), metrics=both))
     assert "over 5m" in decision.events[0].message
-    assert decode(encode(decision.trace)) == decision.trace
+    assert PackedTrace.of(decision.trace).trace() == decision.trace
