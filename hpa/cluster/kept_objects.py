@@ -56,17 +56,24 @@ def kept_workload(found: Workload) -> Workload:
     return replace(found, metadata=meta, spec=spec)
 
 
-def _with_shared_texts(value: V) -> V:
-    """Return an equal value of structs, tuples and texts, each text kept once."""
+def _with_shared_texts(value: V, varying: dict[str, str] | None = None) -> V:
+    """Return an equal value of structs, tuples and texts, each text kept once.
+
+    ``varying``: the amounts and times so far, of which there is no end: before 3.12.7 CPython
+    keeps what it interns for ever. They are kept once for each value only.
+    """
     if value is None:  # most fields of a status
         return value
+    varying = {} if varying is None else varying
     found: object = value
     if isinstance(value, str):
-        found = sys.intern(value)  # for as long as anybody has it
+        is_varying = value[:1].isdigit()
+        found = varying.setdefault(value, value) if is_varying else sys.intern(value)
     elif isinstance(value, tuple):
-        found = tuple(map(_with_shared_texts, value))
+        found = tuple(_with_shared_texts(each, varying) for each in value)
     elif isinstance(value, Struct):
-        found = type(value)(*map(_with_shared_texts, astuple(value)))
+        fields = astuple(value)
+        found = type(value)(*[_with_shared_texts(each, varying) for each in fields])
     return found  # type: ignore[return-value]
 
 

@@ -6,7 +6,7 @@ group and version Kubernetes has promised not to change.
 
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class Resource(Struct, frozen=True):
@@ -17,7 +17,8 @@ class Resource(Struct, frozen=True):
     plural: str
     kind: str
     namespaced: bool = True
-    singular_name: str = ""  # of discovery
+    # Of discovery; under the name by which recordings of the doctor have it.
+    singular_name: str = field(default="", name="singular")
     verbs: frozenset[str] = frozenset()  # empty: not known
     short_names: tuple[str, ...] = ()
 

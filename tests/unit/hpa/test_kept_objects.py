@@ -119,3 +119,12 @@ def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
     came = decode(text, Autoscaler)  # only a CRD lets it through
     assert str(came.spec).count("9" * 30) == 1
     assert kept_autoscaler(came).spec == came.spec
+
+
+def test_amounts_and_times_are_not_interned() -> None:
+    # CPython 3.12.0 to 3.12.6 would keep each of them until the process ends.
+    one, other = kept_autoscaler(autoscaler("web")), kept_autoscaler(autoscaler("api"))
+    for found in (one, other):
+        assert found.status.conditions is not None
+        assert found.status.last_scale_time is found.status.conditions[0].last_transition_time
+    assert one.status.last_scale_time is not other.status.last_scale_time

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from podscale.kube.client.connect import ApiServerTarget, connect
@@ -173,3 +174,10 @@ def test_the_first_group_wins_and_a_prefix_counts_only_without_an_exact_group():
     assert mapper.parse("podmetrics").plural == "pods"
     with pytest.raises(NoMatch, match="no matches for storage/v1, Resource=storageclass"):
         mapper.resource_for("storageclass", "storage", "v1")
+
+
+def test_a_recorded_resource_keeps_its_singular() -> None:
+    recorded = b'{"group":"g","version":"v1","plural":"boxes","kind":"Box","singular":"bx"}'
+    read = msgspec.json.decode(recorded, type=Resource)
+    assert read.singular == "bx"
+    assert msgspec.json.decode(msgspec.json.encode(read))["singular"] == "bx"
