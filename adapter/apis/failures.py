@@ -8,12 +8,14 @@ be allowed to see it.
 from adapter.backends import backend
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.feed.http.refusals import QUERY_TIMEOUT
 from podscale.serving import status
 from podscale.serving.status import Cause, Details, Status
 
 PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"  # of another package
 
 _FETCH = "unable to fetch metrics"
+_SHOWS = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
 # Failures that are not Prometheus's, and name whose they are.
 _OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED)
 
@@ -33,7 +35,7 @@ def source_failed(failure: Failure) -> Status:
     if isinstance(failure, Unavailable):
         if failure.is_timeout:
             said = f"Prometheus did not answer in time{_since(failure)}"
-            said = cause.message if failure.reason in _OTHERS else said
+            said = cause.message if failure.reason in (*_OTHERS, QUERY_TIMEOUT) else said
             return status.timeout(f"{_FETCH}: {said}", causes=(cause,))
         retry_s = round(failure.retry_after_s) if failure.retry_after_s else 0
         return status.unavailable(
@@ -66,11 +68,12 @@ def is_unknown_metric(failure: Failure) -> bool:
 
 
 def _for_everybody(failure: Failure) -> str:
+    if failure.reason == QUERY_TIMEOUT:
+        return f"Prometheus gave up on the rule's query; {_SHOWS}"
     if isinstance(failure, Unavailable) and failure.reason not in _OTHERS:
         return f"Prometheus cannot be read now; retrying{_since(failure)}"
     if isinstance(failure, Refused):
-        shows = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
-        return f"the rule's query is refused; {shows}"
+        return f"the rule's query is refused; {_SHOWS}"
     return failure.message
 
 

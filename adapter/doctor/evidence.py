@@ -53,7 +53,7 @@ class Result(Struct, frozen=True, tag=True):
 
 
 class Rejected(Struct, frozen=True, tag=True):
-    """Prometheus answered, and refuses this request (400 or 422)."""
+    """Prometheus answered, and refuses this request (400), or gave it up (422)."""
 
     status: int
     error: str

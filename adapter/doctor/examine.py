@@ -221,7 +221,7 @@ def _key(need: Need) -> Need:
 
 
 def _failure(error: QueryError) -> Given:
-    if error.kind in ("bad-data", "execution"):
+    if error.kind in ("bad-data", "execution", "timeout"):
         return Rejected(400 if error.kind == "bad-data" else 422, error.detail or str(error))
     return Unreachable(_words(error))
 

@@ -11,6 +11,7 @@ from adapter.errors import NoLabel
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.times import duration
+from podscale.feed.http.refusals import advice
 
 LabelSet = Mapping[str, str]
 
@@ -35,13 +36,8 @@ class Track(Struct, frozen=True):
 def track(rule: Rule, asked: AskedEvidence, given: Given) -> Track:
     """Follow ``rule`` from its series to its names; the first stage that fails is told."""
     if isinstance(given, Rejected):
-        return Track(
-            rule,
-            Stage.SERIES_QUERY_INVALID,
-            f"Prometheus refuses seriesQuery {rule.series_query!r} as a selector: {given.error}.",
-            "Write seriesQuery as a series selector, as you would type it into the graph page.",
-            names=tuple(_would_be_called(rule, names_in(rule.series_query))),
-        )
+        names = tuple(_would_be_called(rule, names_in(rule.series_query)))
+        return Track(rule, *refusal(rule, given), names=names)
     found = list(given.labels) if isinstance(given, Series) else []
     if not found:
         return Track(
@@ -57,6 +53,21 @@ def track(rule: Rule, asked: AskedEvidence, given: Given) -> Track:
     if asked.api == "external":
         return _external(rule, asked, kept)
     return _custom(rule, asked, kept)
+
+
+def refusal(rule: Rule, given: Rejected) -> tuple[Stage, str, str]:
+    """Return the stage at which seriesQuery fails, what was seen and what to change."""
+    if lighter := advice(given.error):
+        return (
+            Stage.QUERY_INVALID,
+            f"Prometheus gave up on seriesQuery {rule.series_query!r}: {given.error}.",
+            f"Mend seriesQuery; {lighter}.",
+        )
+    return (
+        Stage.SERIES_QUERY_INVALID,
+        f"Prometheus refuses seriesQuery {rule.series_query!r} as a selector: {given.error}.",
+        "Write seriesQuery as a series selector, as you would type it into the graph page.",
+    )
 
 
 def _filtered_out(rule: Rule, found: Sequence[LabelSet]) -> Track:

@@ -12,6 +12,7 @@ from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.lints import EXTERNAL_BACKEND, LintFinding
 from adapter.doctor.rule_problems import problem_of
+from adapter.doctor.series_checks import refusal
 from adapter.rules.ruleset import ResourceRules, Rule
 
 
@@ -36,7 +37,8 @@ class RuleFindings(Struct, frozen=True):
 def found_by(rule: Rule, given: Given) -> RuleFindings:
     """Return what Prometheus's answer to the series query comes to."""
     if isinstance(given, Rejected):
-        return RuleFindings(RuleReport(rule.id, 0, (), f"SeriesQueryInvalid: {given.error}"))
+        stage, *words = refusal(rule, given)
+        return RuleFindings(RuleReport(rule.id, 0, (), f"{stage}: {' '.join(words)}"))
     if isinstance(given, Unreachable):
         return RuleFindings(RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"))
     builder = ListingBuilder(rule)

@@ -18,6 +18,7 @@ from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.output import count
+from podscale.feed.http.refusals import QUERY_TIMEOUT
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import (
     ApiError,
@@ -193,6 +194,8 @@ def _refused(error: KubeError) -> Diagnosis:
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"{error}.")
     stages = set(Stage)
     for cause in error.causes:
+        if cause.reason == QUERY_TIMEOUT:
+            return _found(Stage.QUERY_INVALID, error.message)
         if cause.reason in stages:
             return _found(Stage(cause.reason), cause.message or error.message)
     default = Stage.NO_SERIES if error.status == 404 else Stage.PROMETHEUS_UNREACHABLE

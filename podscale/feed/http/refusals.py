@@ -15,6 +15,8 @@ _MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
 
 MOST_WAIT_S = 10.0  # that somebody is told to stay away, whatever stands before Prometheus says
 
+QUERY_TIMEOUT = "QueryTimeout"  # Prometheus answered: that it gave the query up
+
 _CHECK_URL = "check --prometheus-url and what stands between"
 _LIGHTER = (
     "select fewer series, take a shorter range, or ask for what a recording rule has computed"
@@ -69,7 +71,7 @@ _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
     ),
     "timeout": (
         f"Prometheus gave up evaluating the query: {advice('query timed out in')}",
-        "QueryTimeout",
+        QUERY_TIMEOUT,
     ),
     "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
     "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),

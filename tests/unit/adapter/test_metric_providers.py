@@ -183,6 +183,13 @@ def test_the_answer_to_an_outage_says_since_when(kind, code, said):
     assert (before.code, "since" in before.message) == (code, False)
 
 
+def test_a_query_that_prometheus_gave_up_is_told_to_be_it_and_who_shows_why():
+    told = source_failed(refusals.failure("timeout"))
+    assert (told.code, told.details.causes[0].reason) == (504, "QueryTimeout")
+    for text in (told.message, told.details.causes[0].message):
+        assert "Prometheus gave up on the rule's query; `podscale doctor --metric NAME" in text
+
+
 async def test_who_hangs_is_not_waited_for_where_another_has_answered():
     made = await chained(SampleProvider(PODS_OF_SHOP), Hanging())
     external = ExternalMetric("shop", "my-external-metric", "foo=bar")

@@ -1,5 +1,7 @@
 """Rules that a running adapter refused are never called healthy."""
 
+import asyncio
+
 import pytest
 import structlog
 from aiohttp import web
@@ -14,6 +16,7 @@ from podscale.cli.doctor.report import DoctorPlan
 from podscale.cli.doctor.run import examine
 from podscale.cli.doctor.shown import print_report
 from podscale.core.metrics import Refused
+from podscale.feed.http import refusals
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.errors import ApiError
 from podscale.kube.client.resource import PODS
@@ -81,13 +84,21 @@ class RefusingAdapter:
 
     user_agent = "test"
 
+    def __init__(self, failure):
+        self.failure = failure
+
     async def request(self, _method, path, **_):
-        told = source_failed(Refused("QueryInvalid", "not for everybody"))
+        told = source_failed(self.failure)
         causes = [StatusCause(each.reason, each.message) for each in told.details.causes]
         raise ApiError.of(told.code, told.reason, f"{path}: {told.message}", causes=causes)
 
 
-async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_parsers_words():
+@pytest.mark.parametrize(
+    "failure", [Refused("QueryInvalid", "not for everybody"), refusals.failure("timeout")]
+)
+async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_parsers_words(
+    failure,
+):
     labels = "{overrides: {pod: {resource: pod}}}"
     rule = f"{{seriesQuery: NAME, resources: {labels}, metricsQuery: '(<<.Series>>'}}"
     text = "\n- ".join(["rules:", *(rule.replace("NAME", name) for name in ("other", "load"))])
@@ -95,7 +106,7 @@ async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_pa
     told = RulesTold(text, "rules.yaml", "", 60.0, 300.0)
     rules = RulesText(text, "rules.yaml", "running adapter")
     plan = DoctorPlan(rules=rules, told=told, asked=[asked])
-    cluster = DoctorCluster(RefusingAdapter())  # type: ignore[arg-type]  # nothing is watched
+    cluster = DoctorCluster(RefusingAdapter(failure))  # type: ignore[arg-type]  # nothing is watched
     cluster.mapper = Mapper([PODS])
     report = await examine(plan, cluster, lambda *_: None)
     ((_, found),) = report.findings
@@ -135,6 +146,8 @@ async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(ta
 
 @pytest.mark.parametrize(("words", "change"), [
     ("query processing would load too many samples into memory", "select fewer series"),
+    ("query timed out in query execution", "select fewer series"),
+    ("expanding series: context deadline exceeded", "select fewer series"),
     ("many-to-many matching not allowed", "can be tried on Prometheus"),
 ])  # fmt: skip
 async def test_a_query_that_is_too_much_is_told_how_to_make_it_less(words, change):
@@ -150,8 +163,50 @@ async def test_a_query_that_is_too_much_is_told_how_to_make_it_less(words, chang
             asked=[AskedEvidence("external", "a", "shop")],
         )
         ((_, found),) = (await examine(plan, None, lambda *_: None)).findings
+    assert found.stage == "QueryInvalid"
     assert words in found.seen
     assert change in found.change
+
+
+@pytest.mark.parametrize("asked", [(), (AskedEvidence("external", "a", "shop"),)])
+async def test_a_series_query_that_prometheus_gives_up_is_no_wrong_selector(asked, capsys):
+    words = "expanding series: context deadline exceeded"
+
+    def react(request: Asked) -> web.Response | None:
+        return refused(422, "execution", words) if request.path.endswith("/series") else None
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=RulesText(IN_FORCE, "rules.yaml", "rules file"),
+            prometheus=PrometheusOptions(url=prometheus.url),
+            asked=asked,
+        )
+        report = await examine(plan, None, lambda *_: None)
+    assert not report.is_healthy
+    print_report(report, "table")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "QueryInvalid" in out
+    assert "SeriesQueryInvalid" not in out
+    assert f"gave up on seriesQuery 'a': 422 execution: {words}" in out
+    assert "select fewer series" in out
+
+
+async def test_a_query_that_is_not_answered_is_not_called_wrong():
+    async def react(asked: Asked) -> web.Response | None:
+        if asked.path.endswith("/series"):
+            return web.json_response({"status": "success", "data": [{"__name__": "a"}]})
+        if "sum" in asked.query:
+            await asyncio.sleep(30)
+        return None
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=RulesText(IN_FORCE, "rules.yaml", "rules file"),
+            prometheus=PrometheusOptions(url=prometheus.url, deadline_s=0.2),
+            asked=[AskedEvidence("external", "a", "shop")],
+        )
+        ((_, found),) = (await examine(plan, None, lambda *_: None)).findings
+    assert found.stage == "PrometheusUnreachable"
 
 
 async def test_a_query_beyond_promql_is_told_in_the_same_words_everywhere(tmp_path):
