@@ -111,7 +111,10 @@ def _data(report: DoctorReport) -> dict[str, Any]:
         "healthy": report.is_healthy,
         "findings": findings,
         "rules": msgspec.to_builtins(report.rules),
-        "lints": msgspec.to_builtins(report.lints),
+        "lints": [
+            {"lint": each.lint, "subject": each.subject, "reason": each.reason, "place": each.place}
+            for each in report.lints
+        ],
         "notes": report.notes,
         "requests": {"prometheus": report.prometheus_requests, "cluster": report.cluster_requests},
     }
