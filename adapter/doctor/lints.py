@@ -7,10 +7,12 @@ name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from adapter.discovery.listing import MetricSource
+from adapter.doctor.evidence import Need, ResultOf, SeriesOf
 from adapter.doctor.series_checks import names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
@@ -70,12 +72,6 @@ _WITHOUT_RULES = (
     "of the running adapter sees them; to one that has only the file, give --disable-lint NoRules"
 )
 
-_MORE_THAN_PROMQL = (
-    "Prometheus refuses it, and the rule answers nothing; VictoriaMetrics takes more, gets it as "
-    "it is, and the rule works if it takes this (podscale doctor --prometheus-url asks it). Write "
-    "what Prometheus's graph page takes"
-)
-
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
@@ -91,7 +87,7 @@ class LintFinding(Struct, frozen=True):
     subject: str  # "rules[3]", "hpa/web"
     reason: str
     place: str = ""  # file:line:column, where a file is to blame
-    query: str = ""  # that is no PromQL; "": that is not what is told
+    need: Need | None = None  # what is no PromQL; None: that is not what is told
 
     @property
     def is_hint(self) -> bool:
@@ -123,10 +119,10 @@ def lint(
     plans = Plans()
     found: list[LintFinding] = []
 
-    def add(kind: str, path: str, reason: str, query: str = "") -> None:
+    def add(kind: str, path: str, reason: str, need: Need | None = None) -> None:
         if kind not in disabled:
             subject = path.partition(".")[0]
-            found.append(LintFinding(kind, subject, reason, parsed.place(path), query))
+            found.append(LintFinding(kind, subject, reason, parsed.place(path), need))
 
     written = (*parsed.config.rules, *parsed.config.external_rules)
     for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
@@ -149,18 +145,19 @@ def lint(
     return found
 
 
-# Lint, field below the rule, reason, and the query that is no PromQL where one is the reason.
-LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, str]]
+# Lint, field below the rule, reason, and what is no PromQL where that is the reason.
+LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, Need | None]]
 
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
-    yield from _of_series_query(rule, known)
+    yield from _of_series_query(rule)
     yield from _of_name(config.name.as_, rule)
     yield from _of_labels(rule, known)
     yield from _of_values(config.metrics_query)
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
-        yield from _of_plan(lambda: plans.external(source, "x", _SELECTOR, ""), known, "")
+        made = partial(plans.external, source, "x", _SELECTOR, "")
+        yield from _of_plan(made, known, "", rule.source)
         return
     if not (config.resources.template or config.resources.overrides):
         yield (
@@ -175,29 +172,25 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
         is_scoped = kind not in ("namespaces", "nodes", "persistentvolumes") and _has_namespace(
             rule
         )
-
-        def made(kind: str = kind, is_scoped: bool = is_scoped) -> QueryPlan:
-            return plans.custom(source, kind, is_scoped, EVERYTHING, "")
-
-        told = list(_of_plan(made, known, kind))
+        made = partial(plans.custom, source, kind, is_scoped, EVERYTHING, "")
+        told = list(_of_plan(made, known, kind, rule.source))
         yield from told
         if told:
             return  # one kind of object is enough to show it
 
 
-def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
+def _of_series_query(rule: Rule) -> LintFindings:
     try:
         reason = unbounded(series_selector(rule.series_query))
     except NotPromql as error:
-        if known.names.get(rule.id):
-            return  # VictoriaMetrics takes more than Prometheus does, {a="1" or b="2"}
         yield (
             SERIES_QUERY_INVALID,
             ".seriesQuery",
             (
                 f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
-                f"{_MORE_THAN_PROMQL}"
+                f"{_beyond_promql(rule.source)}"
             ),
+            SeriesOf(rule.series_query),
         )
         return
     if reason:
@@ -247,14 +240,16 @@ def _of_values(template: str) -> LintFindings:
         )
 
 
-def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> LintFindings:
+def _of_plan(
+    make: Callable[[], QueryPlan], known: KnownMetrics, kind: str, source: str
+) -> LintFindings:
     query = ""
     try:
         plan = make()
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
     except (RuleQueryError, ValueError) as error:
-        yield QUERY_INVALID, ".metricsQuery", _unreadable(error), query
+        yield QUERY_INVALID, ".metricsQuery", *_unreadable(error, query, source)
         return
     yield from _of_tree(tree, plan, known, kind)
     verdict = prove(plan)
@@ -315,7 +310,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             query = plan.text("x", ("x",))
             tree = parse(query)
         except (RuleQueryError, ValueError) as error:
-            yield QUERY_INVALID, field, _unreadable(error), query
+            yield QUERY_INVALID, field, *_unreadable(error, query, rule.source)
             continue
         yield from _windows(tree, known.scrape_interval_s, field)
         verdict = prove(plan)
@@ -327,9 +322,21 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             )
 
 
-def _unreadable(error: ValueError) -> str:
+def _unreadable(error: ValueError, query: str, source: str) -> tuple[str, Need | None]:
     text = f"the query cannot be read: {error}"
-    return f"{text}. {_MORE_THAN_PROMQL}" if isinstance(error, NotPromql) else text
+    if isinstance(error, NotPromql):
+        text = f"{text}. {_beyond_promql(source)}"
+    return text, ResultOf(query) if query else None
+
+
+def _beyond_promql(source: str) -> str:
+    # Of named sources the doctor asks none.
+    asks = "" if source else " (podscale doctor --prometheus-url asks it)"
+    return (
+        "Prometheus refuses it, and the rule answers nothing; VictoriaMetrics takes more, gets it "
+        f"as it is, and the rule works if it takes this{asks}. Write what Prometheus's graph page "
+        "takes"
+    )
 
 
 def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFindings:

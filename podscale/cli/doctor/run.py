@@ -6,7 +6,7 @@ import msgspec
 
 from adapter.apis.rules_api import RulesTold
 from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer
-from adapter.doctor.evidence import AskedEvidence, Need, Result, ResultOf, SeriesOf, Surroundings
+from adapter.doctor.evidence import AskedEvidence, Need, Result, Series, SeriesOf, Surroundings
 from adapter.doctor.examine import Examiner
 from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
@@ -143,7 +143,7 @@ async def _examine_rules(
         report.notes.append(_not_asked(elsewhere))
     examiner: Examiner | None = None
     known = KnownMetrics(plan.scrape_interval_s)
-    answered: set[str] = set()
+    answered: set[Need] = set()
     if plan.prometheus is not None:
         async with PrometheusClient(plan.prometheus) as client:
             examiner = Examiner(client, plan.relist_interval_s, rules)
@@ -212,7 +212,7 @@ async def _examine_rules(
     report.lints = [
         each
         for each in lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
-        if each.query not in answered
+        if each.need not in answered
     ]
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
@@ -232,12 +232,15 @@ async def _examine_rules(
     return examiner
 
 
-async def _answered(examiner: Examiner, findings: Sequence[LintFinding]) -> set[str]:
-    """Return the queries that are no PromQL and are taken: VictoriaMetrics takes more."""
+async def _answered(examiner: Examiner, findings: Sequence[LintFinding]) -> set[Need]:
+    """Return what is no PromQL and is taken, a series query that finds some: VictoriaMetrics
+    takes more, {a="1" or b="2"}.
+    """
     found = set()
-    for query in dict.fromkeys(each.query for each in findings if each.query):
-        if isinstance(await examiner.answer(ResultOf(query)), Result):
-            found.add(query)
+    for need in dict.fromkeys(each.need for each in findings if each.need is not None):
+        given = await examiner.answer(need)
+        if isinstance(given, Result) or (isinstance(given, Series) and given.labels):
+            found.add(need)
     return found
 
 

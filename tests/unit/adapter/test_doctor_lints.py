@@ -140,10 +140,17 @@ def test_names_that_only_prometheus_knows_are_compared_too():
     assert "NameTwice" in {each.lint for each in found(twice, known)}
 
 
-def test_what_the_asked_server_finds_series_by_is_a_selector_of_its():
-    either = SOUND.replace('namespace!="",pod!=""', 'job="a" or job="b"')
-    assert [each.lint for each in found(either)] == ["SeriesQueryInvalid"]
-    assert found(either, KnownMetrics(names={"rules[0]": ["http_requests_total"]})) == []
+@pytest.mark.parametrize("text", [
+    SOUND.replace('namespace!="",pod!=""', 'job="a" or job="b"'),
+    query("sum(<<.Series>>{<<.LabelMatchers>>} default 0) by (<<.GroupBy>>)"),
+])  # fmt: skip
+def test_whom_nobody_asks_the_doctor_is_not_said_to_ask(text):
+    (told,) = found(text)
+    (of_source,) = found(text.replace("rules:\n- ", "rules:\n- source: victoria\n  "))
+    assert told.reason.replace(" (podscale doctor --prometheus-url asks it)", "") == (
+        of_source.reason
+    )
+    assert told.reason != of_source.reason
 
 
 def test_a_join_keeps_the_label_of_its_many_side():

@@ -1,6 +1,8 @@
 """Rules that a running adapter refused are never called healthy."""
 
 import asyncio
+import json
+import time
 
 import pytest
 import structlog
@@ -126,22 +128,41 @@ async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(dat
 
 
 METRICSQL = IN_FORCE.replace("sum(a)", "sum(a) default 0")
+METRICSQL_SERIES = IN_FORCE.replace(
+    "seriesQuery: a", """seriesQuery: '{__name__="a" or job="b"}', name: {as: a}"""
+)
 
 
+@pytest.mark.parametrize("asked", [(), (AskedEvidence("external", "a", "shop"),)])
 @pytest.mark.parametrize("takes_it", [True, False])
-async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(takes_it):
-    def react(asked: Asked) -> web.Response | None:
-        if asked.path.endswith("/series"):
+@pytest.mark.parametrize(("text", "lint"), [
+    (METRICSQL, "QueryInvalid"), (METRICSQL_SERIES, "SeriesQueryInvalid"),
+])  # fmt: skip
+async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(
+    text, lint, takes_it, asked, capsys
+):
+    def react(request: Asked) -> web.Response | None:
+        asks = str([*request.request.query.values(), *request.form])
+        if not takes_it and ("default" in asks or " or " in asks):
+            return refused(400, "bad_data")
+        if request.path.endswith("/series"):
             return web.json_response({"status": "success", "data": [{"__name__": "a"}]})
-        is_refused = "default" in asked.query and not takes_it
-        return refused(400, "bad_data") if is_refused else None
+        value = [time.time(), str(time.time()) if "timestamp(" in request.query else "1"]
+        data = {"resultType": "vector", "result": [{"metric": {}, "value": value}]}
+        return web.json_response({"status": "success", "data": data})
 
     async with serving(FakePrometheus(react=react)) as prometheus:
-        options = PrometheusOptions(url=prometheus.url)
-        rules = RulesText(METRICSQL, "rules.yaml", "rules file")
-        report = await examine(DoctorPlan(rules=rules, prometheus=options), None, lambda *_: None)
-    assert [each.lint for each in report.lints] == ([] if takes_it else ["QueryInvalid"])
+        plan = DoctorPlan(
+            rules=RulesText(text, "rules.yaml", "rules file"),
+            prometheus=PrometheusOptions(url=prometheus.url),
+            asked=asked,
+        )
+        report = await examine(plan, None, lambda *_: None)
+    assert [each.lint for each in report.lints] == ([] if takes_it else [lint])
     assert report.is_healthy is takes_it
+    print_report(report, "json")
+    for each in json.loads(capsys.readouterr().out)["lints"]:
+        assert set(each) == {"lint", "subject", "reason", "place"}
 
 
 @pytest.mark.parametrize(("words", "change"), [
