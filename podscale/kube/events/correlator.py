@@ -1,11 +1,7 @@
 """Which events are written, counted, combined or dropped. Pure; follows client-go's
-``tools/record/events_cache.go`` with its defaults, but for three of them. A repeated event is
-counted at once and its count written later; client-go writes every one until a limit lets it
-write one in five minutes. And more series are remembered: ten thousand autoscalers of three
-metrics have forty thousand of them while Prometheus is down, and a memory that is too small
-for all of them knows none when it comes again. And an object that has spent its budget on its
-every rescale still gets the one event that says why it stands still: news of a reason goes beside
-the budget, once in the time in which that grows by one.
+``tools/record/events_cache.go`` with its defaults. What differs: a repeated event is counted at
+once and its count written later, more series are remembered, and news of a reason goes beside
+the budget (docs/decisions/027).
 """
 
 from collections import OrderedDict
@@ -113,7 +109,8 @@ class Correlator:
         similar = None if series.name else self._similar.get(_aggregate(seen))
         is_news = similar is not None and now - similar.news_at >= REFILL_S
         if not (self._is_allowed(seen.about, now) or is_news):
-            self._series.put(key, replace(series, due=now + REFILL_S))
+            tried_at = now if similar is None else similar.news_at
+            self._series.put(key, replace(series, due=tried_at + REFILL_S))
             return None
         if similar is not None:
             similar.news_at = now
@@ -126,6 +123,14 @@ class Correlator:
             writes = known.writes + 1
             due = now + (SOON_S if writes == 1 else REPEAT_S)
             self._series.put(key, replace(known, name=name, writes=writes, due=due))
+
+    def failed(self, seen: Occurrence, series: EventSeries, now: float) -> None:
+        """The API server did not take what ``write`` returned: as news it may be tried again a
+        minute later, not at each pass, which would ask a sick server without a limit.
+        """
+        similar = None if series.name else self._similar.get(_aggregate(seen))
+        if similar is not None:
+            similar.news_at = now + SOON_S - REFILL_S
 
     def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:
         similar = self._similar.get(aggregate)

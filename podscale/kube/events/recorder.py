@@ -160,6 +160,7 @@ class Recorder:
             self._due.clear()
         except KubeError as error:
             self._dropped += 1
+            self._correlator.failed(seen, series, now())
             _log.warning(
                 "event not written", reason=seen.reason, about=seen.about.name, error=str(error)
             )

@@ -117,7 +117,7 @@ def test_a_refused_one_waits_until_the_limit_may_let_it_through():
     assert due == float("-inf")
     assert correlator.write(key, occurrence, 1.0) is None
     _, due = correlator.observe(occurrence)
-    assert due == 301.0
+    assert due == REFILL_S  # for the object, and as news: the last of its reason was at 0
 
 
 def test_why_nothing_scales_is_said_though_rescales_have_spent_the_budget():
@@ -141,6 +141,31 @@ def test_why_nothing_scales_is_said_though_rescales_have_spent_the_budget():
     assert is_written("FailedGetPodsMetric", "since then", 100.0 + REFILL_S)
     count = sum(is_written("FailedGetPodsMetric", f"{n}", 401.0 + n) for n in range(3600))
     assert count <= 2 * 3600 / REFILL_S + 1
+
+
+def test_news_that_could_not_be_written_is_tried_again_after_a_minute():
+    correlator = Correlator()
+    for n in range(BURST):
+        written(correlator, at=0.0, message=f"message {n % 5}")
+    news = Occurrence(HPA, "Warning", "FailedGetPodsMetric", "since 0", 100.0)
+
+    def tried(now: float) -> EventSeries | None:
+        key, due = correlator.observe(news)
+        return correlator.write(key, news, now) if due <= now else None
+
+    for now in (100.0, 160.0):  # refused by the API server both times
+        series = tried(now)
+        assert series is not None
+        correlator.failed(news, series, now)
+        assert [tried(now + later) for later in (15.0, 59.0)] == [None, None]
+    assert tried(220.0) is not None
+    # A count that fails is no news, and gives none back.
+    key, _ = correlator.observe(news)
+    correlator.written(key, "its name", 220.0)
+    correlator.failed(news, EventSeries(2, 0.0, 0.0, "since 0", name="its name"), 220.0)
+    other = Occurrence(HPA, "Warning", "FailedGetPodsMetric", "since 1", 290.0)
+    key, _ = correlator.observe(other)
+    assert correlator.write(key, other, 290.0) is None
 
 
 def events(cluster: LittleCluster) -> list[dict]:
@@ -273,6 +298,26 @@ async def test_one_that_could_not_be_written_is_new_when_it_comes_again():
     recorder.event(HPA, "Normal", "R", "m")
     await asyncio.sleep(1.0)
     assert [event["count"] for event in events(cluster)] == [2]
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_news_that_the_server_refuses_once_is_written_beside_the_budget_all_the_same():
+    cluster = LittleCluster()
+    recorder = Recorder(MemoryApi(cluster), "hpa")
+    for n in range(BURST):
+        recorder.event(HPA, "Normal", f"R{n}", "m")
+    await drained(recorder)
+    cluster.fault = lambda *_: Refusal(403, "Forbidden")
+    recorder.event(HPA, "Warning", "FailedGetPodsMetric", "m")
+    await drained(recorder)
+    cluster.fault = lambda *_: None
+    task = asyncio.create_task(recorder.run())
+    for _ in range(6):
+        recorder.event(HPA, "Warning", "FailedGetPodsMetric", "m")
+        await asyncio.sleep(15.0)
+    assert "FailedGetPodsMetric" in {event["reason"] for event in events(cluster)}
     task.cancel()
     await asyncio.wait({task})
 
