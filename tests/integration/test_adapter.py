@@ -158,6 +158,10 @@ def test_an_emptied_rules_file_is_refused(adapter):
     adapter.rules.write_text("")
     eventually(lambda: sample(adapter, "podscale_adapter_config_last_reload_successful") == 0)
     assert adapter.ask(ONE).status == 200
+    assert adapter.ask(f"{CUSTOM}/podscale-rules").body["problem"] == (
+        f"{adapter.rules}: the file is empty; "
+        "write `rules: []` where MetricRules or external backends serve all metrics"
+    )
 
 
 def test_a_rule_that_fails_leaves_the_others_alone(adapter):
