@@ -158,7 +158,8 @@ def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
     except LabelProblem:
         raise
     except gotemplate.TemplateSyntaxError as error:
-        raise LabelProblem("template", f"{text!r}: {error.plain}") from None
+        said = error.plain if error.action else f"{text!r}: {error.plain}"
+        raise LabelProblem("template", said) from None
     except ValueError as error:  # other errors of templates, and those of patterns
         raise LabelProblem("template", f"{text!r}: {error}") from None
     if "resource" not in pattern.groupindex:

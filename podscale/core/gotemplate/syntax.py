@@ -46,8 +46,7 @@ def tokens(text: str, left: str, right: str, name: str) -> Iterator[Token]:
     def line(place: int) -> int:
         return text.count("\n", 0, place) + 1
 
-    def refused(reason: str) -> TemplateSyntaxError:
-        place = found.start() if found else 0
+    def refused(place: int, reason: str) -> TemplateSyntaxError:
         action, *others = text[place:].split("\n", 1)
         shown = action if len(action) <= _MOST_SHOWN and not others else f"{action[:_MOST_SHOWN]}…"
         opened = text.count(left, 0, place)
@@ -70,10 +69,10 @@ def tokens(text: str, left: str, right: str, name: str) -> Iterator[Token]:
         if comment:
             end = text.find("*/", comment.end())
             if end < 0:
-                raise refused("unclosed comment")
+                raise refused(found.start(), "unclosed comment")
             closed = closing.match(text, end + 2)
             if not closed:
-                raise refused("comment ends before closing delimiter")
+                raise refused(found.start(), "comment ends before closing delimiter")
             at = after(closed)
             continue
         yield Token("left", left, line(found.start()))
@@ -81,7 +80,8 @@ def tokens(text: str, left: str, right: str, name: str) -> Iterator[Token]:
             token = _TOKEN.match(text, at)
             if token is None:
                 met = text[at : at + 1]
-                raise refused(f"unexpected {quote(met)} in action" if met else "unclosed action")
+                reason = f"unexpected {quote(met)} in action" if met else "unclosed action"
+                raise refused(found.start(), reason)
             yield Token(token.lastgroup or "", token[0], line(at))
             at = token.end()
         yield Token("right", right, line(at))

@@ -343,7 +343,8 @@ def test_the_rules_of_the_tests_compile():
 @pytest.mark.parametrize(("field", "text", "said"), [
     ("metricsQuery", "sum(<<.Series>)", 'unexpected ">" in action: "<<.Series>)"'),
     ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy", 'line 2: unclosed action: "<<.GroupBy"'),
-    ("resources", "<<.Resource", "'<<.Resource': unclosed action: \"<<.Resource\""),
+    ("resources", "<<.Resource", 'unclosed action: "<<.Resource"'),
+    ("resources", "a<<if>>", "'a<<if>>': missing value, found \">>\""),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_template_is_said_without_a_name_it_has_not(field, text, said):
     value = f'{{template: "{text}"}}' if field == "resources" else f'"{text}"'
