@@ -22,18 +22,17 @@ from adapter.apis.response_cache import ResponseCache
 from adapter.apis.rules_api import RulesTold, WithRules, told
 from adapter.backends.backend_router import BackendRouter
 from adapter.backends.backends_file import NamedBackends, read_backends
-from adapter.discovery.mapping import ResourceMapper
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
-from adapter.doctor.lints import BROKEN, lint
+from adapter.doctor.sound_rules import sound_rules
 from adapter.metric_rules.status_writer import RuleStatusWriter
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
 from adapter.rules.followed_file import FollowedFile
-from adapter.rules.ruleset import Rule, RuleSet, read_rules
+from adapter.rules.ruleset import Rule, RuleSet
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources.source_router import SourceRouter
 from adapter.sources.sources_file import NamedSources, read_sources
@@ -363,18 +362,3 @@ class Adapter:
                 True, f"the changed {what} file is refused, the old {what} are in force"
             )
         return HealthVerdict()
-
-
-def sound_rules(
-    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
-) -> RuleSet:
-    """Return the rules of a file; raises ``ConfigInvalid``.
-
-    Rules that load and answer nothing are logged, and that there are none: with both
-    prometheus-adapter starts as well. ``sources`` are those that there are; None: any will do.
-    """
-    parsed, rules = read_rules(text, file, mapper, sources)
-    for found in lint(parsed, rules):
-        if found.lint in BROKEN:
-            log.warning("rules may answer nothing", rule=found.subject, problem=found.text)
-    return rules

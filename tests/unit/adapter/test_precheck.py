@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from adapter.adapter import sound_rules
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
+from adapter.doctor.sound_rules import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import problems

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import structlog
 
-from adapter.adapter import sound_rules
 from adapter.doctor.lints import lint
+from adapter.doctor.sound_rules import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.ruleset import read_rules
