@@ -19,6 +19,7 @@ from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule
 from adapter.stages import Stage
+from podscale.feed.http.refusals import advice
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import Node, VectorSelector, parse
@@ -59,7 +60,8 @@ def _judged(
 ) -> Generator[Need, Given, UsageVerdict]:
     given = yield ResultOf(f"topk({_SAMPLE}, {text})")
     if isinstance(given, Rejected):
-        return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {given.error}")
+        words = "; ".join(filter(None, [given.error, advice(given.error)]))
+        return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
     if isinstance(given, Unreachable):
         return UsageVerdict(field, Stage.PROMETHEUS_UNREACHABLE, given.error)
     points = given.points if isinstance(given, Result) else ()

@@ -212,6 +212,29 @@ async def test_a_series_query_that_prometheus_gives_up_is_no_wrong_selector(aske
     assert "select fewer series" in out
 
 
+async def test_a_query_for_usage_that_is_too_much_is_told_how_to_make_it_less():
+    words = "query timed out in query execution"
+    query = "sum(usage{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+    rule = (
+        f"{{containerQuery: '{query}', nodeQuery: '{query}', containerLabel: container, "
+        "resources: {template: <<.Resource>>}}"
+    )
+    text = f"resourceRules: {{cpu: {rule}, memory: {rule}}}"
+    fake = FakePrometheus(
+        react=lambda asked: refused(422, "execution", words) if "topk" in asked.query else None
+    )
+    async with serving(fake) as prometheus:
+        options = PrometheusOptions(url=prometheus.url)
+        rules = RulesText(text, "rules.yaml", "rules file")
+        report = await examine(DoctorPlan(rules=rules, prometheus=options), None, lambda *_: None)
+    assert len(report.rules) == 2
+    for each in report.rules:
+        assert f"QueryInvalid: containerQuery: Prometheus refuses it: 422 execution: {words}" in (
+            each.problem
+        )
+        assert "select fewer series" in each.problem
+
+
 async def test_a_query_that_is_not_answered_is_not_called_wrong():
     async def react(asked: Asked) -> web.Response | None:
         if asked.path.endswith("/series"):
