@@ -85,6 +85,7 @@ async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> 
             text = await view()
             assert "Too many queries" not in text, (name, text)
             assert CAUSE.findall(text)[-1] == since[name], name
+        assert set((await vpa_reasons(page, server)).values()) == {"UsageMissing"}
         health = json.loads(await views["feed"]())
         assert health["ageS"] > 30
         assert (await views["doctor"]()).startswith("exit 1\n")
@@ -104,6 +105,18 @@ async def size(server: str) -> int:
     """Return how many replicas the shop is to have."""
     web = await asyncio.to_thread(read, f"{server}/apis/apps/v1/namespaces/shop/deployments/web")
     return int(json.loads(web)["spec"]["replicas"])
+
+
+async def vpa_reasons(page: str, server: str) -> dict[str, str]:
+    """Return the one-word reason of the worker's VPA in each view that has one."""
+    listed = json.loads(await asyncio.to_thread(read, f"{page}/api/workloads"))
+    (row,) = [each for each in listed["rows"] if each["id"] == "jobs/Deployment/worker"]
+    path = "/apis/vpa.podscale.io/v1alpha1/namespaces/jobs/sizingdecisions/worker"
+    told = json.loads(await asyncio.to_thread(read, f"{server}{path}"))
+    top = await podscale("top", "-A", "--once", "--server", server)
+    (line,) = [each for each in top.splitlines() if "jobs/worker" in each]
+    reason = told["status"]["first_reason"]
+    return {"page": row["reason"], "object": reason, "top": reason if reason in line else line}
 
 
 async def _until(

@@ -99,6 +99,8 @@ _OWN = {
     "SmallPodsRemain": "Of an HPA that is coordinated with a VPA some pods have grown and some "
     "have not, or some use CPU that leave or are not ready: as many stay as carry all of the load "
     "where all are small. Change: the updater has resized all of them, and those that leave have.",
+    "UsageMissing": "No usage is read, so what a VPA recommends stands as it is. Change: usage is "
+    "read again.",
     "ScheduledMinimumReached": "A schedule raises minReplicas for now, and the metrics ask for "
     "less. Change: the schedule ends, or podscale.io/schedule asks for less.",
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
@@ -171,7 +171,10 @@ def _first(
     def interest(place: tuple[str, str]) -> int:
         return _interest(known, *place, explained[place].first, explained[place].decision)
 
-    return explained[min(explained, key=interest)]
+    first = explained[min(explained, key=interest)]
+    if known.usage_problem:  # it stands in the way of every amount
+        return structs.replace(first, reasons=("UsageMissing", *first.reasons))
+    return first
 
 
 def _interest(

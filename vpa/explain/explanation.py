@@ -105,6 +105,9 @@ WORDS: Mapping[str, Words] = {
     "NoSamples": Words(
         "The container was never measured, and nothing is guessed.", "Usage has to arrive."
     ),
+    "UsageMissing": Words(
+        "No usage is read, so the amounts stand as they are.", "Usage has to be read again."
+    ),
     "PercentileOfUsage": Words(
         "The amount is a percentile of the decayed usage plus the safety margin.",
         "The usage has to change.",

@@ -6,8 +6,7 @@ every cluster: workloads somebody looks at come first, then those with a VPA, th
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 from msgspec import Struct
@@ -36,16 +35,6 @@ _NO_ANSWER = "Usage was not answered in time."
 _LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 _log = structlog.get_logger()
-
-
-# A VPA for memory alone says of CPU, which comes first, only that it is not controlled.
-_SAYS_LITTLE = frozenset({"ResourceNotControlled", "ContainerModeOff"})
-
-
-def _telling(status: Mapping[str, Any]) -> str:
-    reasons: list[str] = [each["first_reason"] for each in status["recommendation"]]
-    found = [each for each in reasons if each not in _SAYS_LITTLE]
-    return found[0] if found else str(status["first_reason"])
 
 
 class _Asked(Struct, frozen=True):
@@ -126,13 +115,11 @@ class Sampler:
         sentences = status["sentences"]
         if known.usage_problem:
             # No sentence of an amount says it: it stands above them.
-            reason, sentences = "UsageMissing", [status["why"], *sentences]
-        else:
-            reason = _telling(status)
+            sentences = [status["why"], *sentences]
         found = sizing.recommended(
             known.vpa,
             selector=sized.selector,
-            reason=reason,
+            reason=status["first_reason"],
             pods=known.pods,
             now=now,
             sentences=sentences,
@@ -148,7 +135,7 @@ class Sampler:
             title, is_up = change
             self._board.noted(
                 workload,
-                SizingMark(now, "size", title, reason, "up" if is_up else "down",
+                SizingMark(now, "size", title, status["first_reason"], "up" if is_up else "down",
                      tuple(status["also"]), tuple(status["sentences"]), status["change"],
                      status["facts"])
             )  # fmt: skip

@@ -305,6 +305,14 @@ def test_why_says_that_no_usage_is_read_before_any_amount() -> None:
     assert sizing.body(silent)["status"]["change"] == "Usage has to be read again."
 
 
+def test_of_a_vpa_whose_usage_is_not_read_the_object_and_the_table_say_so_first() -> None:
+    told = known(MEMORY_ONLY, target=TargetState(True))
+    silent = msgspec.structs.replace(told, usage_problem="Prometheus did not answer in time")
+    status = sizing.body(silent)["status"]
+    assert (status["first_reason"], sizing.cells(silent)[-1]) == ("UsageMissing", "UsageMissing")
+    assert status["also"][0] == sizing.body(told)["status"]["first_reason"]
+
+
 @pytest.mark.parametrize(
     ("facts", "said", "change"),
     [
