@@ -63,6 +63,7 @@ class NodesPart(LeadingPart):
             metrics,
             recorder,
             is_leader=self.is_leader,
+            outage=shared.outage,
             wall=shared.wall,
         )
         self._vpas: Store[WorkloadVpa] = Store()

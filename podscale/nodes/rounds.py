@@ -90,9 +90,11 @@ class NodeRounds:
         recorder: Recorder,
         *,
         is_leader: Callable[[], bool],
+        outage: Callable[[], str] = str,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``api`` is fenced by the Lease."""
+        """``api`` is fenced by the Lease; ``outage`` says since when and why Prometheus does not
+        answer, if this process reads it."""
         self._api = api
         self._provider = provider
         self._nodes = nodes
@@ -101,6 +103,8 @@ class NodeRounds:
         self._metrics = metrics
         self._recorder = recorder
         self._is_leader = is_leader
+        self._outage = outage
+        self._usage_problem = ""  # of the last round
         self._wall = wall
         self._table = NodeTable(nodes, choice.ballast, choice.selector)
         self._totals = PodTotals(pods, choice.namespace)
@@ -158,7 +162,9 @@ class NodeRounds:
         answer = await self._answer(NodeUsage(names))
         if not isinstance(answer, NodeUsageColumns):
             self._metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
+            self._usage_problem = getattr(answer, "message", "")
             return
+        self._usage_problem = ""
         usage = np.stack([answer.cpu_cores * 1000, answer.memory_bytes])
         time_s = np.where(np.isnan(answer.time_s), answer.asked_s, answer.time_s)
         self.windows.add(usage, time_s)
@@ -281,6 +287,9 @@ class NodeRounds:
             elif reason not in self._told:
                 self._told.add(reason)
                 message = text.format(count=int(counts[reason]))
+                cause = self._outage() or self._usage_problem
+                if reason == Reason.STALE_USAGE and cause:
+                    message += f": {cause}"
                 _log.warning(message, reason=reason.token)
                 if self._choice.mode == "ballast" and self._is_leader():
                     about = ObjectReference("DaemonSet", self._choice.namespace,

@@ -8,6 +8,7 @@ from msgspec import Struct
 from podscale.cli.demo.scenes import MIB, Scene, api_load, crunch_load, queue_load, shop_load
 from podscale.cli.demo.stage import DemoStage
 from podscale.core import quantity
+from podscale.core.times.rfc3339 import rfc3339
 
 _AUTOSCALERS = {"hpa": "horizontalpodautoscalers", "vpa": "verticalpodautoscalers"}
 
@@ -112,13 +113,16 @@ def _nodes(
         usage, requested, ballast, all_ = (
             row["cpu"][each] or 0.0 for each in ("usage", "requested", "ballast", "allocatable")
         )
-        note = f"{usage:4.1f} of {all_:.0f} cores used, {requested:.1f} requested"
+        used = "used"
+        if row["reason"] == "StaleUsage":
+            used = f"last {used}"
+        note = f"{usage:4.1f} of {all_:.0f} cores {used}, {requested:.1f} requested"
         pods.append(PodLook(row["name"], usage, usage / all_, f"{note}, ballast {ballast:.1f}"))
         held = max(held, ballast)
         if not reason:  # the fullest
             free = max(all_ - requested - ballast, 0.0)
             reason = (
-                f"{row['reason']}: {row['name']} uses {usage:.1f} of {all_:.0f} cores, its pods "
+                f"{row['reason']}: {row['name']} {_use(row, usage, all_)}, its pods "
                 f"request {requested:.1f}, ballast {ballast:.1f}: pods of at most {free:.1f} "
                 "cores are admitted"
             )
@@ -126,6 +130,15 @@ def _nodes(
     return SceneLook(
         "nodes", at_s, load, replicas, tuple(pods), reason, is_measured, load_value=held
     )
+
+
+def _use(row: Mapping[str, Any], usage: float, all_: float) -> str:
+    amount = f"{usage:.1f} of {all_:.0f} cores"
+    if row["reason"] != "StaleUsage":
+        return f"uses {amount}"
+    if row["measured"] is None:
+        return "was never measured"
+    return f"used {amount} when it was last measured, at {rfc3339(row['measured'])}"
 
 
 def _worker(

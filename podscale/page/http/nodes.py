@@ -23,6 +23,7 @@ class NodeAmounts(Struct, frozen=True):
 class NodeRow(Struct, frozen=True):
     name: str
     reason: str  # for what its ballast is
+    measured: float  # unix seconds: when its usage was last read; NaN: never
     cpu: NodeAmounts
     memory: NodeAmounts
 
@@ -42,6 +43,7 @@ def shown_nodes(decided: DecidedNodes | None) -> ShownNodes:
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (columns.usage / (decided.nodes.thresholds * columns.capacity)).max(axis=0)
     fullest = np.argsort(-share)[:MOST_NODES].tolist()  # NaN comes last
+    measured = np.where(np.isfinite(decided.states.measured_s), decided.states.measured_s, np.nan)
     amounts = np.stack([columns.usage, columns.requested, plan.requests, columns.allocatable])
     return ShownNodes(
         len(names),
@@ -49,6 +51,7 @@ def shown_nodes(decided: DecidedNodes | None) -> ShownNodes:
             NodeRow(
                 names[place],
                 Reason(int(plan.reason[place])).token,
+                float(measured[place]),
                 NodeAmounts(*(amounts[:, CPU, place] / 1000).tolist()),
                 NodeAmounts(*amounts[:, MEMORY, place].tolist()),
             )

@@ -2,7 +2,7 @@
 
 import { h, mark, say } from "./dom.js";
 import { tabulated } from "./table.js";
-import { amount, count, reason } from "./words.js";
+import { amount, clock, count, reason } from "./words.js";
 
 const HEADS = ["Node", ...["CPU", "Memory"].flatMap((name) =>
   [`${name} used`, "requested", "ballast", "allocatable"]), "Ballast is"];
@@ -18,8 +18,11 @@ export class Nodes {
     mark(this.element, "hidden", total ? null : true);
     say(this.title, rows.length < total ? `The fullest ${rows.length} of ${count(total)} nodes` : "Nodes");
     this.table.replaceChildren(tabulated("Usage, requests and ballast", HEADS, rows.map((row) =>
-      [row.name, ...amounts(row.cpu, "cores"), ...amounts(row.memory, "B"), reason(row.reason)])));
+      [row.name, ...amounts(row.cpu, "cores"), ...amounts(row.memory, "B"), state(row)])));
   }
 }
+
+const state = (row) => reason(row.reason)
+  + (row.reason === "StaleUsage" && row.measured !== null ? `, measured last at ${clock(row.measured)}` : "");
 
 const amounts = (of, unit) => [of.usage, of.requested, of.ballast, of.allocatable].map((value) => amount(value, unit));

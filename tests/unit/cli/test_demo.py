@@ -17,6 +17,7 @@ from podscale.cli.demo import rules as demo_rules
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.frame import Frame
 from podscale.cli.demo.look import PodLook, SceneLook
+from podscale.cli.demo.look import look as look_at
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
 from podscale.cli.demo.stage import DemoStage
 from podscale.cli.demo.summary import is_measured, summary
@@ -56,6 +57,34 @@ def test_every_scene_is_in_a_namespace_of_its_own():
     for scene in SCENES:
         if scene.autoscaler is not None:
             assert scene.autoscaler["metadata"]["namespace"] == scene.namespace
+
+
+@pytest.mark.parametrize(
+    ("reason", "measured", "says"),
+    [
+        ("Loaded", 1_795_000_000.0, "node-1 uses 4.4 of 16 cores"),
+        ("StaleUsage", 1_795_000_000.0,
+         "node-1 used 4.4 of 16 cores when it was last measured, at 2026-11-18T11:06:40Z"),
+        ("StaleUsage", None, "node-1 was never measured"),
+    ],
+)  # fmt: skip
+async def test_usage_that_is_old_is_told_as_the_last_known(reason, measured, says):
+    usage = None if measured is None else 4.4
+    cpu = {"usage": usage, "requested": 3.0, "ballast": 0.0, "allocatable": 16.0}
+    row = {"name": "node-1", "reason": reason, "measured": measured, "cpu": cpu}
+    scene = next(each for each in SCENES if each.name == "nodes")
+
+    class Told(DemoStage):
+        async def get(self, path):
+            return {"rows": [row]} if path == scene.decision else None
+
+    deployments = SimpleNamespace(
+        get=lambda *_: {"spec": {"replicas": 1}}, find=lambda *_: None, put=lambda _: None
+    )
+    cluster = SimpleNamespace(server=SimpleNamespace(objects=deployments))
+    found = await look_at(Told(cluster, Clock(1.0), Path(), None, "", None, print), scene)
+    assert f"{reason}: {says}, its pods request 3.0" in found.reason
+    assert ("cores last used" in found.pods[0].note) == (reason == "StaleUsage")
 
 
 def test_the_summary_tells_what_followed_what():

@@ -44,6 +44,7 @@ class Fleet(FakeApi):
         self.is_down = False  # the API server does not answer
         self.patches: list[tuple[str, Any]] = []
         self.events: list[str] = []  # reasons
+        self.event_messages: list[str] = []
         self.node_store: Store[Node] = Store()
         self.pod_store = PodStore()
         self._version = 1
@@ -116,6 +117,7 @@ class Fleet(FakeApi):
             return ok({"items": items})
         if method == "POST" and path.endswith("/events"):
             self.events.append(sent.object["reason"])
+            self.event_messages.append(sent.object["message"])
             return ok({"metadata": sent.object["metadata"]})
         if path.endswith("/pods"):
             assert sent.query == {"labelSelector": "app.kubernetes.io/component=ballast"}

@@ -24,13 +24,14 @@ class Rounds:
     """Rounds over a fleet, at a clock of their own."""
 
     def __init__(self, fleet: Fleet, **choice: Any) -> None:
-        self.fleet, self.now, self.leads = fleet, NOW, True
+        self.fleet, self.now, self.leads, self.outage = fleet, NOW, True, ""
         self.registry = CollectorRegistry()
         self.recorder = Recorder(fleet, "test", clock=lambda: self.now)
         self.rounds = NodeRounds(
             fleet, fleet, fleet.node_store, fleet.pod_store,
             NodesChoice(**{"mode": "ballast", **choice}), NodesMetrics(self.registry),
-            self.recorder, is_leader=lambda: self.leads, wall=lambda: self.now,
+            self.recorder, is_leader=lambda: self.leads, outage=lambda: self.outage,
+            wall=lambda: self.now,
         )  # fmt: skip
 
     async def told(self) -> list[str]:
@@ -133,6 +134,34 @@ async def test_a_silent_feed_lets_go_after_two_windows_and_says_so_once(fleet: F
     assert failed == 3
     fleet.is_silent = False
     assert await rounds.at(700) == {"a": "Loaded", "b": "Loaded"}
+
+
+@pytest.mark.parametrize(
+    ("outage", "cause"),
+    [
+        ("Prometheus did not answer in time (since 2026-11-18T11:06:40Z)", ""),
+        ("", "nobody answers"),
+    ],
+)
+async def test_the_event_of_a_silent_feed_names_the_cause(
+    fleet: Fleet, outage: str, cause: str
+) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.is_silent, rounds.outage = True, outage
+    await rounds.at(601)
+    await rounds.told()
+    (message,) = fleet.event_messages
+    assert message.endswith(f"by requests alone: {cause or outage}")
+
+
+async def test_the_event_of_nodes_that_are_not_measured_names_no_cause(fleet: Fleet) -> None:
+    fleet.usage.clear()
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    await rounds.told()
+    (message,) = fleet.event_messages
+    assert message.endswith("by requests alone")
 
 
 async def test_metrics_of_half_of_the_nodes_decide_over_those(fleet: Fleet) -> None:
