@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
-from yaml import MappingNode, Node
+from yaml import MappingNode, Node, ScalarNode
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
+from adapter.rules.yaml_nodes import is_text, root
 from podscale.core.times import duration
+
+_SECTIONS = ("rules", "externalRules", "resourceRules")
 
 
 class SeriesFilter(Struct, frozen=True):
@@ -138,16 +141,18 @@ def parse(text: str, file: str = "rules file") -> Parsed:
 def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
     """Return what can be read of ``text``, and what is wrong with it."""
     reader = YamlReader()
-    root = reader.document(text)
+    document = reader.document(text)
     config = Config()
-    if root is not None and _is_config_map(root):
-        what = (
-            "this is a ConfigMap, not a rules file: give the value of its data.config.yaml. Where "
-            "ConfigMaps are taken, the data of this one holds no rules file (config.yaml: |)"
-        )
-        reader.problems.append(Problem("", what, root.start_mark.line + 1, 1))
-    elif root is not None:
-        fields = reader.fields([root], "", ("rules", "externalRules", "resourceRules"))
+    if document is not None and _is_config_map(document):
+        what = "this is a ConfigMap, and its data holds no rules file (config.yaml: |)"
+        if key := _rules_key(document):
+            what = (
+                f"this is a ConfigMap, not a rules file: give the value of its data.{key} "
+                "(podscale doctor -f and podscale migrate take the ConfigMap as it is)"
+            )
+        reader.problems.append(Problem("", what, document.start_mark.line + 1, 1))
+    elif document is not None:
+        fields = reader.fields([document], "", _SECTIONS)
         config = Config(
             rules=_rules(reader, fields, "rules"),
             external_rules=_rules(reader, fields, "externalRules"),
@@ -156,10 +161,29 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
     return Parsed(config, reader.places, file, text), list(reader.problems)
 
 
-def _is_config_map(root: Node) -> bool:
-    return isinstance(root, MappingNode) and any(
-        key.value == "kind" and value.value == "ConfigMap" for key, value in root.value
+def _is_config_map(document: Node) -> bool:
+    return isinstance(document, MappingNode) and any(
+        key.value == "kind" and value.value == "ConfigMap" for key, value in document.value
     )
+
+
+def _rules_key(config_map: Node) -> str:
+    """Return the key of the data under which rules are written, "" where there are none."""
+    texts = {
+        key.value: value.value
+        for name, data in config_map.value
+        if name.value == "data" and isinstance(data, MappingNode)
+        for key, value in data.value
+        if isinstance(key, ScalarNode) and isinstance(value, ScalarNode) and is_text(value)
+    }
+    if "config.yaml" in texts:
+        return "config.yaml"
+    return next((key for key in sorted(texts) if _is_rules(texts[key])), "")
+
+
+def _is_rules(text: str) -> bool:
+    found = root(text)
+    return isinstance(found, MappingNode) and any(key.value in _SECTIONS for key, _ in found.value)
 
 
 def _rules(reader: YamlReader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:

@@ -10,9 +10,11 @@ from adapter.doctor.sound_rules import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import problems
+from adapter.rules.config import read
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from podscale.migrate.reader import migrate
+from podscale.migrate.rules_source import find
 from podscale.serving.flags import parse
 from tests.unit.adapter.world import MAPPER
 
@@ -78,6 +80,20 @@ def test_a_config_map_is_recognised_and_is_the_only_problem(tmp_path: Path) -> N
     with pytest.raises(ConfigInvalid, match=r"this is a ConfigMap.*data\.config\.yaml") as refused:
         sound_rules(file.read_text(), str(file), MAPPER)
     assert len(refused.value.problems) == 1
+
+
+@pytest.mark.parametrize(("data", "key"), [
+    ("{config.yaml: 'rules: []'}", "config.yaml"), ("{config.yaml: ''}", "config.yaml"),
+    ("{a.sh: 'rules', z.yaml: 'externalRules: []'}", "z.yaml"),
+    ("{a.sh: 'rules'}", ""), ("{config.yaml: {rules: []}}", ""), ("null", ""), ("", ""),
+    ("{? [a] : 'rules: []'}", ""), ("{a: &a 'rules: {', b: [*a]}", ""),
+])  # fmt: skip
+def test_a_config_map_is_said_to_hold_no_rules_where_the_doctor_finds_none(data, key) -> None:
+    text = f"kind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}\n"
+    (told,) = read(text)[1]
+    assert (f"give the value of its data.{key} (" in told.message) is bool(key)
+    assert ("its data holds no rules file" in told.message) is not key
+    assert find(text, "cm.yaml").form == ("ConfigMap a" if key else "rules file")
 
 
 def test_an_unknown_resource_is_no_word_about_a_cluster_that_nobody_asked() -> None:

@@ -124,7 +124,7 @@ async def test_a_query_that_the_adapter_refuses_is_told_with_its_rule_and_the_pa
 async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(data, capsys):
     rules = find(f"kind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}\n", "cm.yaml")
     print_report(await examine(DoctorPlan(rules=rules), None, lambda *_: None), "table")
-    assert "the data of this one holds no rules file (config.yaml: |)" in capsys.readouterr().out
+    assert "its data holds no rules file (config.yaml: |)" in capsys.readouterr().out
 
 
 METRICSQL = IN_FORCE.replace("sum(a)", "sum(a) default 0")
