@@ -19,6 +19,7 @@ from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.config import Parsed, ResourceRuleConfig, ResourceRulesConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
+from adapter.rules.yaml_nodes import is_blank
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.core.selectors.selector import parse as selector
 from podscale.core.times import duration
@@ -71,6 +72,10 @@ _WITHOUT_RULES = (
     "resourceRules (podscale config-gen writes some). Where those are meant to serve all, a doctor "
     "of the running adapter sees them; to one that has only the file, give --disable-lint NoRules"
 )
+_BLANK = (
+    ". Where a file becomes empty, a running adapter keeps its old rules: write `rules: []` if no "
+    "rules are meant"
+)
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
@@ -107,6 +112,8 @@ class KnownMetrics(Struct, frozen=True):
     names: Mapping[str, Sequence[str]] = {}  # "rules[3]" -> series names that its query finds
     # "rules[3]" -> series names of which not all label names are looked at
     crowded: Mapping[str, Collection[str]] = {}
+    # What is no PromQL -> what the store that was asked says of it, "" where it answers it
+    answers: Mapping[Need | None, str] = {}
 
 
 def lint(
@@ -120,7 +127,7 @@ def lint(
     found: list[LintFinding] = []
 
     def add(kind: str, path: str, reason: str, need: Need | None = None) -> None:
-        if kind not in disabled:
+        if kind not in disabled and known.answers.get(need) != "":
             subject = path.partition(".")[0]
             found.append(LintFinding(kind, subject, reason, parsed.place(path), need))
 
@@ -141,7 +148,7 @@ def lint(
         for path, reason in _names_twice(section, known):
             add(NAME_TWICE, path, reason)
     if not (rules.custom or rules.external or rules.resource):
-        add(NO_RULES, "rules", _WITHOUT_RULES)
+        add(NO_RULES, "rules", _WITHOUT_RULES + (_BLANK if is_blank(parsed.text) else ""))
     return found
 
 
@@ -150,7 +157,7 @@ LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, Need | None]
 
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
-    yield from _of_series_query(rule)
+    yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_, rule)
     yield from _of_labels(rule, known)
     yield from _of_values(config.metrics_query)
@@ -179,18 +186,19 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
             return  # one kind of object is enough to show it
 
 
-def _of_series_query(rule: Rule) -> LintFindings:
+def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
     try:
         reason = unbounded(series_selector(rule.series_query))
     except NotPromql as error:
+        need = SeriesOf(rule.series_query)
         yield (
             SERIES_QUERY_INVALID,
             ".seriesQuery",
             (
                 f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
-                f"{_beyond_promql(rule.source)}"
+                f"{_beyond_promql(rule.source, known.answers.get(need))}"
             ),
-            SeriesOf(rule.series_query),
+            need,
         )
         return
     if reason:
@@ -249,7 +257,7 @@ def _of_plan(
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
     except (RuleQueryError, ValueError) as error:
-        yield QUERY_INVALID, ".metricsQuery", *_unreadable(error, query, source)
+        yield QUERY_INVALID, ".metricsQuery", *_unreadable(error, query, source, known)
         return
     yield from _of_tree(tree, plan, known, kind)
     verdict = prove(plan)
@@ -310,7 +318,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             query = plan.text("x", ("x",))
             tree = parse(query)
         except (RuleQueryError, ValueError) as error:
-            yield QUERY_INVALID, field, *_unreadable(error, query, rule.source)
+            yield QUERY_INVALID, field, *_unreadable(error, query, rule.source, known)
             continue
         yield from _windows(tree, known.scrape_interval_s, field)
         verdict = prove(plan)
@@ -322,15 +330,20 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             )
 
 
-def _unreadable(error: ValueError, query: str, source: str) -> tuple[str, Need | None]:
+def _unreadable(
+    error: ValueError, query: str, source: str, known: KnownMetrics
+) -> tuple[str, Need | None]:
+    need = ResultOf(query) if query else None
     text = f"the query cannot be read: {error}"
     if isinstance(error, NotPromql):
-        text = f"{text}. {_beyond_promql(source)}"
-    return text, ResultOf(query) if query else None
+        text = f"{text}. {_beyond_promql(source, known.answers.get(need))}"
+    return text, need
 
 
-def _beyond_promql(source: str) -> str:
+def _beyond_promql(source: str, said: str | None) -> str:
     # Of named sources the doctor asks none.
+    if said and not source:
+        return f"{said}. Write what Prometheus's graph page takes"
     asks = "" if source else " (podscale doctor --prometheus-url asks it)"
     return (
         "Prometheus refuses it, and the rule answers nothing; VictoriaMetrics takes more, gets it "

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from adapter.errors import ConfigInvalid, Problem
+from adapter.rules.yaml_nodes import is_blank
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ class FollowedFile(Generic[T]):
             log.exception(f"{self._what} not read", file=str(self._path))
             return f"{self._path}: not readable ({type(error).__name__}): see the log"
         # At start nothing is lost by it. Later it is the first half of a truncate and a write.
-        if all(line.partition("#")[0].strip() in ("", "---", "...") for line in text.splitlines()):
+        if is_blank(text):
             problem = Problem("", f"the file is empty; write {self._when_empty}")
             return str(ConfigInvalid([problem], str(self._path)))
         return text, found

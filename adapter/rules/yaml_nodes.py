@@ -64,6 +64,11 @@ def root(text: str, events: Any = EVENTS) -> yaml.Node | Problem | None:
     return None if node is None or is_null(node) else node
 
 
+def is_blank(text: str) -> bool:
+    """Return whether nothing is written but comments and marks of documents."""
+    return all(line.partition("#")[0].strip() in ("", "---", "...") for line in text.splitlines())
+
+
 class _Composer(Composer, Resolver):
     """Composes from the events of another loader; an anchor may be given anew, as in Go."""
 

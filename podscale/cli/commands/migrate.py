@@ -105,7 +105,7 @@ def command(
             raise click.UsageError(str(error), ctx) from None
     try:
         is_rules = files[0] == "rules" and len(files) > 1
-        texts = [_read(file) for file in files[is_beside or is_rules :]]
+        texts = [(read(file), called(file)) for file in files[is_beside or is_rules :]]
         if is_rules:
             outcome = rule_objects(texts)
         else:
@@ -198,16 +198,6 @@ async def _plain_hpas(
             note(f"not compared: {rule.id}: {plainly(str(error))}")
             return None
     return [comparable(hpa, rules, names) for hpa in hpas]
-
-
-def _read(file: str) -> tuple[str, str]:
-    """Return the text of a file, and what to call it."""
-    from podscale.migrate.documents import Unreadable
-
-    text = read(file)
-    if not text.strip():
-        raise Unreadable(f"{called(file)} is empty: give manifests, Helm values or a rules file")
-    return text, called(file)
 
 
 async def _compare(

@@ -227,13 +227,8 @@ async def rules_of(
     from podscale.migrate.rules_source import RulesText, find, of_config_map
 
     if config:
-        text, named = read(config, "surrogateescape"), called(config)
-        if not text.strip():
-            raise WrongInput(
-                f"{named} is empty, so no metric would be served: give a rules file, a ConfigMap "
-                "or Helm values"
-            )
-        found = find(text, named)
+        named = called(config)
+        found = find(read(config, "surrogateescape"), named)
         if found.elsewhere:
             raise WrongInput(
                 f"{named}: rules.existing: the rules are in the ConfigMap {found.elsewhere}: give "

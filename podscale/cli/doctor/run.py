@@ -6,7 +6,15 @@ import msgspec
 
 from adapter.apis.rules_api import RulesTold
 from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer
-from adapter.doctor.evidence import AskedEvidence, Need, Result, Series, SeriesOf, Surroundings
+from adapter.doctor.evidence import (
+    AskedEvidence,
+    Need,
+    Rejected,
+    Series,
+    SeriesOf,
+    Surroundings,
+    Unreachable,
+)
 from adapter.doctor.examine import Examiner
 from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
@@ -35,6 +43,7 @@ from podscale.cli.doctor.rule_reports import (
 from podscale.cli.doctor.served import measured
 from podscale.cli.output import Progress, count, plainly
 from podscale.core.plainwords import plain_words
+from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
@@ -143,7 +152,7 @@ async def _examine_rules(
         report.notes.append(_not_asked(elsewhere))
     examiner: Examiner | None = None
     known = KnownMetrics(plan.scrape_interval_s)
-    answered: set[Need] = set()
+    answers: Mapping[Need | None, str] = {}
     if plan.prometheus is not None:
         async with PrometheusClient(plan.prometheus) as client:
             examiner = Examiner(client, plan.relist_interval_s, rules)
@@ -151,7 +160,7 @@ async def _examine_rules(
             if problem is None:
                 ids = {each.id for each in elsewhere}
                 unread = [each for each in lint(parsed, every) if each.subject not in ids]
-                answered = await _answered(examiner, unread)
+                answers = await _answers(examiner, unread, shown_url(plan.prometheus.url))
             if problem is None and plan.scrape_interval_s is None:
                 plan = msgspec.structs.replace(
                     plan, scrape_interval_s=await examiner.scrape_interval_s()
@@ -209,11 +218,9 @@ async def _examine_rules(
         else each
         for each in report.rules
     ]
-    report.lints = [
-        each
-        for each in lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
-        if each.need not in answered
-    ]
+    known = _with_crowded(known, plan, rules, examiner)
+    known = msgspec.structs.replace(known, answers=answers)
+    report.lints = lint(parsed, every, known, plan.disabled)
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         blamed = _blamed(every, report)
@@ -232,15 +239,25 @@ async def _examine_rules(
     return examiner
 
 
-async def _answered(examiner: Examiner, findings: Sequence[LintFinding]) -> set[Need]:
-    """Return what is no PromQL and is taken, a series query that finds some: VictoriaMetrics
-    takes more, {a="1" or b="2"}.
+async def _answers(
+    examiner: Examiner, findings: Sequence[LintFinding], url: str
+) -> dict[Need | None, str]:
+    """Return what ``url`` says of what is no PromQL; "" where it takes it, a series query that
+    finds some: VictoriaMetrics takes more, {a="1" or b="2"}.
     """
-    found = set()
+    found: dict[Need | None, str] = {}
     for need in dict.fromkeys(each.need for each in findings if each.need is not None):
         given = await examiner.answer(need)
-        if isinstance(given, Result) or (isinstance(given, Series) and given.labels):
-            found.add(need)
+        match given:
+            case Rejected():
+                said = f"Prometheus at {url} refuses it: {given.error}"
+            case Unreachable():
+                said = f"Prometheus at {url} did not answer it: {plainly(given.error)}"
+            case Series(labels=[]):
+                said = f"Prometheus at {url} finds no series for it"
+            case _:
+                said = ""
+        found[need] = said
     return found
 
 

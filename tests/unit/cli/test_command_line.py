@@ -75,13 +75,17 @@ def test_a_duration_that_is_none_is_told_by_its_flag(flag, tmp_path):
     assert f"{flag} soon: not a duration" in done.stderr
 
 
-def test_an_empty_file_is_told_by_its_name(tmp_path):
+@pytest.mark.parametrize("text", ["", "\n", "# later\n"])
+def test_an_empty_file_is_one_without_rules_and_told_by_its_name(text, tmp_path):
     rules = tmp_path / "rules.yaml"
-    rules.write_text("\n")
-    for words in (("doctor", "--no-cluster", "-f", str(rules)), ("migrate", str(rules))):
+    rules.write_text(text)
+    for words in (("doctor", "--no-cluster", "-f", str(rules)), ("migrate", "rules", str(rules))):
         done = podscale(*words)
-        assert done.returncode == 2, done
-        assert f"{rules} is empty" in done.stderr
+        assert done.returncode == 1, done
+        assert f"{rules}: NoRules: there are no rules" in done.stdout
+    done = podscale("migrate", str(rules))
+    assert done.returncode == 1, done
+    assert f"there are no rules in {rules}" in done.stderr
 
 
 def test_yaml_that_does_not_parse_is_told_with_file_and_line(tmp_path):

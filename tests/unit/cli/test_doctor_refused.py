@@ -61,6 +61,8 @@ async def test_a_file_without_rules_is_a_finding(text, place, capsys):
     assert f"{place}: NoRules: there are no rules" in out
     assert "no metric but those of MetricRules" in out
     assert "nothing needs to change" not in out
+    is_blank = text in ("", "# later\n")
+    assert ("empty, a running adapter keeps its old rules" in out) is is_blank
     plan = DoctorPlan(rules=plan.rules, disabled=frozenset(["NoRules"]))
     assert (await examine(plan, None, lambda *_: None)).is_healthy
 
@@ -144,7 +146,7 @@ async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(
     def react(request: Asked) -> web.Response | None:
         asks = str([*request.request.query.values(), *request.form])
         if not takes_it and ("default" in asks or " or " in asks):
-            return refused(400, "bad_data")
+            return refused(400, "bad_data", "no such thing")
         if request.path.endswith("/series"):
             return web.json_response({"status": "success", "data": [{"__name__": "a"}]})
         value = [time.time(), str(time.time()) if "timestamp(" in request.query else "1"]
@@ -160,9 +162,33 @@ async def test_a_query_beyond_promql_is_a_problem_unless_the_store_answers_it(
         report = await examine(plan, None, lambda *_: None)
     assert [each.lint for each in report.lints] == ([] if takes_it else [lint])
     assert report.is_healthy is takes_it
+    said = f"Prometheus at {prometheus.url} refuses it: "
+    for each in report.lints:
+        assert said in each.reason
+        assert "no such thing" in each.reason
+        assert "--prometheus-url" not in each.reason  # it is this very call
     print_report(report, "json")
     for each in json.loads(capsys.readouterr().out)["lints"]:
         assert set(each) == {"lint", "subject", "reason", "place"}
+
+
+@pytest.mark.parametrize(("status", "said"), [
+    (200, "finds no series for it"), (503, "did not answer it"),
+])  # fmt: skip
+async def test_what_is_said_of_a_series_query_beyond_promql_is_what_came_back(status, said):
+    def react(request: Asked) -> web.Response | None:
+        if not request.path.endswith("/series"):
+            return None
+        return web.json_response({"status": "success", "data": []}, status=status)
+
+    async with serving(FakePrometheus(react=react)) as prometheus:
+        plan = DoctorPlan(
+            rules=RulesText(METRICSQL_SERIES, "rules.yaml", "rules file"),
+            prometheus=PrometheusOptions(url=prometheus.url),
+        )
+        (told,) = (await examine(plan, None, lambda *_: None)).lints
+    assert f"Prometheus at {prometheus.url} {said}" in told.reason
+    assert "refuses it" not in told.reason
 
 
 @pytest.mark.parametrize(("words", "change"), [
