@@ -59,8 +59,8 @@ def kept_workload(found: Workload) -> Workload:
 def _with_shared_texts(value: V, varying: dict[str, str] | None = None) -> V:
     """Return an equal value of structs, tuples and texts, each text kept once.
 
-    ``varying``: the amounts and times so far, of which there is no end: before 3.12.7 CPython
-    keeps what it interns for ever. They are kept once for each value only.
+    ``varying``: the amounts and times so far, of which there is no end: CPython 3.12.0 to 3.12.6
+    keep what they intern for ever. These are kept once within the value only.
     """
     if value is None:  # most fields of a status
         return value
