@@ -58,6 +58,8 @@ _log = structlog.get_logger(__name__)
 Write = Coroutine[Any, Any, str]  # to what became of it
 # What is told of when it begins: it opens many nodes, and somebody can mend it.
 _TOLD = {
+    Reason.NO_BALLAST: "{count} nodes have no ballast pod: pods are admitted to them by requests "
+    "alone; the events of the DaemonSet say what refuses it, if anything does",
     Reason.STALE_USAGE: "no usage of {count} nodes was measured for two windows: pods are "
     "admitted to them by requests alone",
     Reason.LOWER_PRIORITY: "a pod of lower priority than ballast runs: all of {count} nodes are "
@@ -281,6 +283,10 @@ class NodeRounds:
         held = np.nansum(decided.sums.held, axis=1)
         self._metrics.held.labels("cpu").set(held[CPU] / 1000)
         self._metrics.held.labels("memory").set(held[MEMORY])
+        # A node that has just come is measured, and has its ballast, in a moment.
+        is_old = decided.nodes.created_s < decided.at_s - 2 * self._choice.ballast.window_s
+        is_told = is_old | (reasons == Reason.LOWER_PRIORITY)
+        counts = np.bincount(reasons[is_told], minlength=len(Reason))
         for reason, text in _TOLD.items():
             if not counts[reason]:
                 self._told.discard(reason)

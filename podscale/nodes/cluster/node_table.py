@@ -32,6 +32,7 @@ class NodeArrays(Struct, frozen=True, eq=False):
 
     names: tuple[str, ...]
     places: Mapping[str, int]
+    created_s: Floats  # (n,) unix time; -inf: not known
     capacity: Floats
     allocatable: Floats
     thresholds: Floats
@@ -44,6 +45,7 @@ class NodeArrays(Struct, frozen=True, eq=False):
 class _Row(Struct, frozen=True, array_like=True):
     sizes: tuple[float, float, float, float, float, float]
     states: tuple[bool, bool, bool, bool]
+    created_s: float
 
 
 class NodeTable:
@@ -65,6 +67,7 @@ class NodeTable:
             states = np.array([row.states for row in rows], np.bool_).reshape(-1, 4).T
             self._made = NodeArrays(
                 names, {name: place for place, name in enumerate(names)},
+                np.array([row.created_s for row in rows], np.float64),
                 *np.ascontiguousarray(sizes.transpose(1, 2, 0)), *states,
             )  # fmt: skip
         return self._made
@@ -88,6 +91,7 @@ class NodeTable:
             for label, default in zip(THRESHOLD_LABELS, defaults, strict=True)
         )
         conditions = {each.type: each.status for each in node.status.conditions}
+        created_s = node.metadata.creation_timestamp
         return _Row(
             (*_sizes(node.status.capacity), *_sizes(node.status.allocatable), cpu, memory),
             (
@@ -98,6 +102,7 @@ class NodeTable:
                 node.metadata.deletion_timestamp is not None
                 or any(taint.key in _LEAVING for taint in node.spec.taints),
             ),
+            -np.inf if created_s is None else created_s,
         )
 
     def _threshold(self, node: Node, label: str, default: float) -> float:

@@ -56,9 +56,10 @@ async def patched(
         )
         if accept is not None:
             accept(answer.body)
-    except ObjectNotFound:
-        return "gone"
     except (KubeError, msgspec.DecodeError) as error:
+        # A server that knows no such path, as pods/resize before 1.33, says so without a reason.
+        if isinstance(error, ObjectNotFound) and error.reason:
+            return "gone"
         _log.warning("not written", path=path, error=str(error))
         return "failed"
     return "done"

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from podscale.core.selectors.selector import parse
+from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
 from podscale.nodes.decide.ballast import Reason
@@ -162,6 +163,39 @@ async def test_the_event_of_nodes_that_are_not_measured_names_no_cause(fleet: Fl
     await rounds.told()
     (message,) = fleet.event_messages
     assert message.endswith("by requests alone")
+
+
+async def test_nodes_whose_ballast_is_refused_are_left_alone_and_told_once(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    fleet.node("refused")  # by a quota, say: the DaemonSet could make no pod
+    fleet.usage["refused"] = (9.0, GI)
+    for second in (0, 15, 30):
+        assert (await rounds.at(second))["refused"] == "NoBallast"
+    assert await rounds.told() == ["NoBallast"]
+    assert fleet.event_messages[0].startswith("1 nodes have no ballast pod")
+    assert {fleet.held("a"), fleet.held("b")} == {"6"}
+
+
+async def test_of_a_node_that_has_just_come_nothing_is_told(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    fleet.node("new", creationTimestamp="2026-11-18T11:05:00Z")  # 100 s before
+    assert (await rounds.at(0))["new"] == "NoBallast"
+    fleet.ballast("new")
+    assert (await rounds.at(15))["new"] == "StaleUsage"
+    assert await rounds.told() == []
+    await rounds.at(501)  # two windows old, and not measured yet
+    assert await rounds.told() == ["StaleUsage"]
+
+
+async def test_an_api_server_that_cannot_resize_is_no_pod_that_is_gone(fleet: Fleet) -> None:
+    def nosuch(*_: Any) -> Any:
+        raise ObjectNotFound(404, "", "PATCH …/resize: the server has no such resource")
+
+    fleet._resize = nosuch  # type: ignore[method-assign]
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    name = "podscale_nodes_ballast_writes_total"
+    assert rounds.registry.get_sample_value(name, {"result": "failed"}) == 2
 
 
 async def test_metrics_of_half_of_the_nodes_decide_over_those(fleet: Fleet) -> None:
