@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.new_nodes import POOL, broken_limits
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.predicates import Verdicts, verdicts
 from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 
 _YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
 _EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff
-# What a node autoscaler, which simulates new nodes, could mend with one more of the same kind.
-_MENDED_BY_A_NODE = frozenset({"NodeResourcesFit", "NodePorts", "PodTopologySpread",
-                               "InterPodAffinity"})  # fmt: skip
 _CHANGES = {
     "NodeUnschedulable": "uncordon a node",
     "TaintToleration": "tolerate the taint, or take it away",
@@ -79,7 +77,7 @@ def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement
         groups,
         has_room,
         said,
-        tuple(_autoscaler(pod, reason, now)),
+        tuple(_autoscaler(pod, cluster, reason, now)),
         _CHANGES[reason],
     )
 
@@ -116,16 +114,35 @@ def _grouped(found: Mapping[str, NodeRefusal | None]) -> tuple[RefusedNodes, ...
     return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.messages)))
 
 
-def _autoscaler(pod: ScheduledPod, reason: str, now: float) -> Iterator[str]:
+def _autoscaler(pod: ScheduledPod, cluster: ClusterView, reason: str, now: float) -> Iterator[str]:
     # The rules of cluster autoscaler and Karpenter by which a pending pod brings no node.
     if reason == "Fits":
         yield "adds nothing: the pod fits on a node that is there"
-    elif reason in _MENDED_BY_A_NODE or reason == "NoNodes":
+    elif reason == "NoNodes":
         yield "adds a node, if a pool's limits allow it and its template has the room"
     else:
-        yield f"adds nothing, unless a pool's template differs in this ({reason})"
+        yield _by_new_nodes(pod, cluster)
     if pod.spec.priority < _EXPENDABLE:
         yield f"cluster autoscaler passes over pods of priority below {_EXPENDABLE}"
     created = pod.metadata.creation_timestamp
     if created is not None and now - created < _YOUNG_S:
         yield "the pod is only seconds old: not looked at yet"
+
+
+def _by_new_nodes(pod: ScheduledPod, cluster: ClusterView) -> str:
+    view, like = cluster.grown
+    found = verdicts(pod, view, like)
+    if isinstance(found, PodRefusal):
+        return f"adds nothing, whatever nodes there are ({found.plugin})"
+    pools, full = {each.metadata.name: each for each in cluster.pools}, dict[str, list[str]]()
+    for node in (like[name] for name, refusal in found.items() if refusal is None):
+        name = (node.metadata.labels or {}).get(POOL, "")
+        if name not in pools:
+            return f"adds a node like {node.metadata.name}, if its pool's limits allow it"
+        full[name] = broken_limits(pools[name], node)
+        if not full[name]:
+            return f"adds a node like {node.metadata.name}: NodePool {name} may grow by it"
+    if full:
+        told = (f"NodePool {name} is at its limit of {', '.join(of)}" for name, of in full.items())
+        return f"adds nothing: {'; '.join(told)}"
+    return f"adds nothing, unless a pool's template differs in this ({_grouped(found)[0].plugin})"

@@ -64,6 +64,16 @@ def pod(name: str, cores: float, node: str, scheduler: str = "") -> dict[str, An
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def podscale(plane: Plane, *words: str) -> str:
+    """Return what a command of an administrator prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", *words, f"--kubeconfig={plane.admin_kubeconfig}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def is_admitted(plane: Plane, name: str, cores: float, node: str, scheduler: str = "") -> bool:
     """Return whether a scheduler binds such a pod; it is gone afterwards."""
     path = f"/api/v1/namespaces/default/pods/{name}"
@@ -118,6 +128,10 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     plane.apply(pod("waiting", 3.0, "node-0"))
     time.sleep(1.0)
     assert "waiting" not in plane.ready_pods("default")
+    said = podscale(plane, "explain", "pod/waiting", "--namespace=default")
+    assert "1 × NodeResourcesFit: Insufficient cpu" in said
+    assert "6 of it ballast" in said
+    assert "The scheduler said: 0/4 nodes are available" in said
     stack.use({"node-0": (4.5, MEMORY)})
     wait_until("it is bound", lambda: "waiting" in plane.ready_pods("default"), 20.0, (part,))
 
@@ -162,12 +176,7 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     assert watchdog.exit_code == 0
 
     # And `off` leaves nothing behind.
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", "nodes", "off",
-         f"--kubeconfig={plane.admin_kubeconfig}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    podscale(plane, "nodes", "off")
     for path in (f"/api/v1/namespaces/{BALLAST}",
                  "/apis/scheduling.k8s.io/v1/priorityclasses/podscale-ballast"):  # fmt: skip
         assert plane.admin.request("GET", path).status == 404
@@ -244,10 +253,5 @@ def test_full_nodes_are_tainted_until_they_are_well_below(stack: NodesStack) -> 
     stack.wait_tainted()
     stack.stop(watchdog)
     plane.kubectl("taint", "nodes", "node-1", f"{KEY}=:NoSchedule")
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", "nodes", "off",
-         f"--kubeconfig={plane.admin_kubeconfig}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    podscale(plane, "nodes", "off")
     assert stack.tainted() == []

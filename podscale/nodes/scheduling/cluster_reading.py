@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
 from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import (
     NamespaceLabels,
+    NodePool,
     PersistentVolume,
     ScheduledPod,
     StorageClass,
@@ -23,6 +24,7 @@ T = TypeVar("T")
 _PAGE = "500"
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+_POOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", False)
 _CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 
 
@@ -31,6 +33,7 @@ async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, Clust
     answer = await api.request("GET", PODS.path(namespace, name))
     pod = decode(answer.body, ScheduledPod)
     cluster = await read_cluster(api, is_lenient=True)
+    cluster = replace(cluster, pools=await _optional(api, _POOLS.path(), NodePool))
     if pod.spec.volumes:
         cluster = replace(
             cluster,
@@ -71,8 +74,8 @@ async def read_all(api: Api, path: str, kind: type[T], *, fields: str = "") -> t
 
 
 async def _optional(api: Api, path: str, kind: type[T]) -> tuple[T, ...]:
-    # Only selectors of namespaces need their labels.
+    # Only selectors of namespaces need their labels; only Karpenter has pools.
     try:
         return await read_all(api, path, kind)
-    except Forbidden:
+    except (Forbidden, ObjectNotFound):
         return ()

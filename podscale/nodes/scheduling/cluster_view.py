@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
@@ -10,8 +10,10 @@ from typing import NamedTuple
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+from podscale.nodes.scheduling.new_nodes import kinds_of, new_node, new_pods
 from podscale.nodes.scheduling.objects import (
     NamespaceLabels,
+    NodePool,
     PersistentVolume,
     PodAffinityTerm,
     ScheduledPod,
@@ -39,6 +41,7 @@ class ClusterView:
     volumes: tuple[PersistentVolume, ...] = ()
     classes: tuple[StorageClass, ...] = ()
     namespaces: tuple[NamespaceLabels, ...] = ()
+    pools: tuple[NodePool, ...] = ()
 
     @cached_property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -82,6 +85,16 @@ class ClusterView:
                 key = meta.namespace, labels, meta.deletion_timestamp is None
                 found.setdefault(key, (pod, Counter()))[1][node] += 1
         return tuple(found.values())
+
+    @cached_property
+    def grown(self) -> "tuple[ClusterView, Mapping[str, Node]]":
+        """The cluster with a new node of each kind, and by its name the node that it is like."""
+        like = kinds_of(self.nodes)
+        nodes = (new_node(name, node) for name, node in like.items())
+        pods = (new_pods(name, self.placed[node.metadata.name]) for name, node in like.items())
+        view = replace(self, nodes=(*self.nodes, *nodes),
+                       pods=(*self.pods, *chain.from_iterable(pods)))  # fmt: skip
+        return view, like
 
     @cached_property
     def kept_away(self) -> Sequence[tuple[ScheduledPod, PodAffinityTerm]]:

@@ -223,3 +223,19 @@ class NamespaceLabels(Struct, frozen=True, rename="camel"):
     """A Namespace."""
 
     metadata: ObjectMeta
+
+
+class NodePoolSpec(Struct, frozen=True):
+    limits: dict[str, Quantity] | None = None
+
+
+class NodePoolStatus(Struct, frozen=True):
+    resources: dict[str, Quantity] | None = None  # of its nodes
+
+
+class NodePool(Struct, frozen=True):
+    """Karpenter's, as far as how large it may grow."""
+
+    metadata: ObjectMeta
+    spec: NodePoolSpec = NodePoolSpec()
+    status: NodePoolStatus = NodePoolStatus()

@@ -7,7 +7,7 @@ gangs, room that is nominated.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 
 from podscale.kube.objects.cluster import Node
@@ -31,8 +31,10 @@ from podscale.nodes.scheduling.volumes import PodClaims
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 
 
-def verdicts(pod: ScheduledPod, cluster: ClusterView) -> Verdicts | PodRefusal:
-    """Return the first filter that refuses the pod on each node."""
+def verdicts(
+    pod: ScheduledPod, cluster: ClusterView, names: Container[str] | None = None
+) -> Verdicts | PodRefusal:
+    """Return the first filter that refuses the pod on each node, or on those of these names."""
     if pod.spec.scheduling_gates:
         names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
         return PodRefusal("SchedulingGates", f"waiting for scheduling gates: [{names}]")
@@ -50,6 +52,7 @@ def verdicts(pod: ScheduledPod, cluster: ClusterView) -> Verdicts | PodRefusal:
         if only is not None and node.metadata.name not in only
         else next(situation.refusals(node), None)
         for node in cluster.nodes
+        if names is None or node.metadata.name in names
     }
 
 

@@ -1,5 +1,6 @@
 """Why a pod has no node: each situation with what must be said first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -9,8 +10,18 @@ from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.explain import PodPlacement, explain
 from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.objects import ScheduledPod, VolumeClaim
-from tests.unit.nodes.explain.situations import SITUATIONS, A, Situation, by_pods, node, pod
+from podscale.nodes.scheduling.objects import NodePool, ScheduledPod, VolumeClaim
+from tests.unit.nodes.explain.situations import (
+    SITUATIONS,
+    A,
+    Object,
+    Situation,
+    by_pods,
+    node,
+    pod,
+    taint,
+    volume_of,
+)
 
 PREFIX = "nodes are available: "
 
@@ -60,15 +71,81 @@ def test_a_cluster_with_other_pods_is_looked_at_anew() -> None:
     assert explain(asked, replace(cluster, pods=()), 0.0).has_room
 
 
-@pytest.mark.parametrize(("changes", "sentence"), [
-    ({}, "adds a node, if a pool's limits allow it and its template has the room"),
-    ({"priority": -11}, "cluster autoscaler passes over pods of priority below -10"),
-    ({"nodeSelector": {"no": "such"}},
-     "adds nothing, unless a pool's template differs in this (NodeAffinity)"),
+POOLED = node("a", labels={"karpenter.sh/nodepool": "web"})
+NEW = "adds a node like a"
+DIFFERS = "adds nothing, unless a pool's template differs in this"
+GROWS = "NodePool web may grow by it"
+
+
+def pool(**limits: str) -> NodePool:
+    made = {"metadata": {"name": "web"}, "spec": {"limits": limits},
+            "status": {"resources": {"cpu": "4", "nodes": "1"}}}  # fmt: skip
+    return msgspec.convert(made, NodePool)
+
+
+def daemon(cpu: str, component: str) -> Object:
+    made = pod(component, cpu, at="a", labels={"app.kubernetes.io/component": component})
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": component, "uid": "1",
+         "controller": True}]  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize(("asked", "there", "pods", "sentence"), [
+    pytest.param(pod(cpu="3"), A, [pod("one", "2", at="a")],
+                 f"{NEW}, if its pool's limits allow it", id="a-node-that-is-full"),
+    pytest.param(pod(cpu="5"), A, [], f"{DIFFERS} (NodeResourcesFit)",
+                 id="larger-than-any-node"),
+    pytest.param(pod(cpu="3"), A, [daemon("2", "agent")], f"{DIFFERS} (NodeResourcesFit)",
+                 id="what-runs-on-every-node"),
+    pytest.param(pod(cpu="3"), A, [daemon("2", "ballast")],
+                 f"{NEW}, if its pool's limits allow it", id="ballast-is-nothing-of-a-new-node"),
+    pytest.param(pod(nodeSelector={"no": "such"}), A, [], f"{DIFFERS} (NodeAffinity)",
+                 id="a-label-of-no-node"),
+    pytest.param(pod(nodeSelector={"kubernetes.io/hostname": "a"}, cpu="3"), A,
+                 [pod("one", "2", at="a")], f"{DIFFERS} (NodeAffinity)", id="one-node-by-name"),
+    pytest.param(pod(), node("a", taints=[taint("dedicated")]), [],
+                 f"{DIFFERS} (TaintToleration)", id="a-taint-of-the-pool"),
+    pytest.param(pod(), node("a", unschedulable=True, taints=[
+        taint("node.kubernetes.io/unschedulable")]), [], f"{NEW}, if its pool's limits allow it",
+        id="a-node-that-is-cordoned"),
+    pytest.param(pod(affinity=by_pods("podAntiAffinity", "db")), A,
+                 [pod("db", at="a", labels={"app": "db"})],
+                 f"{NEW}, if its pool's limits allow it", id="away-from-a-pod"),
+    pytest.param(pod(volumes=[volume_of("data")]), A, [],
+                 "adds nothing, whatever nodes there are (VolumeRestrictions)", id="a-claim"),
+    pytest.param(pod(priority=-11, cpu="5"), A, [],
+                 "cluster autoscaler passes over pods of priority below -10", id="expendable"),
 ])  # fmt: skip
-def test_what_a_node_autoscaler_would_do(changes: dict[str, object], sentence: str) -> None:
-    got = explained(Situation("", pod(cpu="5", **changes), [A], "", ""))
+def test_what_a_node_autoscaler_would_do(
+    asked: Object, there: Object, pods: Sequence[Object], sentence: str
+) -> None:
+    got = explained(Situation("", asked, [there], "", "", pods))
     assert sentence in got.autoscaler
+
+
+@pytest.mark.parametrize(("limits", "sentence"), [
+    ({}, f"{NEW}: {GROWS}"),
+    ({"cpu": "8"}, f"{NEW}: {GROWS}"),
+    ({"cpu": "7", "memory": "1Ti"}, "adds nothing: NodePool web is at its limit of cpu"),
+    ({"nodes": "1"}, "adds nothing: NodePool web is at its limit of nodes"),
+])  # fmt: skip
+def test_a_pool_adds_no_node_beyond_its_limits(limits: dict[str, str], sentence: str) -> None:
+    situation = Situation("", pod(cpu="3"), [POOLED], "", "", [pod("one", "2", at="a")])
+    asked, cluster = read(situation)
+    assert explain(asked, replace(cluster, pools=(pool(**limits),)), 0.0).autoscaler == (sentence,)
+    # Of a pool that cannot be read nothing is claimed.
+    assert explain(asked, cluster, 0.0).autoscaler == (f"{NEW}, if its pool's limits allow it",)
+
+
+def test_a_pod_that_is_seconds_old_is_not_looked_at_yet() -> None:
+    asked, cluster = read(Situation("", pod(cpu="5"), [A], "", ""))
+    young = msgspec.structs.replace(
+        asked, metadata=msgspec.structs.replace(asked.metadata, creation_timestamp=995.0)
+    )
+    said = "the pod is only seconds old: not looked at yet"
+    assert said in explain(young, cluster, 1000.0).autoscaler
+    assert said not in explain(young, cluster, 1010.0).autoscaler
 
 
 def test_what_needs_no_node() -> None:
