@@ -27,15 +27,15 @@ from podscale.core.metrics import (
 )
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
-from podscale.kube.columns.pods import PodStore
+from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, ObjectReference
 from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
-from podscale.nodes.cluster.resizer import each_of, resize
-from podscale.nodes.decide import taint
+from podscale.nodes.cluster.resizer import each_of, hand_over, is_renewed, renew
+from podscale.nodes.decide import renewal, taint
 from podscale.nodes.decide.ballast import (
     CPU,
     LEAST,
@@ -199,7 +199,8 @@ class NodeRounds:
         )
         held = sums.held if self._choice.mode == "ballast" else self._memory.held(nodes)
         made = plan(
-            columns, states, HeldBallast(held, self._memory.written_s(nodes)),
+            columns, states,
+            HeldBallast(held, self._memory.written_s(nodes), sums.has_older),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
         return DecidedNodes(nodes, columns, sums, made, states, now)
@@ -217,14 +218,25 @@ class NodeRounds:
         requests, sums = decided.plan.requests, decided.sums
 
         def resized(place: int) -> Write | None:
-            pod = self._totals.ballast(sums, place)
-            if pod is None or pod.node != decided.nodes.names[place]:
-                return None
+            pods = self._ballast(decided, place)
             wanted = requests[:, place].tolist()
-            return resize(self._api, self._pods, pod.namespace, pod.name, pod.uid, wanted)
+            return hand_over(self._api, self._pods, pods, wanted) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
+        late = renewal.due(decided.columns, decided.plan, sums.started_s, sums.rival_s)
+        for place in late.tolist():
+            pods = self._ballast(decided, place)
+            if len(pods) == 1 and not is_renewed(pods[0]):
+                self._memory.note_write(decided.nodes.names[place], decided.at_s)
+                room = decided.columns.allocatable[:, place] - decided.columns.requested[:, place]
+                result = await renew(self._api, self._pods, pods[0], room.tolist())
+                self._metrics.renewals.labels(result).inc()
+
+    def _ballast(self, decided: DecidedNodes, place: int) -> list[PodView]:
+        pods = self._totals.ballast(decided.sums, place)
+        name = decided.nodes.names[place]
+        return pods if all(pod.node == name for pod in pods) else []
 
     async def _write_each(
         self,

@@ -24,6 +24,10 @@ class NodesMetrics:
         self.writes = counter(
             "ballast_writes", "Writes of ballast and of taints by what became of them.", "result"
         )
+        self.renewals = counter(
+            "ballast_renewals", "Ballast pods that were to be made anew, by what became of it.",
+            "result",
+        )  # fmt: skip
         self.failures = counter(
             "usage_failures", "Rounds that usage could not be read in.", "reason"
         )

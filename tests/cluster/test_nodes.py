@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from podscale.core import quantity
 from podscale.nodes.cluster.taints import KEY
 from tests.cluster.kubelet import kubelet
 from tests.cluster.nodes_stack import BALLAST, BY_LOAD, ROOT, NodesStack
@@ -205,6 +206,38 @@ def test_a_scheduler_with_the_extender_comes_to_the_same_placements(stack: Nodes
     path = "/api/v1/namespaces/default/pods/free"
     wait_until("it is bound", lambda: "nodeName" in plane.admin.get(path)["spec"], 20.0, (part,))
     assert plane.admin.get(path)["spec"]["nodeName"] == "node-3"
+
+
+def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
+    # node-3 has more room and is open: of the closed ones node-0 and node-2 have the most.
+    plane = stack.plane
+    plane.kubectl("patch", "daemonset", "podscale-ballast", f"--namespace={BALLAST}",
+                  '--patch={"spec": {"minReadySeconds": 1}}')  # fmt: skip
+    part = stack.start("--mode=ballast")
+    stack.wait_requests(HELD)
+    # Bound as soon as there is room for it, which there is by requests: 2 + 3 of 10.
+    plane.apply(pod("waiting", 3.0, "node-0"))
+    newer = pod("newer", 0.5, "node-1")
+    newer["spec"]["nodeName"] = "node-1"
+    plane.apply(newer)
+    names: set[str] = set()
+    held: list[float] = []
+
+    def is_renewed() -> bool:
+        pods = [each for each in plane.pods(BALLAST) if each["spec"].get("nodeName") == "node-0"]
+        names.update(each["metadata"]["name"] for each in pods)
+        held.append(sum(requested_cores(each) for each in pods))
+        return len(names) > 2 and len(pods) == 1
+
+    wait_until("the ballast of node-0 was made anew, and once more", is_renewed, 60.0, (part,))
+    assert min(held) > 5.9, held  # of 6: the younger needs some room to start
+    assert "waiting" not in plane.ready_pods("default")
+    stack.wait_requests(HELD | {"node-1": "1m"})
+
+
+def requested_cores(pod: dict[str, Any]) -> float:
+    cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    return quantity.from_wire(cpu).milli / 1000
 
 
 def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_class(

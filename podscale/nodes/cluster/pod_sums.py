@@ -12,7 +12,7 @@ from podscale.core.selectors import selector as selectors
 from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.nodes.cluster.node_table import NodeArrays
-from podscale.nodes.decide.ballast import Bools, Floats
+from podscale.nodes.decide.ballast import LEAST, Bools, Floats
 from podscale.nodes.decide.requests import ContainerAmounts, pod_request
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
@@ -26,10 +26,14 @@ class PodSums(Struct, frozen=True, eq=False):
     """Pods summed over nodes, arrays of shape (2, n)."""
 
     requested: Floats  # by all but ballast and headroom
-    held: Floats  # by ballast; NaN: there is none
+    held: Floats  # by ballast, the youngest that has started; NaN: there is none
     ballast_rows: NDArray[np.int32]  # (n,) of the pod store; -1: none
+    started_s: Floats  # (n,) when that ballast started; NaN: it has not, or an older one is there
+    has_older: Bools  # (n,) whether an older ballast pod holds something too
+    older_rows: Mapping[int, Sequence[int]]  # by place: those pods
     young_rows: Sequence[int]  # of pods younger than the window
     has_lower_priority: bool  # than ballast's, among the pods that are bound
+    rival_s: float  # when the newest pod of ballast's priority started; -inf: there is none
 
 
 class PodTotals:
@@ -49,24 +53,42 @@ class PodTotals:
         is_ballast = np.zeros(len(place), np.bool_)
         is_ballast[self._pods.rows(self._namespace, BALLAST_LABELS)] = True
         ours = np.flatnonzero(is_ballast & (place >= 0))
+        # The youngest last, which so is each node's; what no kubelet has taken is none yet.
+        ours = ours[np.argsort(np.nan_to_num(placed.started[ours], nan=-np.inf), kind="stable")]
         # Headroom gives way to whatever ballast lets in: it does not count.
         is_user = ~is_ballast & (place >= 0)
         is_user[self._pods.rows(HEADROOM_NAMESPACE, HEADROOM_LABELS)] = False
         users = np.flatnonzero(is_user)
         held, rows = np.full((2, count), np.nan), np.full(count, -1, np.int32)
-        held[:, place[ours]] = amounts[:, placed.template[ours]]
-        rows[place[ours]] = ours
+        started_s, older = np.full(count, np.nan), dict[int, list[int]]()
+        of_ours = amounts[:, placed.template[ours]]
+        held[:, place[ours]], rows[place[ours]] = of_ours, ours
+        started_s[place[ours]] = placed.started[ours]
+        started_s[np.bincount(place[ours], minlength=count) > 1] = np.nan
+        is_older = (rows[place[ours]] != ours) & (of_ours > LEAST).any(axis=0)
+        for row in ours[is_older].tolist():
+            older.setdefault(int(place[row]), []).append(row)
+        has_older = np.zeros(count, np.bool_)
+        has_older[[*older]] = True
         of_users = placed.template[users]
         requested = _summed(amounts.take(of_users, axis=1), place[users], count)
         self._correct(requested, nodes)
-        young = users[~(placed.started[users] <= young_since)]
-        lowest = priorities.take(of_users).min(initial=np.inf)
-        highest = priorities[placed.template[ours]].max(initial=-np.inf)
-        return PodSums(requested, held, rows, young.tolist(), bool(lowest < highest))
+        started = placed.started[users]
+        young = users[~(started <= young_since)]
+        of_user = priorities.take(of_users)
+        own = priorities[placed.template[ours]].max(initial=-np.inf)
+        return PodSums(
+            requested, held, rows, started_s, has_older, older, young.tolist(),
+            has_lower_priority=bool(of_user.min(initial=np.inf) < own),
+            rival_s=float(np.fmax.reduce(started, where=of_user == own, initial=-np.inf)),
+        )  # fmt: skip
 
-    def ballast(self, sums: PodSums, place: int) -> PodView | None:
-        """Return the ballast pod of the node at ``place``, as it is now."""
-        return next(iter(self._pods.at([int(sums.ballast_rows[place])])), None)
+    def ballast(self, sums: PodSums, place: int) -> list[PodView]:
+        """Return the ballast pods of the node at ``place``, as they are now: its youngest, and
+        older ones that hold something. Empty: one of them has gone."""
+        rows = [int(sums.ballast_rows[place]), *sums.older_rows.get(place, ())]
+        pods = self._pods.at(rows)
+        return pods if len(pods) == len(rows) else []
 
     def young_pods(self, sums: PodSums) -> list[PodView]:
         return self._pods.at(sums.young_rows)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,8 +13,9 @@ from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.columns.pods import PodStore
+from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.objects.pod import Pod
+from podscale.nodes.cluster.pod_sums import requests_of
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY
 
 _log = structlog.get_logger(__name__)
@@ -26,6 +27,9 @@ _TIMEOUT_S = 10.0
 _TOGETHER = 8
 CONTAINER = "pause"
 LEAST_REQUESTS = (float(LEAST[CPU, 0]), float(LEAST[MEMORY, 0]))
+# By either a DaemonSet's controller knows the pods of its newest revision; another value is older.
+_REVISIONS = ("controller-revision-hash", "pod-template-generation")
+_RENEWED = "renewed"
 
 
 async def each_of(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
@@ -84,3 +88,43 @@ async def resize(
     ]
     accept = None if pods is None else lambda body: pods.accept(decode(body, Pod))
     return await patched(api, PODS.path(namespace, name, "resize"), patch, accept)
+
+
+async def hand_over(
+    api: Api, store: PodStore, pods: Sequence[PodView], requests: Sequence[float]
+) -> str:
+    """Give the first of a node's ballast ``pods`` these requests, and then, so that there is no
+    gap, the others the least; see ``patched``."""
+    result = "done"
+    for pod, wanted in zip(pods, (requests, *repeat(LEAST_REQUESTS, len(pods) - 1)), strict=True):
+        if result == "done":
+            result = await resize(api, store, pod.namespace, pod.name, pod.uid, wanted)
+    return result
+
+
+def is_renewed(pod: PodView) -> bool:
+    """Return whether ``renew`` was done and the DaemonSet has not acted yet."""
+    return pod.labels.get(_REVISIONS[0]) == _RENEWED
+
+
+async def renew(api: Api, store: PodStore, pod: PodView, room: Sequence[float]) -> str:
+    """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
+
+    A DaemonSet that surges does so for a pod of an older revision, and deletes that once the new
+    one has been ready for ``minReadySeconds``. ``room``: what is free on the node without ballast;
+    of it the new pod needs the least.
+    """
+    held = requests_of(pod.template)
+    spared = [max(least, min(has, free - least))
+              for has, free, least in zip(held, room, LEAST_REQUESTS, strict=True)]  # fmt: skip
+    result = "done"
+    if spared != [*held]:
+        result = await resize(api, store, pod.namespace, pod.name, pod.uid, spared)
+    if result != "done":
+        return result
+    patch = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *(
+        {"op": "add", "path": f"/metadata/labels/{label}", "value": _RENEWED}
+        for label in _REVISIONS
+    )]  # fmt: skip
+    path = PODS.path(pod.namespace, pod.name)
+    return await patched(api, path, patch, lambda body: store.accept(decode(body, Pod)))
