@@ -34,7 +34,7 @@ from podscale.kube.objects.cluster import Node, ObjectReference
 from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
-from podscale.nodes.cluster.resizer import each_of, hand_over, is_renewed, renew
+from podscale.nodes.cluster.resizer import each_of, hand_over, renew
 from podscale.nodes.decide import renewal, taint
 from podscale.nodes.decide.ballast import (
     CPU,
@@ -227,7 +227,7 @@ class NodeRounds:
         late = renewal.due(decided.columns, decided.plan, sums.started_s, sums.rival_s)
         for place in late.tolist():
             pods = self._ballast(decided, place)
-            if len(pods) == 1 and not is_renewed(pods[0]):
+            if len(pods) == 1:
                 self._memory.note_write(decided.nodes.names[place], decided.at_s)
                 room = decided.columns.allocatable[:, place] - decided.columns.requested[:, place]
                 result = await renew(self._api, self._pods, pods[0], room.tolist())

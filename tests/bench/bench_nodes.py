@@ -86,10 +86,13 @@ class Fleet:
         if method != "PATCH":
             return Response(200, {}, b"{}")
         self.writes += 1
-        body = self._bodies[path.split("/")[-2]]
+        patch = msgspec.json.decode(given["body"])
+        body = self._bodies[path.removesuffix("/resize").rpartition("/")[2]]
         body["metadata"]["resourceVersion"] = str(10 + self.writes)
-        requests = msgspec.json.decode(given["body"])[2]["value"]
-        body["spec"]["containers"][0]["resources"]["requests"] = requests
+        if path.endswith("/resize"):
+            body["spec"]["containers"][0]["resources"]["requests"] = patch[2]["value"]
+        else:  # to be made anew, which no DaemonSet does here
+            body["metadata"]["labels"]["controller-revision-hash"] = patch[1]["value"]
         return Response(200, {}, msgspec.json.encode(body))
 
     def stream(self, *_: object, **__: object) -> object:

@@ -16,6 +16,11 @@ from podscale.nodes.decide.ballast import LEAST, Bools, Floats
 from podscale.nodes.decide.requests import ContainerAmounts, pod_request
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
+# By either a DaemonSet's controller knows the pods of its newest revision. Another value is an
+# older one to it: so it is told to make a pod anew.
+REVISION_LABELS = ("controller-revision-hash", "pod-template-generation")
+RENEWED = "renewed"
+_RENEWED_LABELS = selectors.parse(f"{REVISION_LABELS[0]}={RENEWED}")
 HEADROOM_LABELS = selectors.parse("app.kubernetes.io/component=headroom")
 HEADROOM_NAMESPACE = "podscale-headroom"
 # Thousandths of the store to the units of decisions: thousandths of a core, bytes.
@@ -28,7 +33,7 @@ class PodSums(Struct, frozen=True, eq=False):
     requested: Floats  # by all but ballast and headroom
     held: Floats  # by ballast, the youngest that has started; NaN: there is none
     ballast_rows: NDArray[np.int32]  # (n,) of the pod store; -1: none
-    started_s: Floats  # (n,) when that ballast started; NaN: it has not, or an older one is there
+    started_s: Floats  # (n,) when that ballast started; NaN: it has not, or is being made anew
     has_older: Bools  # (n,) whether an older ballast pod holds something too
     older_rows: Mapping[int, Sequence[int]]  # by place: those pods
     young_rows: Sequence[int]  # of pods younger than the window
@@ -64,13 +69,15 @@ class PodTotals:
         of_ours = amounts[:, placed.template[ours]]
         held[:, place[ours]], rows[place[ours]] = of_ours, ours
         started_s[place[ours]] = placed.started[ours]
-        started_s[np.bincount(place[ours], minlength=count) > 1] = np.nan
+        # Being made anew: marked for it, or a second pod is there already.
+        is_marked = np.isin(ours, self._pods.rows(self._namespace, _RENEWED_LABELS))
+        started_s[np.bincount(place[ours], 1 + is_marked, minlength=count) > 1] = np.nan
         is_older = (rows[place[ours]] != ours) & (of_ours > LEAST).any(axis=0)
         for row in ours[is_older].tolist():
             older.setdefault(int(place[row]), []).append(row)
         has_older = np.zeros(count, np.bool_)
         has_older[[*older]] = True
-        of_users = placed.template[users]
+        of_users = placed.template[users].astype(np.intp)  # by 32 bits `take` is ten times dearer
         requested = _summed(amounts.take(of_users, axis=1), place[users], count)
         self._correct(requested, nodes)
         started = placed.started[users]

@@ -15,7 +15,7 @@ from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster.pod_sums import requests_of
+from podscale.nodes.cluster.pod_sums import RENEWED, REVISION_LABELS, requests_of
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY
 
 _log = structlog.get_logger(__name__)
@@ -27,9 +27,6 @@ _TIMEOUT_S = 10.0
 _TOGETHER = 8
 CONTAINER = "pause"
 LEAST_REQUESTS = (float(LEAST[CPU, 0]), float(LEAST[MEMORY, 0]))
-# By either a DaemonSet's controller knows the pods of its newest revision; another value is older.
-_REVISIONS = ("controller-revision-hash", "pod-template-generation")
-_RENEWED = "renewed"
 
 
 async def each_of(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
@@ -102,11 +99,6 @@ async def hand_over(
     return result
 
 
-def is_renewed(pod: PodView) -> bool:
-    """Return whether ``renew`` was done and the DaemonSet has not acted yet."""
-    return pod.labels.get(_REVISIONS[0]) == _RENEWED
-
-
 async def renew(api: Api, store: PodStore, pod: PodView, room: Sequence[float]) -> str:
     """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
 
@@ -123,8 +115,8 @@ async def renew(api: Api, store: PodStore, pod: PodView, room: Sequence[float]) 
     if result != "done":
         return result
     patch = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *(
-        {"op": "add", "path": f"/metadata/labels/{label}", "value": _RENEWED}
-        for label in _REVISIONS
+        {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}
+        for label in REVISION_LABELS
     )]  # fmt: skip
     path = PODS.path(pod.namespace, pod.name)
     return await patched(api, path, patch, lambda body: store.accept(decode(body, Pod)))
