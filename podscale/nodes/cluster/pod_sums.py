@@ -49,12 +49,15 @@ class PodTotals:
         self._pods = pods
         self._namespace = namespace
         self._requests: dict[int, tuple[WirePodTemplate, tuple[float, float]]] = {}
+        # The nodes, and the store's names for them, that ``_place_of`` is of.
+        self._known: tuple[NodeArrays | None, Sequence[str | None]] = (None, ())
+        self._place_of = np.zeros(0, np.int32)
 
     def sums(self, nodes: NodeArrays, young_since: float) -> PodSums:
         """Return the sums over ``nodes``; pods are young that started after ``young_since``."""
         placed, count = self._pods.placed(), len(nodes.names)
         amounts, priorities = self._by_template(placed.templates)
-        place = _places(placed, nodes)
+        place = self._places(placed, nodes)
         is_ballast = np.zeros(len(place), np.bool_)
         is_ballast[self._pods.rows(self._namespace, BALLAST_LABELS)] = True
         ours = np.flatnonzero(is_ballast & (place >= 0))
@@ -99,6 +102,18 @@ class PodTotals:
 
     def young_pods(self, sums: PodSums) -> list[PodView]:
         return self._pods.at(sums.young_rows)
+
+    def _places(self, placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
+        # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
+        known, names = self._known
+        if known is not nodes or names != placed.nodes:
+            find = nodes.places.get
+            places = [-1 if name is None else find(name, -1) for name in placed.nodes]
+            self._place_of = np.array([*places, -1], np.int32)
+            self._known = nodes, placed.nodes
+        has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
+        number = np.minimum(placed.node, len(self._place_of) - 1)
+        return np.where(has_ended, np.int32(-1), self._place_of[number])
 
     def _by_template(self, templates: Mapping[int, WirePodTemplate]) -> tuple[Floats, Floats]:
         most = max(templates, default=-1) + 1
@@ -191,16 +206,6 @@ def _actual(pod: PodView) -> WirePodTemplate:
     )
     return WirePodTemplate(containers, pod.template.init_containers,
                            overhead_milli=pod.template.overhead_milli)  # fmt: skip
-
-
-def _places(placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
-    # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
-    find = nodes.places.get
-    places = [-1 if name is None else find(name, -1) for name in placed.nodes]
-    by_number = np.array([*places, -1], np.int32)
-    has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
-    known = np.minimum(placed.node, len(by_number) - 1)
-    return np.where(has_ended, np.int32(-1), by_number[known])
 
 
 def _summed(amounts: Floats, place: NDArray[np.int32], count: int) -> Floats:

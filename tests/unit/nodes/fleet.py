@@ -43,6 +43,8 @@ class Fleet(FakeApi):
         self.is_broken = False  # or it raises
         self.is_down = False  # the API server does not answer
         self.patches: list[tuple[str, Any]] = []
+        self.refused: set[str] = set()  # pods that are not resized
+        self.renewed: list[str] = []  # pods that are of an older revision now
         self.events: list[str] = []  # reasons
         self.event_messages: list[str] = []
         self.node_store: Store[Node] = Store()
@@ -110,6 +112,8 @@ class Fleet(FakeApi):
         method, path = sent.method, sent.path
         if method == "PATCH" and path.endswith("/resize"):
             return self._resize(path.split("/")[-2], sent.object)
+        if method == "PATCH" and "/pods/" in path:
+            return self._label(path.split("/")[-1], sent.object)
         if method == "PATCH" and path.startswith("/api/v1/nodes/"):
             return self._patch_node(path.split("/")[-1], sent.object)
         if path == "/api/v1/nodes":
@@ -131,6 +135,8 @@ class Fleet(FakeApi):
         pod = self.pods.get(name)
         if pod is None:
             raise ObjectNotFound(404, "NotFound", name)
+        if name in self.refused:
+            raise ApiError(403, "Forbidden", name)
         uid, container, requests = (each["value"] for each in patch)
         assert uid == pod["metadata"]["uid"]
         assert container == pod["spec"]["containers"][0]["name"]
@@ -138,6 +144,14 @@ class Fleet(FakeApi):
         pod["metadata"]["resourceVersion"] = str(self._version)
         pod["spec"]["containers"][0]["resources"]["requests"] = requests
         self.patches.append((name, requests))
+        return ok(pod)
+
+    def _label(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
+        pod, (test, *labels) = self.pods[name], patch
+        assert test["value"] == pod["metadata"]["uid"]
+        for each in labels:
+            pod["metadata"]["labels"][each["path"].rpartition("/")[2]] = each["value"]
+        self.renewed.append(name)
         return ok(pod)
 
     def _patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:

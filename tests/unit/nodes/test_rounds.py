@@ -15,10 +15,11 @@ from podscale.nodes.loop import NodesLoop
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
-from tests.unit.nodes.fleet import GI, Fleet
+from tests.unit.nodes.fleet import BALLAST, GI, Fleet
 
 NOW = 1_795_000_000.0  # 2026-11-18
 OLD, YOUNG = "2026-11-17T00:00:00Z", "2026-11-18T11:06:35Z"  # 5 s before NOW
+YOUNGEST = "2026-11-25T00:00:00Z"  # than what the fleet starts
 
 
 class Rounds:
@@ -75,6 +76,65 @@ async def test_every_ballast_is_resized_to_what_its_node_needs(fleet: Fleet) -> 
         "podscale_nodes_ballast_writes_total", {"result": "done"}
     )
     assert written == 2
+
+
+async def test_ballast_older_than_pods_of_its_class_is_made_anew_by_its_daemonset(
+    fleet: Fleet,
+) -> None:
+    rounds = Rounds(fleet)
+    fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"
+    fleet.pods["ballast-b"]["status"]["startTime"] = YOUNG
+    await rounds.at(0)  # 6 of 8 cores held, the second of two
+    assert fleet.renewed == ["ballast-a"]
+    await rounds.at(120)
+    assert fleet.renewed == ["ballast-a"]  # once
+    renewals = rounds.registry.get_sample_value(
+        "podscale_nodes_ballast_renewals_total", {"result": "done"}
+    )
+    assert renewals == 1
+
+
+async def test_a_full_node_spares_what_a_second_ballast_pod_needs_to_start(fleet: Fleet) -> None:
+    fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"
+    fleet.usage["a"] = (9.5, GI)  # everything that is not requested is held
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    assert fleet.held("a") == "7999m"
+    assert await rounds.at(61) == {"a": "WithinStep", "b": "WithinStep"}
+    assert fleet.held("a") == "7999m"
+
+
+async def test_a_younger_ballast_pod_takes_over_at_once_and_the_older_lets_go_after_it(
+    fleet: Fleet,
+) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.patches.clear()
+    younger = fleet.pod("ballast-a2", "a", "1m", labels=BALLAST, container="pause",
+                        namespace="podscale-ballast")  # fmt: skip
+    del younger["status"]["startTime"]
+    await rounds.at(1)
+    assert fleet.patches == []  # no kubelet has taken it yet, and could refuse it
+    younger["status"]["startTime"] = YOUNGEST
+    await rounds.at(2)
+    assert [(name, has["cpu"]) for name, has in fleet.patches] == [
+        ("ballast-a2", "6"), ("ballast-a", "1m"),
+    ]  # fmt: skip
+    await rounds.at(3)
+    assert len(fleet.patches) == 2
+
+
+async def test_while_a_younger_ballast_pod_cannot_be_written_the_older_holds(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.pod("ballast-a2", "a", "1m", labels=BALLAST, container="pause",
+              namespace="podscale-ballast", started=YOUNGEST)  # fmt: skip
+    fleet.refused.add("ballast-a2")
+    await rounds.at(2)
+    assert fleet.held("a") == "6"
+    fleet.refused.clear()
+    await rounds.at(3)
+    assert fleet.held("a") == "1m"
 
 
 @pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("ballast", False)])
