@@ -215,22 +215,25 @@ class NodeRounds:
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
     async def _write(self, decided: DecidedNodes) -> None:
-        requests, sums = decided.plan.requests, decided.sums
+        requests, sums, nodes = decided.plan.requests, decided.sums, decided.columns
+        # What leaves a second ballast pod the room to be there.
+        most = np.maximum(nodes.allocatable - nodes.requested - LEAST, LEAST)
 
         def resized(place: int) -> Write | None:
             pods = self._ballast(decided, place)
-            wanted = requests[:, place].tolist()
-            return hand_over(self._api, self._pods, pods, wanted) if pods else None
+            wanted = requests[:, place]
+            if len(pods) > 1:
+                wanted = np.minimum(wanted, most[:, place])
+            return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
-        late = renewal.due(decided.columns, decided.plan, sums.started_s, sums.rival_s)
+        late = renewal.due(nodes, decided.plan, sums.started_s, sums.rival_s)
         for place in late.tolist():
             pods = self._ballast(decided, place)
             if len(pods) == 1:
                 self._memory.note_write(decided.nodes.names[place], decided.at_s)
-                room = decided.columns.allocatable[:, place] - decided.columns.requested[:, place]
-                result = await renew(self._api, self._pods, pods[0], room.tolist())
+                result = await renew(self._api, self._pods, pods[0], most[:, place].tolist())
                 self._metrics.renewals.labels(result).inc()
 
     def _ballast(self, decided: DecidedNodes, place: int) -> list[PodView]:

@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import yaml
 
+from podscale.core import quantity
 from podscale.nodes.cluster.taints import KEY
 from tests.cluster.plane import Plane, wait_healthy
 from tests.integration.exporter import Exporter, Target, gauge
@@ -165,24 +167,25 @@ class NodesStack:
         what = f"tainted are {wanted}"
         wait_until(what, lambda: self.tainted() == list(wanted), 30.0, self.running)
 
-    def requests(self) -> dict[str, tuple[str, str]]:
-        """Return CPU and memory that the ballast of each node requests, as written."""
-        found = {}
+    def held(self) -> dict[str, float]:
+        """Return the cores that the ballast of each node requests, to a hundredth: the least of a
+        second pod that is there for a while does not count."""
+        found = Counter[str]()
         for pod in self.plane.pods(BALLAST):
-            requests = pod["spec"]["containers"][0]["resources"]["requests"]
-            found[pod["spec"].get("nodeName", "")] = requests["cpu"], requests["memory"]
-        return found
+            cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            found[pod["spec"].get("nodeName", "")] += quantity.from_wire(cpu).milli
+        return {name: round(milli / 1000, 2) for name, milli in found.items() if name}
 
-    def wait_requests(self, wanted: Mapping[str, str], deadline_s: float = 30.0) -> None:
-        """Return when ballast requests these amounts of CPU."""
+    def wait_held(self, wanted: Mapping[str, float], deadline_s: float = 30.0) -> None:
+        """Return when ballast requests so many cores."""
 
         def are_there() -> bool:
-            return {name: cpu for name, (cpu, _) in self.requests().items()} == wanted
+            return self.held() == wanted
 
         try:
             wait_until(f"ballast is {wanted}", are_there, deadline_s, self.running)
         except NotReadyError as late:
-            raise AssertionError(f"{late}\n{self.requests()}") from None
+            raise AssertionError(f"{late}\n{self.held()}") from None
 
     def _start(self, name: str, account: str, *arguments: str) -> Program:
         kubeconfig = self.plane.kubeconfig_for(NAMESPACE, account)

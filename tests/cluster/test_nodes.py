@@ -26,8 +26,8 @@ THETA = 0.8
 USAGE = {"node-0": 6.0, "node-1": 4.5, "node-2": 9.5, "node-3": 1.0}
 REQUESTED = {"node-0": 2.0, "node-1": 6.0, "node-2": 2.0, "node-3": 3.0}
 # R = U + A - θ·C - Σ, at most A - Σ; node-3 is used less than half of θ.
-HELD = {"node-0": "6", "node-1": "500m", "node-2": "8", "node-3": "1m"}
-LET_GO = dict.fromkeys(USAGE, "1m")
+HELD = {"node-0": 6.0, "node-1": 0.5, "node-2": 8.0, "node-3": 0.0}
+LET_GO = dict.fromkeys(USAGE, 0.0)
 MEMORY = 8 * 2.0**30
 SIZES = (0.5, 1.0, 2.0, 2.01, 3.5, 3.51, 4.0, 4.01, 6.0)
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
@@ -47,7 +47,7 @@ def stack(
     with NodesStack(plane, exporter, prometheus, tmp_path) as made, kubelet(plane, BALLAST):
         made.use({name: (cores, MEMORY) for name, cores in USAGE.items()})
         plane.apply(*(pod(f"filler-{name}", cpu, name) for name, cpu in REQUESTED.items()))
-        made.wait_requests(LET_GO)
+        made.wait_held(LET_GO)
         yield made
 
 
@@ -102,7 +102,7 @@ def as_the_predicate_says(plane: Plane, scheduler: str = "") -> None:
     probes = 0
     for node, usage in USAGE.items():
         for size in SIZES:
-            by_load = usage + size <= THETA * CORES or HELD[node] == "1m"
+            by_load = usage + size <= THETA * CORES or not HELD[node]
             expected = by_load and REQUESTED[node] + size <= CORES
             name = f"probe-{node}-{round(size * 1000)}"
             assert is_admitted(plane, name, size, node, scheduler) == expected, (node, size)
@@ -118,11 +118,11 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     shadow = stack.start()
     wait_until("the part runs", lambda: "leading" in shadow.tail(), 30.0, (shadow,))
     time.sleep(2.0)  # of rounds every half second
-    assert {cpu for cpu, _ in stack.requests().values()} == {"1m"}
+    assert stack.held() == LET_GO
     stack.stop(shadow)
 
     part = stack.start("--mode=ballast")
-    stack.wait_requests(HELD)
+    stack.wait_held(HELD)
     as_the_predicate_says(plane)
 
     # Room that comes lets a waiting pod in: a resize makes the scheduler try again.
@@ -138,26 +138,26 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
 
     # A cordoned node is let go at once.
     plane.kubectl("cordon", "node-2")
-    wait_until("node-2 is let go", lambda: stack.requests()["node-2"][0] == "1m", 20.0, (part,))
+    wait_until("node-2 is let go", lambda: not stack.held()["node-2"], 20.0, (part,))
     plane.kubectl("uncordon", "node-2")
-    wait_until("node-2 is held", lambda: stack.requests()["node-2"][0] == "8", 20.0, (part,))
+    wait_until("node-2 is held", lambda: stack.held()["node-2"] == 8.0, 20.0, (part,))
 
     # A leader that lives and may not resize: the watchdog, which may do nothing else, lets go.
     watchdog = stack.start_watchdog(*IMPATIENT)
     time.sleep(5.0)
-    assert stack.requests()["node-2"][0] == "8"  # it lets go of nothing while rounds work
+    assert stack.held()["node-2"] == 8.0  # it lets go of nothing while rounds work
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{BALLAST}/rolebindings/podscale-nodes"
     binding = plane.admin.get(path)
     plane.admin.request("DELETE", path)
     stack.use({"node-2": (7.0, MEMORY)})  # what is let go of it is refused
     useless = time.monotonic()
-    stack.wait_requests(LET_GO)
+    stack.wait_held(LET_GO)
     print(f"a leader that may not resize: {len(LET_GO)} nodes let go after "
           f"{time.monotonic() - useless:.1f} s with a patience of 3 s")  # fmt: skip
     assert part.is_running
     stack.use({"node-2": (9.5, MEMORY)})
     plane.apply({**binding, "metadata": {"name": "podscale-nodes", "namespace": BALLAST}})
-    wait_until("node-2 is held", lambda: stack.requests()["node-2"][0] == "8", 20.0, (part,))
+    wait_until("node-2 is held", lambda: stack.held()["node-2"] == 8.0, 20.0, (part,))
 
     # And so it does when nobody leads: nothing before its patience ends, and then all of it.
     stack.stop(watchdog)
@@ -165,13 +165,13 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     part.kill()
     stack.stop(part)
     killed = time.monotonic()
-    stack.wait_requests(LET_GO, PATIENCE_S + 30.0)
+    stack.wait_held(LET_GO, PATIENCE_S + 30.0)
     released_s = time.monotonic() - killed
     print(f"all replicas killed: {len(LET_GO)} nodes let go after {released_s:.1f} s "
           f"with a patience of {PATIENCE_S} s")  # fmt: skip
     assert released_s > PATIENCE_S - 2.0
     while time.monotonic() < killed + KILLED_S:
-        assert {cpu for cpu, _ in stack.requests().values()} == {"1m"}
+        assert stack.held() == LET_GO
         time.sleep(1.0)
     stack.stop(watchdog)
     assert watchdog.exit_code == 0
@@ -197,7 +197,7 @@ def test_a_scheduler_with_the_extender_comes_to_the_same_placements(stack: Nodes
     )  # fmt: skip
     wait_until("it is asked", lambda: not is_admitted(plane, "asked", 6.0, "node-0", BY_LOAD), 60.0)
     as_the_predicate_says(plane, BY_LOAD)
-    assert {cpu for cpu, _ in stack.requests().values()} == {"1m"}  # nothing is written
+    assert stack.held() == LET_GO  # nothing is written
 
     # Without a node selector the emptiest node is taken, and the full one is not.
     free = pod("free", 0.5, "", BY_LOAD)
@@ -214,7 +214,7 @@ def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
     plane.kubectl("patch", "daemonset", "podscale-ballast", f"--namespace={BALLAST}",
                   '--patch={"spec": {"minReadySeconds": 1}}')  # fmt: skip
     part = stack.start("--mode=ballast")
-    stack.wait_requests(HELD)
+    stack.wait_held(HELD)
     # Bound as soon as there is room for it, which there is by requests: 2 + 3 of 10.
     plane.apply(pod("waiting", 3.0, "node-0"))
     newer = pod("newer", 0.5, "node-1")
@@ -232,7 +232,7 @@ def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
     wait_until("the ballast of node-0 was made anew, and once more", is_renewed, 60.0, (part,))
     assert min(held) > 5.9, held  # of 6: the younger needs some room to start
     assert "waiting" not in plane.ready_pods("default")
-    stack.wait_requests(HELD | {"node-1": "1m"})
+    stack.wait_held(HELD | {"node-1": 0.0})
 
 
 def requested_cores(pod: dict[str, Any]) -> float:
@@ -260,7 +260,7 @@ def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_c
     plane.apply(pod("filler-node-0", REQUESTED["node-0"], "node-0"))
     classed("middle", REQUESTED["node-2"], "node-2")
     part = stack.start("--mode=ballast")
-    stack.wait_requests(HELD)
+    stack.wait_held(HELD)
     # Without ballast both would be bound beside what is there.
     high = {"high-node-0", "high-node-2"}
     for node in ("node-0", "node-2"):

@@ -99,21 +99,19 @@ async def hand_over(
     return result
 
 
-async def renew(api: Api, store: PodStore, pod: PodView, room: Sequence[float]) -> str:
+async def renew(api: Api, store: PodStore, pod: PodView, most: Sequence[float]) -> str:
     """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
 
     A DaemonSet that surges does so for a pod of an older revision, and deletes that once the new
-    one has been ready for ``minReadySeconds``. ``room``: what is free on the node without ballast;
-    of it the new pod needs the least.
+    one has been ready for ``minReadySeconds``. ``most``: what the pod may hold and leave the new
+    one room to start.
     """
     held = requests_of(pod.template)
-    spared = [max(least, min(has, free - least))
-              for has, free, least in zip(held, room, LEAST_REQUESTS, strict=True)]  # fmt: skip
-    result = "done"
-    if spared != [*held]:
+    spared = tuple(map(min, held, most))
+    if spared != held:
         result = await resize(api, store, pod.namespace, pod.name, pod.uid, spared)
-    if result != "done":
-        return result
+        if result != "done":
+            return result
     patch = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *(
         {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}
         for label in REVISION_LABELS

@@ -124,6 +124,19 @@ async def test_a_younger_ballast_pod_takes_over_at_once_and_the_older_lets_go_af
     assert len(fleet.patches) == 2
 
 
+async def test_two_ballast_pods_never_request_more_than_their_node_has(fleet: Fleet) -> None:
+    fleet.usage["a"] = (9.5, GI)  # everything that is not requested is held
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.pod("ballast-a2", "a", "1m", labels=BALLAST, container="pause",
+              namespace="podscale-ballast", started=YOUNGEST)  # fmt: skip
+    await rounds.at(2)
+    assert fleet.patches[-2:] == [
+        ("ballast-a2", {"cpu": "7999m", "memory": str(2**20)}),
+        ("ballast-a", {"cpu": "1m", "memory": str(2**20)}),
+    ]
+
+
 async def test_while_a_younger_ballast_pod_cannot_be_written_the_older_holds(fleet: Fleet) -> None:
     rounds = Rounds(fleet)
     await rounds.at(0)
