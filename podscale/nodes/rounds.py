@@ -215,19 +215,19 @@ class NodeRounds:
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
     async def _write(self, decided: DecidedNodes) -> None:
-        requests, sums, nodes = decided.plan.requests, decided.sums, decided.columns
-        # What leaves a second ballast pod the room to be there.
-        most = np.maximum(nodes.allocatable - nodes.requested - LEAST, LEAST)
+        requests, sums = decided.plan.requests, decided.sums
 
         def resized(place: int) -> Write | None:
             pods = self._ballast(decided, place)
-            wanted = requests[:, place]
-            if len(pods) > 1:
-                wanted = np.minimum(wanted, most[:, place])
+            # Together they hold what is wanted.
+            wanted = np.maximum(requests[:, place] - LEAST[:, 0] * (len(pods) - 1), LEAST[:, 0])
             return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
+        nodes = decided.columns
+        # What leaves a second ballast pod the room to start.
+        most = np.maximum(nodes.allocatable - nodes.requested - LEAST, LEAST)
         late = renewal.due(nodes, decided.plan, sums.started_s, sums.rival_s)
         for place in late.tolist():
             pods = self._ballast(decided, place)

@@ -118,7 +118,7 @@ async def test_a_younger_ballast_pod_takes_over_at_once_and_the_older_lets_go_af
     younger["status"]["startTime"] = YOUNGEST
     await rounds.at(2)
     assert [(name, has["cpu"]) for name, has in fleet.patches] == [
-        ("ballast-a2", "6"), ("ballast-a", "1m"),
+        ("ballast-a2", "5999m"), ("ballast-a", "1m"),
     ]  # fmt: skip
     await rounds.at(3)
     assert len(fleet.patches) == 2
