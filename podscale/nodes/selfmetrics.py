@@ -43,5 +43,8 @@ class NodesMetrics:
             "room_evictions", "Evictions for room by what became of them.", "result"
         )
         self.headroom = gauge(
-            "headroom_requests", "What headroom is to request: cores, bytes.", "resource"
+            "headroom_requests", "What headroom requests, as written: cores, bytes.", "resource"
+        )
+        self.headroom_rounds = counter(
+            "headroom_rounds", "Rounds over all HPA decisions for headroom: done, failed.", "result"
         )

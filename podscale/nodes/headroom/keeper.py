@@ -8,14 +8,15 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import ObjectNotFound
+from podscale.kube.client.errors import Forbidden, NotLeading, ObjectNotFound
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.store import Store
+from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide import headroom as deciding
-from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit
+from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit, SizeClass
 from podscale.nodes.headroom import objects, shapes
 from podscale.nodes.headroom.shapes import ScalingDecision, TemplatedWorkload
 from podscale.nodes.scheduling.cluster_reading import read_all
@@ -52,17 +53,36 @@ class HeadroomKeeper:
         self._mapper = mapper
         self._wall = wall
         self._expected: dict[str, ExpectedSize] = {}  # by namespace/kind/name
+        self._held: dict[SizeClass, int] = {}  # as read and written last
 
     async def once(self) -> None:
-        """Look at all decisions, and keep as much room as they are short of."""
+        """Look at all decisions, and keep as much room as they are short of; raises what the
+        round fails by."""
+        try:
+            await self._round()
+        except NotLeading:
+            raise
+        except Exception as error:
+            self._metrics.headroom_rounds.labels("failed").inc()
+            if isinstance(error, Forbidden | ObjectNotFound):
+                _log.warning(
+                    "headroom cannot be kept: apply deploy/kustomize/components/nodes-headroom, "
+                    f"which makes the namespace {HEADROOM_NAMESPACE} and gives the rights",
+                )
+            raise
+        self._metrics.headroom_rounds.labels("done").inc()
+
+    async def _round(self) -> None:
         counts = deciding.headroom(await self._coming(self._wall()), self._choice.limit)
-        cpu, memory = deciding.totals(counts)
-        self._metrics.headroom.labels("cpu").set(cpu / 1000)
-        self._metrics.headroom.labels("memory").set(memory)
         buffers = objects.buffers_of(self._mapper())
-        written = await objects.hold(self._api, counts, self._choice.image, buffers)
+        try:
+            written = await objects.hold(self._api, counts, self._choice.image, buffers, self._held)
+        finally:
+            cpu, memory = deciding.totals(self._held)
+            self._metrics.headroom.labels("cpu").set(cpu / 1000)
+            self._metrics.headroom.labels("memory").set(memory)
         if written:
-            _log.info("headroom changed", objects=written, pods=sum(counts.values()),
+            _log.info("headroom changed", objects=written, pods=sum(self._held.values()),
                       cpu_milli=cpu, memory_bytes=memory)  # fmt: skip
 
     async def _coming(self, now: float) -> list[ComingPods]:

@@ -35,27 +35,40 @@ def buffers_of(mapper: Mapper) -> Resource | None:
 
 
 async def hold(
-    api: Api, counts: Mapping[SizeClass, int], image: str, buffers: Resource | None
+    api: Api,
+    counts: Mapping[SizeClass, int],
+    image: str,
+    buffers: Resource | None,
+    held: dict[SizeClass, int],
 ) -> int:
-    """Bring the objects to ``counts``; returns how many were written. Raises ``KubeError``."""
+    """Bring the objects to ``counts``, and ``held`` to what they hold however far that comes;
+    returns how many were written. Raises ``KubeError``."""
     if buffers is None:
-        return await _bring(api, DEPLOYMENTS, counts, image)
-    left = await _bring(api, DEPLOYMENTS, {}, image)  # of before the CRD was there
-    return left + await _bring(api, buffers, counts, image)
+        return await _bring(api, DEPLOYMENTS, counts, image, held)
+    left = await _bring(api, DEPLOYMENTS, {}, image, {})  # of before the CRD was there
+    return left + await _bring(api, buffers, counts, image, held)
 
 
-async def _bring(api: Api, resource: Resource, counts: Mapping[SizeClass, int], image: str) -> int:
+async def _bring(
+    api: Api,
+    resource: Resource,
+    counts: Mapping[SizeClass, int],
+    image: str,
+    held: dict[SizeClass, int],
+) -> int:
     path = resource.path(HEADROOM_NAMESPACE)
     answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
-    held = {each.metadata.name: each.spec.replicas
-            for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
+    listed = {each.metadata.name: each.spec.replicas
+              for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
     wanted = {_name(size): (size, count) for size, count in counts.items()}
+    held.clear()
+    held.update({size: listed[name] for name, (size, _) in wanted.items() if name in listed})
     written = 0
     for name, (size, count) in wanted.items():
-        if held.get(name) == count:
+        if listed.get(name) == count:
             continue
         try:
-            if name in held:
+            if name in listed:
                 body = encode({"spec": {"replicas": count}})
                 await api.request("PATCH", resource.path(HEADROOM_NAMESPACE, name), body=body,
                                   content_type=MERGE_PATCH)  # fmt: skip
@@ -66,8 +79,9 @@ async def _bring(api: Api, resource: Resource, counts: Mapping[SizeClass, int], 
             _log.warning("no headroom for a size class", placement=size.placement,
                          error=refused.message)  # fmt: skip
             continue
+        held[size] = count
         written += 1
-    for name in held.keys() - wanted.keys():
+    for name in listed.keys() - wanted.keys():
         await api.request("DELETE", resource.path(HEADROOM_NAMESPACE, name))
         if resource is not DEPLOYMENTS:
             await api.request("DELETE", _TEMPLATES.path(HEADROOM_NAMESPACE, name))

@@ -7,9 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from podscale.kube.client.api import Method, Response
-from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound, Unprocessable
+from podscale.kube.client.errors import (
+    ApiUnreachable,
+    Forbidden,
+    KubeError,
+    ObjectNotFound,
+    Unprocessable,
+)
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.discovery.restmapper import Mapper
@@ -34,12 +41,14 @@ class HeadroomCluster:
         self.workloads: dict[str, Json] = {}
         self.held: dict[str, dict[str, Json]] = {}  # by plural and name
         self.is_down = False
+        self.refusal: KubeError | None = None  # of writes to headroom
+        self.registry = CollectorRegistry()
         self.mapper = Mapper()
         self.now = NOW
         self.vpas = Store[WorkloadVpa]()
         limit = HeadroomLimit(int(cpu) * 1000, int(memory.removesuffix("Gi")) * 2**30)
         self.rounds = HeadroomKeeper(
-            self, self.vpas, HeadroomChoice(limit, "pause:1"), NodesMetrics(CollectorRegistry()),
+            self, self.vpas, HeadroomChoice(limit, "pause:1"), NodesMetrics(self.registry),
             lambda: self.mapper, wall=lambda: self.now,
         )  # fmt: skip
 
@@ -116,7 +125,12 @@ class HeadroomCluster:
     def stream(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"podscale_nodes_headroom_{name}", labels)
+
     def _held(self, method: str, objects: dict[str, Json], name: str, sent: Any) -> Json:
+        if method != "GET" and self.refusal is not None:
+            raise self.refusal
         if method == "POST":
             if "nonsense" in str(sent):
                 raise Unprocessable(422, "Invalid", "spec.template: no such operator")
@@ -225,6 +239,34 @@ async def test_silence_keeps_what_is_held_and_lets_it_go_in_the_end(
     cluster.is_down = False
     cluster.decisions = []  # the HPA is gone
     assert await cluster.round(HOLD_S + 1) == {}
+
+
+@pytest.mark.parametrize("refusal", [
+    pytest.param(ObjectNotFound(404, "NotFound", "namespaces not found"), id="no-namespace"),
+    pytest.param(Forbidden(403, "Forbidden", "may not create"), id="no-rights"),
+])  # fmt: skip
+async def test_what_cannot_be_written_is_not_said_to_be_held(
+    cluster: HeadroomCluster, refusal: KubeError
+) -> None:
+    cluster.refusal = refusal
+    with capture_logs() as log, pytest.raises(type(refusal)):
+        await cluster.round()
+    assert "components/nodes-headroom" in log[0]["event"]
+    assert cluster.sample("requests", resource="cpu") == 0
+    assert cluster.sample("rounds_total", result="failed") == 1
+    cluster.refusal = None
+    await cluster.round(15)
+    assert cluster.sample("requests", resource="cpu") == 3
+    assert cluster.sample("rounds_total", result="done") == 1
+
+
+async def test_a_size_class_that_is_refused_is_not_counted_as_held(
+    cluster: HeadroomCluster,
+) -> None:
+    cluster.workload("bad", "2", tolerations=[{"operator": "nonsense"}])
+    cluster.decide("bad", 1, 2)
+    await cluster.round()
+    assert cluster.sample("requests", resource="cpu") == 3
 
 
 async def test_capacity_buffers_hold_the_room_where_they_are_known(
