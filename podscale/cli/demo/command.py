@@ -62,8 +62,8 @@ def command(ctx: click.Context, duration: str, chosen: str, speed: float) -> Non
     except KeyboardInterrupt:
         code = 0
     except DemoError as error:
-        note(f"podscale demo: {error.message}")
-        code = EXIT_FAILED
+        error.ctx = ctx
+        raise
     ctx.exit(code)
 
 

@@ -116,6 +116,9 @@ def _nodes(
         used = "used"
         if row["reason"] == "StaleUsage":
             used = f"last {used}"
+        if not all_:
+            pods.append(PodLook(row["name"], usage, 0.0, f"{row['reason']}: no size in its status"))
+            continue
         note = f"{usage:4.1f} of {all_:.0f} cores {used}, {requested:.1f} requested"
         pods.append(PodLook(row["name"], usage, usage / all_, f"{note}, ballast {ballast:.1f}"))
         held = max(held, ballast)

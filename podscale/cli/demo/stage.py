@@ -47,6 +47,8 @@ _APIS: tuple[tuple[str, str], ...] = (
 class DemoError(click.ClickException):
     """The demo cannot run here; the text says what to do."""
 
+    ctx: click.Context | None = None  # of the command, whose name is told
+
 
 class DemoStage:
     """The running demo, as the view needs it."""
@@ -119,7 +121,8 @@ async def stage(speed: float, say: Callable[[str], None]) -> AsyncIterator[DemoS
         first: BaseException = errors
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise DemoError(f"a part failed: {first or type(first).__name__}") from errors
+        said = f"a part failed: {first or type(first).__name__} (--debug shows where)"
+        raise DemoError(said) from errors
 
 
 @asynccontextmanager

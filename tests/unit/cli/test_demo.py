@@ -12,14 +12,15 @@ import pytest
 import yaml
 from rich.console import Console
 
-from podscale.cli.demo import leftovers
+from podscale.cli import entry
+from podscale.cli.demo import command, leftovers
 from podscale.cli.demo import rules as demo_rules
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.frame import Frame
 from podscale.cli.demo.look import PodLook, SceneLook
 from podscale.cli.demo.look import look as look_at
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
-from podscale.cli.demo.stage import DemoStage
+from podscale.cli.demo.stage import DemoError, DemoStage
 from podscale.cli.demo.summary import is_measured, summary
 from podscale.cli.demo.view import Lines, Screen
 
@@ -59,6 +60,25 @@ def test_every_scene_is_in_a_namespace_of_its_own():
             assert scene.autoscaler["metadata"]["namespace"] == scene.namespace
 
 
+def node_row(name, reason, measured, usage, allocatable):
+    cpu = {"usage": usage, "requested": 3.0, "ballast": 0.0, "allocatable": allocatable}
+    return {"name": name, "reason": reason, "measured": measured, "cpu": cpu}
+
+
+async def look_at_nodes(*rows):
+    scene = next(each for each in SCENES if each.name == "nodes")
+
+    class Told(DemoStage):
+        async def get(self, path):
+            return {"rows": rows} if path == scene.decision else None
+
+    deployments = SimpleNamespace(
+        get=lambda *_: {"spec": {"replicas": 1}}, find=lambda *_: None, put=lambda _: None
+    )
+    cluster = SimpleNamespace(server=SimpleNamespace(objects=deployments))
+    return await look_at(Told(cluster, Clock(1.0), Path(), None, "", None, print), scene)
+
+
 @pytest.mark.parametrize(
     ("reason", "measured", "says"),
     [
@@ -70,21 +90,34 @@ def test_every_scene_is_in_a_namespace_of_its_own():
 )  # fmt: skip
 async def test_usage_that_is_old_is_told_as_the_last_known(reason, measured, says):
     usage = None if measured is None else 4.4
-    cpu = {"usage": usage, "requested": 3.0, "ballast": 0.0, "allocatable": 16.0}
-    row = {"name": "node-1", "reason": reason, "measured": measured, "cpu": cpu}
-    scene = next(each for each in SCENES if each.name == "nodes")
-
-    class Told(DemoStage):
-        async def get(self, path):
-            return {"rows": [row]} if path == scene.decision else None
-
-    deployments = SimpleNamespace(
-        get=lambda *_: {"spec": {"replicas": 1}}, find=lambda *_: None, put=lambda _: None
-    )
-    cluster = SimpleNamespace(server=SimpleNamespace(objects=deployments))
-    found = await look_at(Told(cluster, Clock(1.0), Path(), None, "", None, print), scene)
+    found = await look_at_nodes(node_row("node-1", reason, measured, usage, 16.0))
     assert f"{reason}: {says}, its pods request 3.0" in found.reason
     assert ("cores last used" in found.pods[0].note) == (reason == "StaleUsage")
+
+
+async def test_a_node_without_sizes_is_shown_as_unreadable():
+    bare = node_row("bare", "Unreadable", None, None, None)
+    found = await look_at_nodes(bare, node_row("node-1", "Loaded", 1_795_000_000.0, 4.4, 16.0))
+    assert [pod.name for pod in found.pods] == ["bare", "node-1"]
+    assert found.pods[0].note == "Unreadable: no size in its status"
+    assert found.reason.startswith("Loaded: node-1 uses 4.4")
+
+
+def test_a_part_that_fails_ends_the_demo_with_a_line_or_with_its_traceback(monkeypatch, capsys):
+    async def failing(*_: object) -> int:
+        try:
+            raise ZeroDivisionError("of a part")
+        except ZeroDivisionError as error:
+            raise DemoError("a part failed") from error
+
+    monkeypatch.setattr(command, "_until_signalled", failing)
+    with pytest.raises(SystemExit) as ended:
+        entry.main(["podscale", "demo"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "podscale demo: a part failed\n"
+    with pytest.raises(DemoError) as raised:
+        entry.main(["podscale", "demo", "--debug"])
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_the_summary_tells_what_followed_what():
