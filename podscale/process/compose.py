@@ -198,14 +198,15 @@ def _pods(shared: Shared) -> Reflector[Pod]:
 def _targets(flags: Flagged, kinds: dict[str, PartKind]) -> Targets:
     """Return how to reach the cluster, and those that judge requests where they are others."""
     found = [kind.targets(flags[name]) for name, kind in kinds.items()]
-    if len(flags) == 1:
+    paths = (own.text(name) for name in ("kubeconfig", "lister-kubeconfig")
+             for own in flags.values() if name in own.values)  # fmt: skip
+    path = next(filter(None, paths), "")
+    if len(flags) == 1 and (found[0].objects.is_named or not path):
         return found[0]
     # The first that is named, also to the webhook; a limit counts only where somebody wrote it.
     chosen = next((each for each in found if each.objects.is_named), found[0])
     if not chosen.objects.is_named:
-        paths = (own.text("kubeconfig") for own in flags.values() if "kubeconfig" in own.values)
-        named = ApiServerTarget(kubeconfig=next(filter(None, paths), ""))
-        chosen = structs.replace(chosen, objects=named)
+        chosen = structs.replace(chosen, objects=ApiServerTarget(kubeconfig=path))
     limits = [kind.targets(flags[name]).objects for name, kind in kinds.items()
               if "kube-api-qps" in flags[name].given]  # fmt: skip
     limit = max(limits, key=lambda each: each.qps, default=ApiServerTarget())

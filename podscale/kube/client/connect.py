@@ -105,8 +105,8 @@ def _choose(
             if not default.is_file():
                 raise NotConfigured(
                     "no cluster is configured: KUBECONFIG is empty or not set, there is no "
-                    f"{default}; {error}. Give --kubeconfig FILE or --server URL (of a part: "
-                    "--kubeconfig or --master, of the adapter: --lister-kubeconfig)"
+                    f"{default}; {error}. Give --kubeconfig FILE (of a part that reads Prometheus "
+                    "--lister-kubeconfig does as well), or --server URL to a command that has it"
                 ) from None
         named = str(default)
     if Path(named).expanduser().is_dir():

@@ -81,6 +81,25 @@ def test_reviews_go_where_their_flags_say_and_else_to_the_cluster_of_the_objects
     assert reached("--lister-kubeconfig=a", "--authorization-kubeconfig=c") == ["a", "a", "c"]
 
 
+@pytest.mark.parametrize("parts", [
+    ("nodes",), ("hpa",), ("recommender",), ("hpa", "recommender", "updater"), ("adapter",),
+])  # fmt: skip
+@pytest.mark.parametrize("own", [(), ("--kubeconfig=own",)])
+def test_the_listers_kubeconfig_is_enough_where_a_part_has_none_of_its_own(parts, own):
+    from podscale.cli.parts import KINDS
+    from podscale.process.compose import _targets
+
+    if own and parts == ("adapter",):
+        own = ("--lister-kubeconfig=own",)
+    kinds = {part: KINDS[part] for part in parts}
+    tables = {part: kind.table for part, kind in kinds.items()}
+    words = ("--lister-kubeconfig=a", *own)
+    found = _targets(split(parse(words, merged(tables)), tables), kinds)
+    wanted = "own" if own else "a"
+    assert [found.objects.kubeconfig, found.authentication.kubeconfig,
+            found.authorization.kubeconfig] == [wanted] * 3  # fmt: skip
+
+
 def test_parts_that_share_a_thing_must_be_told_the_same():
     parts = ("hpa", "recommender", "updater")
     api = ("--metrics-source=api",)
