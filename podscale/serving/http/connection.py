@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from podscale.serving.http.server import HttpServer
 
 _NEVER = float("inf")
-_SLICE = 64 * 1024  # encrypted in one turn of the loop, about 0.1 ms
+_SLICE = 128 * 1024  # encrypted in one turn of the loop, about 0.1 ms
 _PIPELINED = 64 * 1024
 _KEPT_BY_TLS = 64 * 1024  # of a client that sends, or does not read, without end; each way
 _IN_ONE_TURN = 16  # answers to pipelined requests, about 1 ms
@@ -294,14 +294,13 @@ class HttpConnection(asyncio.Protocol):
         if self._body:
             self._body = 0
             self._has_room()
-        if len(body) < _SLICE:
-            transport.write(head + body)
-            if closes:
-                self._close()
-            return
-        transport.write(head)
-        self._unsent = memoryview(body)
-        self._send()
+        self._unsent = memoryview(body)[_SLICE:]
+        # A head of its own would wake the client for nothing, and cost 0.1 to 0.2 ms of our CPU.
+        transport.write(head + body[:_SLICE])
+        if self._unsent:
+            self._send_on()
+        elif closes:
+            self._close()
 
     def _send(self) -> None:
         # In slices, stopping when the transport has enough: given the whole body it would
@@ -312,14 +311,17 @@ class HttpConnection(asyncio.Protocol):
         if self._unsent and not self._is_paused and transport is not None:
             transport.write(self._unsent[:_SLICE])
             self._unsent = self._unsent[_SLICE:]
-            if self._unsent and not self._is_paused:
-                self._is_sending_on = True
-                asyncio.get_running_loop().call_soon(self._send)
+            self._send_on()
         if not self._unsent and transport is not None:
             if self._closes:
                 self._close()
             elif not self._is_paused and self._task is None:
                 self._advance()  # what came meanwhile; within ``_advance`` itself it does nothing
+
+    def _send_on(self) -> None:
+        if self._unsent and not self._is_paused:
+            self._is_sending_on = True
+            asyncio.get_running_loop().call_soon(self._send)
 
     def _close(self) -> None:
         transport = self._transport

@@ -33,6 +33,14 @@ class Line(Recorder):
     is_read = True
     is_aborted = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []  # of what was written
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sizes.append(len(data))
+        super().write(data)
+
     def abort(self) -> None:
         self.is_aborted = True
 
@@ -178,6 +186,30 @@ async def test_nothing_is_handled_after_connection_close() -> None:
         assert line.is_aborted
     assert [one.target for one in echo.asked] == ["/0"]
     assert (line.codes, line.is_closed) == ([200], True)
+
+
+async def test_a_large_answer_leaves_in_slices_the_first_with_its_head() -> None:
+    body = bytes(range(256)) * 1024
+
+    def large(_request: HttpRequest, _peer: Peer, *, is_full: bool) -> Reply:
+        return Reply(200, "text/plain", body)
+
+    async with HttpServer(large) as server:
+        connection, line = connected(server)
+        last = b"GET /2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        connection.data_received(GET % 1 + last)
+        (first,) = line.sizes
+        connection.pause_writing()
+        await asyncio.sleep(0)
+        assert len(line.sizes) == 1
+        connection.resume_writing()
+        for _ in range(8):
+            await asyncio.sleep(0)
+    head = bytes(line.written).index(b"\r\n\r\n") + 4
+    assert head < first < len(body)
+    assert (line.codes, line.is_closed) == ([200, 200], True)
+    assert line.written[head:].startswith(body)
+    assert line.written.endswith(b"\r\n\r\n" + body)
 
 
 async def test_a_flood_of_pipelined_requests_lets_others_in_between() -> None:
