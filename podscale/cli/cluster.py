@@ -76,7 +76,7 @@ class ClusterChoice:
             raise NoCluster(str(error)) from None
 
 
-def cluster_options(command: F) -> F:
+def cluster_options(command: F, *, has_namespace: bool = True) -> F:
     """Add the options; the command receives one ``cluster: ClusterChoice``."""
 
     options = [
@@ -96,23 +96,33 @@ def cluster_options(command: F) -> F:
         click.option(
             "--as-group", "impersonate_groups", multiple=True, metavar="GROUP", help="and groups."
         ),
-        click.option(
-            "-n",
-            "--namespace",
-            default="",
-            help="The namespace; not given: that of the context.",
-            shell_complete=_later("namespaces"),
-        ),
-        click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
     ]
-    wrapped = collecting(command, "cluster", _FIELDS, ClusterChoice)
+    if has_namespace:
+        options += [
+            click.option(
+                "-n",
+                "--namespace",
+                default="",
+                help="The namespace; not given: that of the context.",
+                shell_complete=_later("namespaces"),
+            ),
+            click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
+        ]
+    fields = (*_CONNECTION, *(_NAMESPACE if has_namespace else ()))
+    wrapped = collecting(command, "cluster", fields, ClusterChoice)
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]  # click's decorators keep the callable
 
 
+def connection_options(command: F) -> F:
+    """Add those of them that say which cluster, for what is of no namespace."""
+    return cluster_options(command, has_namespace=False)
+
+
 _TEXTS = ("kubeconfig", "context", "server", "impersonate", "namespace")
-_FIELDS = (*_TEXTS, "impersonate_groups", "all_namespaces")
+_CONNECTION = ("kubeconfig", "context", "server", "impersonate", "impersonate_groups")
+_NAMESPACE = ("namespace", "all_namespaces")
 
 
 def kind_and_name(*kinds: str) -> Callable[..., Any]:

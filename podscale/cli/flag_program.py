@@ -25,7 +25,8 @@ def program(
     name: str, summary: str, load: Load, *, subcommands: Sequence[str] = ()
 ) -> click.Command:
     """Return the command ``name``; ``load`` imports what it needs when it is run. ``subcommands``
-    are told of where a word is refused: like upstream's programs, a launcher ignores them."""
+    are told of in the help, and where a word is refused: like upstream's programs, a launcher
+    ignores them."""
 
     class Program(click.Command):
         """Completes the flags of its table."""
@@ -54,7 +55,10 @@ def program(
 
         table, run = load()
         if {"-h", "--help"} & set(words):
-            click.echo(f"{summary}\n\nUsage: podscale {name} [flags]\n\n{flags.usage(table)}")
+            usage = "\n       ".join([f"Usage: podscale {name} [flags]", *(
+                f"podscale {name} {word} [options]  (--help lists them)" for word in subcommands
+            )])  # fmt: skip
+            click.echo(f"{summary}\n\n{usage}\n\n{flags.usage(table)}")
             return
         try:
             parsed = flags.parse(words, table)

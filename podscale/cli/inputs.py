@@ -54,6 +54,16 @@ def write(file: str, text: str) -> None:
         raise WrongInput(f"{file}: cannot be written: {error.strerror}") from None
 
 
+def seconds(flag: str, text: str) -> float:
+    """Return the seconds of a Go duration; raises ``WrongInput``."""
+    from podscale.core.times.duration import WRITE_ONE, DurationError, parse_go
+
+    try:
+        return parse_go(text)
+    except DurationError:
+        raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE}") from None
+
+
 def collecting(
     command: Callable[..., object],
     name: str,

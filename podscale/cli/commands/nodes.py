@@ -3,22 +3,27 @@
 import asyncio
 import contextlib
 import signal
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.cluster import EXIT_FAILED, OTHER_CLUSTER, ClusterChoice, cluster_options
+from podscale.cli.cluster import EXIT_FAILED, OTHER_CLUSTER, ClusterChoice, connection_options
 from podscale.cli.commands.processes import nodes
 from podscale.cli.flag_program import with_subcommands
-from podscale.cli.inputs import CommandFailed
+from podscale.cli.inputs import CommandFailed, seconds
 from podscale.cli.output import note, said
 
 if TYPE_CHECKING:
+    from podscale.kube.client.api import Api
+    from podscale.kube.client.wire import ObjectMeta
     from podscale.nodes.watchdog import WatchdogChoice
 
 _NAMESPACE = click.option(
-    "--ballast-namespace", default="podscale-ballast", show_default=True, metavar="NAME"
-)
+    "--ballast-namespace", default="podscale-ballast", show_default=True, metavar="NAME",
+    help="Where the ballast pods are.",
+)  # fmt: skip
 
 
 @click.command("off")
@@ -27,7 +32,7 @@ _NAMESPACE = click.option(
     "--timeout", "timeout_s", type=click.IntRange(1), default=120, show_default=True,
     help="Seconds to wait.",
 )  # fmt: skip
-@cluster_options
+@connection_options
 @click.pass_context
 def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, timeout_s: int) -> None:
     """Take all ballast and headroom away: their namespaces, priority classes, and the taints.
@@ -43,9 +48,9 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
     except KubeError as error:
         raise CommandFailed(said(error)) from None
     if left:
-        note(f"not gone after {timeout_s} s: {', '.join(left)}")
+        note(f"still there: {', '.join(left)}")
         ctx.exit(EXIT_FAILED)
-    click.echo(f"no ballast and no headroom is left; namespace {ballast_namespace} is gone")
+    click.echo("no ballast and no headroom is left")
 
 
 @click.command("watchdog")
@@ -54,29 +59,30 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
 @click.option("--lease-namespace", default="podscale", show_default=True, metavar="NAME")
 @click.option(
     "--patience",
-    "patience_s",
-    default=300.0,
+    default="5m",
     show_default=True,
-    help="Seconds without a round that worked after which ballast is let go.",
+    metavar="DURATION",
+    help="How long without a round that worked, after which ballast is let go.",
 )
 @click.option(
-    "--interval", "interval_s", default=15.0, show_default=True, help="Seconds between two looks."
-)
+    "--interval", default="15s", show_default=True, metavar="DURATION", help="Between two looks."
+)  # fmt: skip
 @click.option("--taints", is_flag=True, help="Take the taints of mode taint away as well.")
-@cluster_options
+@connection_options
 def watchdog(
     cluster: ClusterChoice,
     ballast_namespace: str,
     lease: str,
     lease_namespace: str,
-    patience_s: float,
-    interval_s: float,
+    patience: str,
+    interval: str,
     taints: bool,
 ) -> None:
     """Let all ballast go when no round of a leader has worked for the patience."""
     from podscale.nodes.watchdog import WatchdogChoice
 
-    if not (patience_s > 0 and interval_s > 0):  # nan is neither
+    patience_s, interval_s = seconds("--patience", patience), seconds("--interval", interval)
+    if not (patience_s > 0 and interval_s > 0):
         raise click.UsageError("--patience and --interval must be greater than 0")
     choice = WatchdogChoice(
         ballast_namespace, lease, lease_namespace, patience_s, interval_s, taints
@@ -95,39 +101,73 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
     """Delete, and return what is still there at the end."""
     from podscale.kube.client.errors import ObjectNotFound
     from podscale.kube.client.resource import NAMESPACES
-    from podscale.kube.client.wire import PartialObjectMetadata, decode
     from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
     from podscale.nodes.cluster.taints import remove_all
 
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    paths = {
-        NAMESPACES.path("", namespace): ("ballast", f"namespace {namespace}"),
-        f"{classes}/podscale-ballast": ("ballast", "the priority class of ballast"),
-        NAMESPACES.path("", HEADROOM_NAMESPACE): ("headroom", f"namespace {HEADROOM_NAMESPACE}"),
-        f"{classes}/podscale-headroom": ("headroom", "the priority class of headroom"),
+    home = f"namespace/{namespace}"
+    objects = {  # by their names for kubectl: path and component
+        home: (NAMESPACES.path("", namespace), "ballast"),
+        "priorityclass/podscale-ballast": (f"{classes}/podscale-ballast", "ballast"),
+        f"namespace/{HEADROOM_NAMESPACE}": (NAMESPACES.path("", HEADROOM_NAMESPACE), "headroom"),
+        "priorityclass/podscale-headroom": (f"{classes}/podscale-headroom", "headroom"),
     }
     async with cluster.connect("nodes-off") as api:
-        await remove_all(api)
+        found = await _ours(api, objects, "nothing was changed")
+        pods = await _ballast_pods(api)
+        if pods and home not in found:
+            raise CommandFailed(
+                f"there is no {home}, but there are {', '.join(pods.values())}: nothing was "
+                f"changed. --ballast-namespace={next(iter(pods))} takes these away"
+            )
+        count = await remove_all(api)
+        note(f"found {', '.join(found) or f'no {home} and no headroom'}; taints removed: {count}")
         for _ in range(timeout_s):
-            left = []
-            for path, (component, what) in paths.items():
-                try:
-                    found = decode((await api.request("GET", path)).body, PartialObjectMetadata)
-                    labels = found.metadata.labels or {}
-                    if labels.get("app.kubernetes.io/component") != component:
-                        raise CommandFailed(
-                            f"{what} is not ours (it lacks the label "
-                            f"app.kubernetes.io/component={component}): it is not deleted"
-                        )
-                    if found.metadata.deletion_timestamp is None:
-                        await api.request("DELETE", path)
-                    left.append(what)
-                except ObjectNotFound:
-                    continue
-            if not left:
-                return []
+            if not found:
+                return list((await _ballast_pods(api)).values())
+            for what, metadata in found.items():
+                if metadata.deletion_timestamp is None:
+                    with contextlib.suppress(ObjectNotFound):
+                        await api.request("DELETE", objects[what][0])
             await asyncio.sleep(1)
-    return left
+            found = await _ours(api, objects, "what was ours under these names is gone")
+    return list(found)
+
+
+async def _ours(
+    api: "Api", objects: "Mapping[str, tuple[str, str]]", done: str
+) -> "dict[str, ObjectMeta]":
+    # Those that there are; it fails, and says what was ``done``, if one of them is not ours.
+    from podscale.kube.client.errors import ObjectNotFound
+    from podscale.kube.client.wire import PartialObjectMetadata, decode
+
+    found = {}
+    for what, (path, component) in objects.items():
+        try:
+            answer = await api.request("GET", path)
+        except ObjectNotFound:
+            continue
+        found[what] = decode(answer.body, PartialObjectMetadata).metadata
+        label = f"app.kubernetes.io/component={component}"
+        if (found[what].labels or {}).get("app.kubernetes.io/component") != component:
+            raise CommandFailed(
+                f"{what} is not ours, since it lacks the label {label}; {done}. If it is "
+                f"podscale's: `kubectl label {what} {label}`, then call this again"
+            )
+    return found
+
+
+async def _ballast_pods(api: "Api") -> dict[str, str]:
+    # By namespace: how many there are, in words.
+    from podscale.kube.client.resource import PODS
+    from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
+    from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+
+    answer = await api.request("GET", PODS.path(), query={"labelSelector": str(BALLAST_LABELS)})
+    pods = decode(answer.body, ListOf[PartialObjectMetadata]).items or ()
+    counts = Counter(pod.metadata.namespace for pod in pods)
+    return {name: f"pods labelled {BALLAST_LABELS} in namespace {name} ({count})"
+            for name, count in counts.items()}  # fmt: skip
 
 
 async def _watch(cluster: ClusterChoice, choice: "WatchdogChoice") -> None:

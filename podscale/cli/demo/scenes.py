@@ -1,6 +1,7 @@
 """The five stories of the demo: what is deployed, what it has to do, and who sizes it."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ _DAWN_S = 20.0  # the night before the first pods are measured is not shown
 _CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
 _EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
 BALLAST = "podscale-ballast"
+BALLAST_LABELS = {"app.kubernetes.io/component": "ballast"}
 _RESOURCE = "/apis/metrics.k8s.io/v1beta1/namespaces"
 
 
@@ -185,7 +187,7 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
         _deployment("api", "api", 2, {"requests": {"cpu": "100m", "memory": "128Mi"}}),
         _deployment("crunch", "cruncher", 1, {"requests": {"cpu": "500m", "memory": "64Mi"}}),
         _budget("jobs", "worker"),
-        _namespace(BALLAST),
+        _namespace(BALLAST, BALLAST_LABELS),
         *(_ballast(node["metadata"]["name"]) for node in cluster.server.objects.list("nodes")),
     ):  # fmt: skip
         cluster.server.objects.put(item)
@@ -221,8 +223,9 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
     )
 
 
-def _namespace(name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+def _namespace(name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    metadata = {"name": name, "labels": dict(labels or {})}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def _deployment(
@@ -253,7 +256,7 @@ def _ballast(node: str) -> dict[str, Any]:
         "metadata": {
             "name": f"ballast-{node}",
             "namespace": BALLAST,
-            "labels": {"app.kubernetes.io/component": "ballast"},
+            "labels": dict(BALLAST_LABELS),
         },
         "spec": {
             "nodeName": node,

@@ -13,8 +13,8 @@ from podscale.cli.cluster import (
     cluster_options,
     kind_and_name,
 )
-from podscale.cli.doctor.options import DoctorOptions, check, seconds
-from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read
+from podscale.cli.doctor.options import DoctorOptions, check
+from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read, seconds
 from podscale.cli.output import Form, note, output_option, printable, progress, said
 from podscale.cli.prometheus import prometheus_options
 

@@ -72,13 +72,3 @@ def check(given: DoctorOptions) -> None:
             selector.parse(text)
         except selector.SelectorError as error:
             raise WrongInput(f"--{flag} {text}: {error}") from None
-
-
-def seconds(flag: str, text: str) -> float:
-    """Return the seconds of a Go duration; raises ``WrongInput``."""
-    from podscale.core.times.duration import WRITE_ONE, DurationError, parse_go
-
-    try:
-        return parse_go(text)
-    except DurationError:
-        raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE}") from None

@@ -214,7 +214,8 @@ def test_a_word_that_nearly_is_a_subcommand_names_it():
 
 @pytest.mark.parametrize(("words", "said"), [
     (("off", "--timeout", "0"), "0 is not in the range x>=1"),
-    (("watchdog", "--patience", "nan"), "--patience and --interval must be greater than 0"),
+    (("watchdog", "--patience", "0s"), "--patience and --interval must be greater than 0"),
+    (("watchdog", "--patience", "nan"), "--patience nan: not a duration; write one like 30s"),
 ])  # fmt: skip
 def test_times_of_ballast_are_above_zero(words: tuple[str, ...], said: str):
     done = podscale("nodes", *words, "--server", NOWHERE)
