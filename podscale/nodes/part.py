@@ -22,6 +22,7 @@ from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.load_watcher import LoadWatcher
 from podscale.nodes.loop import NodesLoop
+from podscale.nodes.placement_api import PlacementApi
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -81,7 +82,10 @@ class NodesPart(LeadingPart):
             NodesLoop("nodes-rounds", self.rounds.once, every_s, self._is_synced, longest_s),
             *(NodesLoop(*each, every_s, self.is_leader, _ACTING_S) for each in acting.items()),
         ]
-        self.routes = LoadWatcher(self.rounds, shared.wall).routes()
+        self.routes = (
+            *LoadWatcher(self.rounds, shared.wall).routes(),
+            *PlacementApi(shared.api, shared.wall).routes(),
+        )
         if choice.mode == "extender":
             live = LiveRequests(shared.pods, choice.namespace)
             stale_s = 2 * choice.ballast.window_s

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,7 @@ import yaml
 
 from podscale.core import quantity
 from podscale.nodes.cluster.taints import KEY
+from tests.cluster.identity import Answer, Client, Identity
 from tests.cluster.plane import Plane, wait_healthy
 from tests.integration.exporter import Exporter, Target, gauge
 from tests.integration.prometheus import PrometheusServer
@@ -75,6 +77,11 @@ class NodesStack:
         for name, (cores, bytes_) in usage.items():
             samples = (gauge("node_cpu", cores), gauge("node_memory", bytes_))
             self.exporter.set((f"node.{name}", Target({"node": name}, samples)))
+
+    def ask(self, path: str, who: Identity) -> Answer:
+        """Return what the part that was started last answers."""
+        own = self.directory / "certificates" / "apiserver.crt"
+        return Client(replace(who, port=self.port, ca_file=own)).request("GET", path)
 
     def stop(self, program: Program) -> None:
         """End one program."""

@@ -1,5 +1,6 @@
 """Ballast with the real scheduler: who is admitted, who is not, and how it is let go."""
 
+import json
 import os
 import subprocess
 import sys
@@ -131,8 +132,21 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     assert "waiting" not in plane.ready_pods("default")
     said = podscale(plane, "explain", "pod/waiting", "--namespace=default")
     assert "1 × NodeResourcesFit: Insufficient cpu" in said
-    assert "6 of it ballast" in said
+    assert "of it ballast" in said
     assert "The scheduler said: 0/4 nodes are available" in said
+    # And so does the part say, to who may ask.
+    path, reader = "/placement/default/waiting", plane.user("placement-reader")
+    assert stack.ask(path, reader).status == 403
+    plane.kubectl("create", "clusterrolebinding", reader.name,
+                  "--clusterrole=podscale:placement-reader", f"--user={reader.name}")  # fmt: skip
+    wait_until("it may ask", lambda: stack.ask(path, reader).status != 403, 30.0, (part,))
+    told = json.loads(
+        podscale(plane, "explain", "pod/waiting", "--namespace=default", "--output=json")
+    )
+    answer = stack.ask(path, reader).body
+    for each in (answer, told):
+        del each["autoscaler"]  # says for a while that the pod is young
+    assert answer == told
     stack.use({"node-0": (4.5, MEMORY)})
     wait_until("it is bound", lambda: "waiting" in plane.ready_pods("default"), 20.0, (part,))
 

@@ -1,0 +1,82 @@
+"""Why a pod has no node, asked of the part."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import Forbidden, ObjectNotFound
+from podscale.nodes.placement_api import PlacementApi
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
+from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
+from tests.kit.api import FakeApi, Sent, ok
+from tests.unit.nodes.explain.situations import node, pod, taint
+
+
+class PlacementCluster(FakeApi):
+    """A pod that waits, a tainted node and a full one; no namespaces may be listed."""
+
+    def __init__(self) -> None:
+        self.forbidden = {"/api/v1/namespaces"}
+        self.reading = self.most_reading = 0
+
+    async def reply(self, sent: Sent) -> Response:
+        self.reading += 1
+        self.most_reading = max(self.most_reading, self.reading)
+        await asyncio.sleep(0)
+        self.reading -= 1
+        if sent.path in self.forbidden:
+            raise Forbidden(403, "Forbidden", f"{sent.path} is forbidden")
+        objects = {
+            "/api/v1/namespaces/default/pods/web": pod(cpu="3"),
+            "/api/v1/pods": {"items": [pod("one", "2", at="full")]},
+            "/api/v1/nodes": {"items": [node("full"), node("kept", taints=[taint("gpu")])]},
+        }
+        if sent.path not in objects:
+            raise ObjectNotFound(404, "", sent.path)
+        return ok(objects[sent.path])
+
+
+async def get(api: PlacementApi, path: str) -> Any:
+    request = ApiRequest("GET", path, request_info("GET", path, {}), {}, {}, b"",
+                         ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
+    (route,) = api.routes()
+    answer: Any = await route.handler(request)  # type: ignore[misc]
+    if isinstance(answer, Status):
+        return answer
+    assert isinstance(answer, ApiResponse)
+    return msgspec.to_builtins(answer.value)
+
+
+async def test_it_is_what_explain_pod_tells() -> None:
+    got = await get(PlacementApi(PlacementCluster()), "/placement/default/web")
+    assert (got["namespace"], got["name"]) == ("default", "web")
+    assert {group["plugin"]: group["nodes"] for group in got["refused"]} == {
+        "NodeResourcesFit": ("full",), "TaintToleration": ("kept",),
+    }  # fmt: skip
+    assert got["autoscaler"] == ("adds a node like full, if its pool's limits allow it",)
+
+
+@pytest.mark.parametrize("path", ["/placement/default/gone", "/placement/default",
+                                  "/placement/default/web/log", "/placement/"])  # fmt: skip
+async def test_what_is_not_there(path: str) -> None:
+    assert (await get(PlacementApi(PlacementCluster()), path)).code == 404
+
+
+async def test_what_may_not_be_read_is_said() -> None:
+    cluster = PlacementCluster()
+    cluster.forbidden.add("/api/v1/nodes")
+    refused = await get(PlacementApi(cluster), "/placement/default/web")
+    assert refused.code == 503
+    assert "/api/v1/nodes is forbidden" in refused.message
+
+
+async def test_one_cluster_at_a_time_is_read() -> None:
+    cluster = PlacementCluster()
+    api = PlacementApi(cluster)
+    await asyncio.gather(*(get(api, "/placement/default/web") for _ in range(3)))
+    assert cluster.most_reading == 1
