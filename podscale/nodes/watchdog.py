@@ -70,16 +70,22 @@ async def watch(
 ) -> None:
     """Look at the Lease for ever; while no round has worked for the patience, keep all ballast
     at its least, and nodes without the taint."""
-    age, was_kept, next_s = RoundAge(), True, -math.inf
+    age, was_kept, was_unknown, next_s = RoundAge(), True, "", -math.inf
+    lease = f"{choice.lease_namespace}/{choice.lease}"
+    log.info("watching", lease=lease, patience_s=choice.patience_s, ballast=choice.namespace)
     while True:
         try:
             now = clock()
-            age_s = age.note(await _last_round(api, choice), now=now, wall_s=wall())
+            worked_s, unknown = await _last_round(api, choice)
+            age_s = age.note(worked_s, now=now, wall_s=wall())
             is_kept = age_s <= choice.patience_s
+            since = {"why": unknown} if unknown else {"worked_s_ago": round(age_s)}
+            if unknown != was_unknown and unknown:
+                log.warning("not known when a round worked", lease=lease, **since)
             if is_kept != was_kept:
                 log.warning("rounds work again" if is_kept else "no leader looks after ballast: it "
-                            "is let go", lease=choice.lease, worked_s_ago=round(age_s))  # fmt: skip
-            was_kept = is_kept
+                            "is let go", lease=lease, **since)  # fmt: skip
+            was_kept, was_unknown = is_kept, unknown
             # None was held, as in mode shadow: a list with a pod of every node can wait.
             if not is_kept and now >= next_s and not await let_go(api, choice.namespace):
                 next_s = now + choice.patience_s
@@ -107,13 +113,16 @@ async def let_go(api: Api, namespace: str) -> int:
     return len(pods)
 
 
-async def _last_round(api: Api, choice: WatchdogChoice) -> float | None:
+async def _last_round(api: Api, choice: WatchdogChoice) -> tuple[float | None, str]:
+    # When it worked, or why that is not known.
     try:
         path = LEASES.path(choice.lease_namespace, choice.lease)
         lease = decode((await api.request("GET", path)).body, Lease)
-        return parse_time((lease.metadata.annotations or {})[LAST_ROUND])
-    except (ObjectNotFound, KeyError, ValueError):
-        return None  # nobody has led, or whoever leads looks after no ballast: in mode shadow
+        return parse_time((lease.metadata.annotations or {})[LAST_ROUND]), ""
+    except ObjectNotFound:
+        return None, "there is no such Lease: --lease and --lease-namespace name the part's"
+    except (KeyError, ValueError):
+        return None, "whoever leads looks after no ballast, as in mode shadow"
 
 
 def _is_held(pod: Pod) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import math
 
 import pytest
+from structlog.testing import capture_logs
 
 from podscale.kube.client.api import Response
 from podscale.kube.client.wire import format_micro_time
@@ -108,4 +109,22 @@ async def test_ballast_that_nobody_holds_is_seldom_listed() -> None:
         await asyncio.sleep(316)
         assert fleet.held("a") == "1m"
     finally:
+        watching.cancel()
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_is_not_there_is_said_before_its_ballast_is_let_go() -> None:
+    fleet = Fleet()
+    fleet.ballast("a", "3")
+    loop = asyncio.get_running_loop()
+    with capture_logs() as logs:
+        watching = asyncio.ensure_future(watch(fleet, CHOICE, clock=loop.time, wall=loop.time))
+        await asyncio.sleep(290)
+        told = [(each["event"], each["lease"]) for each in logs]
+        assert told == [("watching", "podscale/podscale-nodes"),
+                        ("not known when a round worked", "podscale/podscale-nodes")]  # fmt: skip
+        assert "there is no such Lease: --lease" in logs[1]["why"]
+        await asyncio.sleep(30)
+        assert logs[2]["event"].startswith("no leader looks after ballast")
+        assert "worked_s_ago" not in logs[2]
         watching.cancel()
