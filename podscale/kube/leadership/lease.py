@@ -192,11 +192,15 @@ class Elector:
         return f"{self._namespace}/{self._name}"
 
     async def _acquire(self) -> Term:
+        told = ""
         while True:
             try:
                 term = await self._try()
                 if term is not None:
                     return term
+                if self.holder not in ("", told, self._identity):
+                    told = self.holder
+                    _log.info("standing by", lease=self._path, leader=told)
             except KubeError as error:
                 _log.warning("lease not read or written", lease=self._path, error=str(error))
             await asyncio.sleep(self._until_next_try_s())

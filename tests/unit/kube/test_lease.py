@@ -52,17 +52,22 @@ async def test_a_namespace_that_goes_again_is_told_again_by_who_only_waited():
         cluster.fault = lambda method, *_: refusal if method == "POST" else None
         cluster.delete(PATH)
         await asyncio.sleep(20)
-        assert [each["event"].partition(":")[0] for each in logs] == ["nobody can lead"] * 2
+        assert [each["event"].partition(":")[0] for each in logs] == [
+            "nobody can lead", "standing by", "nobody can lead",
+        ]  # fmt: skip
     await waiting.stop()
 
 
 async def test_one_leads_and_the_other_waits():
     cluster = LittleCluster()
     one, other = Replica(cluster, "one"), Replica(cluster, "other")
-    await asyncio.sleep(120)
+    with capture_logs() as logs:
+        await asyncio.sleep(120)
     leaders = [replica for replica in (one, other) if replica.elector.is_leader]
     assert len(leaders) == 1
     assert len(one.terms) + len(other.terms) == 1
+    (standing_by,) = (each for each in logs if each["event"] == "standing by")
+    assert standing_by["leader"] == spec(cluster)["holderIdentity"]
     await one.stop()
     await other.stop()
 
