@@ -3,6 +3,7 @@
 import pytest
 
 from podscale.nodes import flags as nodes_flags
+from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.settings import NodesChoice
 from podscale.serving import flags
@@ -16,6 +17,15 @@ def chosen(*words: str) -> NodesChoice:
 
 def test_neither_is_on_by_default() -> None:
     assert (chosen().room, chosen().headroom) == (None, None)
+
+
+def test_defaults_are_those_of_the_decision() -> None:
+    # One truth in two places: who builds settings without flags decides as the command does.
+    assert chosen().ballast == BallastSettings() == BallastSettings(
+        cpu_threshold=0.8, memory_threshold=0.85, window_s=300, step=0.02, release=0.5,
+        write_interval_s=60,
+    )  # fmt: skip
+    assert chosen().mode == "shadow"
 
 
 def test_what_is_switched_on() -> None:

@@ -182,6 +182,17 @@ async def test_requests_are_counted_as_the_scheduler_counts_them(fleet: Fleet) -
     assert decided.columns.requested[0].tolist() == [2000.0, 2000.0 + 4250.0 + 750.0]
 
 
+async def test_extended_resources_are_left_alone(fleet: Fleet) -> None:
+    fleet.nodes["a"]["status"]["allocatable"]["nvidia.com/gpu"] = "8"
+    requests = fleet.pods["web-a"]["spec"]["containers"][0]["resources"]["requests"]
+    requests["nvidia.com/gpu"] = "7"
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    written = dict(fleet.patches)
+    assert written["ballast-a"] == written["ballast-b"]
+    assert written["ballast-a"].keys() == {"cpu", "memory"}
+
+
 async def test_young_pods_count_with_what_they_do_not_use_yet(fleet: Fleet) -> None:
     fleet.pod("new", "a", "1", started=YOUNG)
     fleet.pod("newer", "a", "500m", started=YOUNG)
