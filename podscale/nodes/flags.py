@@ -90,7 +90,8 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
     limit = _limit(flags.text("headroom-max"))
     rules = RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance"))
     admission = flags.text("admission-controller-status-lease-namespace") or own_namespace
-    room = RoomChoice(rules, (admission, "vpa-admission-controller"))
+    namespace = flags.text("ballast-namespace")
+    room = RoomChoice(rules, (admission, "vpa-admission-controller"), namespace)
     return NodesChoice(
         mode=mode,
         ballast=BallastSettings(
@@ -104,7 +105,7 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
         ),
         interval_s=flags.seconds("nodes-interval"),
         timeout_s=flags.seconds("metrics-timeout"),
-        namespace=flags.text("ballast-namespace"),
+        namespace=namespace,
         selector=parse(flags.text("node-selector")),
         room=room if flags.switch("make-room") else None,
         headroom=None if limit is None else HeadroomChoice(limit, flags.text("headroom-image")),

@@ -19,7 +19,11 @@ from podscale.nodes.scheduling.volumes import claim_names
 
 
 async def read_room(
-    api: Api, node: str, pods: PodStore, vpas: Mapping[str, tuple[WorkloadVpa, ...]]
+    api: Api,
+    node: str,
+    pods: PodStore,
+    vpas: Mapping[str, tuple[WorkloadVpa, ...]],
+    ballast_namespace: str,
 ) -> RoomView:
     """Return one node with its pods; ``vpas`` by namespaces in which one has opted in.
 
@@ -44,6 +48,7 @@ async def read_room(
         controllers=controllers,
         groups={uid: _live(pods, uid) for uid in controllers},
         local_claims=await _local_claims(api, concerned),
+        ballast_namespace=ballast_namespace,
     )
 
 

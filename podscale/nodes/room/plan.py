@@ -117,7 +117,7 @@ def _candidates(
     left = budgets(view, rules, {})
     found, refused = [], Counter[str]()
     for other in others:
-        if is_ballast(other) or is_headroom(other):
+        if is_ballast(other, view) or is_headroom(other):
             continue
         made = candidate(other, pod, view, now)
         if isinstance(made, str):

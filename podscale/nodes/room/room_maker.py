@@ -52,6 +52,7 @@ _GATE = re.compile(
 class RoomChoice(Struct, frozen=True):
     rules: RoomRules = RoomRules()
     admission: tuple[str, str] = ("podscale", "vpa-admission-controller")  # its Lease
+    ballast_namespace: str = "podscale-ballast"
 
 
 class RoomMaker:
@@ -105,7 +106,9 @@ class RoomMaker:
         return {name: tuple(self._vpas.values(name)) for name in found}
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
-        view = await read_room(self._api, node, self._pods, round_.vpas)
+        view = await read_room(
+            self._api, node, self._pods, round_.vpas, self._choice.ballast_namespace
+        )
         waiting = [
             pod
             for pod in view.pods

@@ -43,6 +43,7 @@ class RoomView(Struct, frozen=True):
     controllers: Mapping[str, PodController] = {}  # by UID; those of opted-in namespaces
     groups: Mapping[str, LivePods] = {}  # by UID of the controller
     local_claims: frozenset[str] = frozenset()  # namespace/name of claims on a node's own disk
+    ballast_namespace: str = "podscale-ballast"
 
 
 def resize_state(pod: ScheduledPod) -> str:
@@ -84,13 +85,14 @@ def has_opted_in(vpa: WorkloadVpa) -> bool:
     return (vpa.metadata.annotations or {}).get(MAKE_ROOM) == "true"
 
 
-def is_ballast(pod: ScheduledPod) -> bool:
-    return BALLAST_LABELS.matches(pod.metadata.labels or {})
+def is_ballast(pod: ScheduledPod, view: RoomView) -> bool:
+    # By its namespace too: anybody may write the label on a pod of their own, and nobody but us
+    # writes there.
+    is_there = pod.metadata.namespace == view.ballast_namespace
+    return is_there and BALLAST_LABELS.matches(pod.metadata.labels or {})
 
 
 def is_headroom(pod: ScheduledPod) -> bool:
-    # By its namespace too: anybody may write the label on a pod of their own, and nobody but
-    # us writes there.
     is_there = pod.metadata.namespace == HEADROOM_NAMESPACE
     return is_there and HEADROOM_LABELS.matches(pod.metadata.labels or {})
 
@@ -101,7 +103,8 @@ def lacking(pod: ScheduledPod, view: RoomView) -> dict[str, int]:
     has, wanted = amounts(view.node.status.allocatable), requests(pod)
     used = Counter[str]()
     for other in view.pods:
-        if other.metadata.uid != pod.metadata.uid:
+        # Ballast lets go in its next round, since Σ has grown.
+        if other.metadata.uid != pod.metadata.uid and not is_ballast(other, view):
             used.update(held(other, pod))
     lacks = {name: used[name] + wanted.get(name, 0) - has.get(name, 0) for name in _RESOURCES}
     return {name: amount for name, amount in lacks.items() if amount > 0 and wanted.get(name)}
@@ -109,8 +112,6 @@ def lacking(pod: ScheduledPod, view: RoomView) -> dict[str, int]:
 
 def held(pod: ScheduledPod, grower: ScheduledPod) -> dict[str, int]:
     """Return what ``pod`` holds of its node while ``grower`` waits, in thousandths."""
-    if is_ballast(pod):
-        return {}  # lets go in its next round, since Σ has grown
     if resize_state(pod) == "Deferred" and queue_key(pod) > queue_key(grower):
         pod = _without_resize(pod)  # its turn comes later
     return held_requests(pod)

@@ -32,6 +32,9 @@ def test_what_is_switched_on() -> None:
     got = chosen("--make-room", "--min-replicas=3", "--headroom-max=memory=1Gi, cpu=1500m")
     assert got.room is not None
     assert (got.room.rules.min_replicas, got.room.admission[0]) == (3, "podscale")
+    elsewhere = chosen("--make-room", "--ballast-namespace=own")
+    assert elsewhere.room is not None
+    assert (elsewhere.namespace, elsewhere.room.ballast_namespace) == ("own", "own")
     assert got.headroom is not None
     assert got.headroom.limit == HeadroomLimit(1500, 2**30)
 

@@ -50,9 +50,13 @@ def opted_out(cluster: RoomCluster) -> None:
     cluster.workload("other", "3", "a", "b", opted_in=False)
 
 
-def pretending_to_be_headroom(cluster: RoomCluster) -> None:
+def pretending_to_be_headroom(cluster: RoomCluster, component: str = "headroom") -> None:
     cluster.workload("other", "3", "a", "b", opted_in=False)
-    cluster.one("other")["metadata"]["labels"]["app.kubernetes.io/component"] = "headroom"
+    cluster.one("other")["metadata"]["labels"]["app.kubernetes.io/component"] = component
+
+
+def pretending_to_be_ballast(cluster: RoomCluster) -> None:
+    pretending_to_be_headroom(cluster, "ballast")  # which would give way by itself
 
 
 def more_important(cluster: RoomCluster) -> None:
@@ -122,8 +126,8 @@ def budgeted_by_the_day(cluster: RoomCluster) -> None:
 
 
 @pytest.mark.parametrize("made", [
-    opted_out, pretending_to_be_headroom, more_important, on_disk, on_the_hosts_path,
-    on_a_local_volume, not_to_be_disrupted,
+    opted_out, pretending_to_be_headroom, pretending_to_be_ballast, more_important, on_disk,
+    on_the_hosts_path, on_a_local_volume, not_to_be_disrupted,
     not_safe_to_evict, bare, of_a_daemon_set, alone, many_are_down_already, budgeted,
     twice_budgeted, outside_its_window, budgeted_by_the_day,
 ])  # fmt: skip
