@@ -6,7 +6,7 @@ ballast in mode ``ballast``, taints in mode ``taint``.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -35,6 +35,7 @@ from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
 from podscale.nodes.cluster.resizer import each_of, hand_over, renew
+from podscale.nodes.conditions import ObservedNodes, conditions
 from podscale.nodes.decide import renewal, taint
 from podscale.nodes.decide.ballast import (
     CPU,
@@ -56,15 +57,11 @@ from podscale.nodes.settings import NodesChoice
 _log = structlog.get_logger(__name__)
 
 Write = Coroutine[Any, Any, str]  # to what became of it
-# What is told of when it begins: it opens many nodes, and somebody can mend it.
-_TOLD = {
-    Reason.NO_BALLAST: "{count} nodes have no ballast pod: pods are admitted to them by requests "
-    "alone; the events of the DaemonSet say what refuses it, if anything does",
-    Reason.STALE_USAGE: "no usage of {count} nodes was measured for two windows: pods are "
-    "admitted to them by requests alone",
-    Reason.LOWER_PRIORITY: "a pod of lower priority than ballast runs: all of {count} nodes are "
-    "open, since ballast could cause its preemption",
-}
+# Conditions that are events of the DaemonSet as well: it is there.
+_EVENTS = [each.token for each in (Reason.NO_BALLAST, Reason.STALE_USAGE, Reason.LOWER_PRIORITY)]
+# Of capacity: what is more is no measurement of a node. CPU exceeds it a little, when a rate is
+# taken over samples that came late.
+_MOST_USAGE = 2.0
 
 
 class DecidedNodes(Struct, frozen=True, eq=False):
@@ -112,7 +109,8 @@ class NodeRounds:
         self._totals = PodTotals(pods, choice.namespace)
         self.windows = UsageWindows(choice.interval_s)
         self._memory = _Memory()
-        self._told: set[Reason] = set()
+        self._told: Mapping[str, str] = {}  # the conditions of the last round
+        self._began_s: float | None = None  # unix time of the first round
         self.decided: DecidedNodes | None = None
         # Unix time of the last round, while leading, after which nothing was left held that
         # should have been let go; None: there was none. The watchdog acts when it is long ago.
@@ -145,8 +143,9 @@ class NodeRounds:
         self.decided = decided
         self._metrics.rounds.labels("decided").inc()
         if self._choice.mode == "taint":
-            tainting = self._taint_plan(decided)
-            self._tell(decided, tainting.reason)
+            has = self._has_taint(decided)
+            tainting = self._taint_plan(decided, has)
+            self._tell(decided, tainting.reason, has)
             if self._is_leader():
                 await self._taint(decided, tainting)
             return
@@ -157,7 +156,8 @@ class NodeRounds:
             await self._write(decided)
 
     async def _measure(self) -> None:
-        names = self._table.arrays().names
+        nodes = self._table.arrays()
+        names = nodes.names
         self.windows.keep(names)
         if not names:
             return
@@ -168,6 +168,7 @@ class NodeRounds:
             return
         self._usage_problem = ""
         usage = np.stack([answer.cpu_cores * 1000, answer.memory_bytes])
+        usage = np.where(usage > _MOST_USAGE * nodes.capacity, np.nan, usage)
         time_s = np.where(np.isnan(answer.time_s), answer.asked_s, answer.time_s)
         self.windows.add(usage, time_s)
 
@@ -273,12 +274,15 @@ class NodeRounds:
             self.worked_s = decided.at_s
         self._memory.forget(decided.nodes)
 
-    def _taint_plan(self, decided: DecidedNodes) -> taint.TaintPlan:
+    def _has_taint(self, decided: DecidedNodes) -> Bools:
         has = [(node := self._nodes.get("", name)) is not None and taints.is_tainted(node)
                for name in decided.nodes.names]  # fmt: skip
         self._metrics.tainted.set(sum(has))
+        return np.array(has, np.bool_)
+
+    def _taint_plan(self, decided: DecidedNodes, has: Bools) -> taint.TaintPlan:
         return taint.plan(
-            decided.columns, decided.states, np.array(has, np.bool_),
+            decided.columns, decided.states, has,
             self._memory.written_s(decided.nodes), decided.nodes.thresholds, decided.at_s,
             self._choice.ballast,
         )  # fmt: skip
@@ -291,31 +295,32 @@ class NodeRounds:
 
         await self._write_each(decided, plan.is_due, ~plan.is_wanted, tainted)
 
-    def _tell(self, decided: DecidedNodes, reasons: NDArray[np.uint8]) -> None:
+    def _tell(
+        self, decided: DecidedNodes, reasons: NDArray[np.uint8], is_tainted: Bools | bool = False
+    ) -> None:
         counts = np.bincount(reasons, minlength=len(Reason))
         for reason in Reason:
             self._metrics.reasons.labels(reason.token).set(int(counts[reason]))
         held = np.nansum(decided.sums.held, axis=1)
         self._metrics.held.labels("cpu").set(held[CPU] / 1000)
         self._metrics.held.labels("memory").set(held[MEMORY])
-        # A node that has just come is measured, and has its ballast, in a moment.
-        is_old = decided.nodes.created_s < decided.at_s - 2 * self._choice.ballast.window_s
-        is_told = is_old | (reasons == Reason.LOWER_PRIORITY)
-        counts = np.bincount(reasons[is_told], minlength=len(Reason))
-        for reason, text in _TOLD.items():
-            if not counts[reason]:
-                self._told.discard(reason)
-            elif reason not in self._told:
-                self._told.add(reason)
-                message = text.format(count=int(counts[reason]))
-                cause = self._outage() or self._usage_problem
-                if reason == Reason.STALE_USAGE and cause:
-                    message += f": {cause}"
-                _log.warning(message, reason=reason.token)
-                if self._choice.mode == "ballast" and self._is_leader():
-                    about = ObjectReference("DaemonSet", self._choice.namespace,
-                                            "podscale-ballast", api_version="apps/v1")  # fmt: skip
-                    self._recorder.event(about, "Warning", reason.token, message)
+        if self._began_s is None:
+            self._began_s = decided.at_s
+        seen = ObservedNodes(
+            decided.nodes, reasons, self.windows.newest_s(), is_tainted, decided.at_s,
+            self._began_s, self._outage() or self._usage_problem,
+        )  # fmt: skip
+        was, self._told = self._told, conditions(seen, self._choice)
+        for token in was.keys() - self._told.keys():
+            _log.info("it is over", reason=token)
+        for token, message in self._told.items():
+            if token in was:
+                continue
+            _log.warning(message, reason=token)
+            if token in _EVENTS and self._choice.mode == "ballast" and self._is_leader():
+                about = ObjectReference("DaemonSet", self._choice.namespace, "podscale-ballast",
+                                        api_version="apps/v1")  # fmt: skip
+                self._recorder.event(about, "Warning", token, message)
 
 
 class _Memory:

@@ -19,6 +19,8 @@ _log = structlog.get_logger(__name__)
 # Labels, since those are what pools of nodes and node autoscalers hand down.
 BALLAST_LABEL = "nodes.podscale.io/ballast"  # "off": this node has none
 THRESHOLD_LABELS = ("nodes.podscale.io/cpu-threshold", "nodes.podscale.io/memory-threshold")
+_LABELS = (BALLAST_LABEL, *THRESHOLD_LABELS)
+_OURS = "nodes.podscale.io/"
 # Taints that say that the node is about to go.
 _LEAVING = frozenset({
     "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption",
@@ -85,6 +87,9 @@ class NodeTable:
 
     def _row(self, node: Node) -> _Row:
         labels = node.metadata.labels or {}
+        unknown = [label for label in labels if label.startswith(_OURS) and label not in _LABELS]
+        if unknown:
+            self._warn(node, unknown[0], f"not known: ours are {', '.join(_LABELS)}")
         defaults = self._settings.cpu_threshold, self._settings.memory_threshold
         cpu, memory = (
             self._threshold(node, label, default)
@@ -115,11 +120,15 @@ class NodeTable:
             share = 0.0
         if 0 < share <= 1:
             return share
-        if node.metadata.name not in self._warned:
-            self._warned.add(node.metadata.name)
-            _log.warning("label of a node not used: no share above 0 and up to 1",
-                         node=node.metadata.name, label=label, value=text)  # fmt: skip
+        self._warn(node, label, "no share above 0 and up to 1")
         return default
+
+    def _warn(self, node: Node, label: str, why: str) -> None:
+        name = node.metadata.name
+        if name not in self._warned:
+            self._warned.add(name)
+            value = (node.metadata.labels or {})[label]
+            _log.warning(f"label of a node not used: {why}", node=name, label=label, value=value)
 
 
 def _sizes(amounts: Mapping[str, str | int | float] | None) -> tuple[float, float]:

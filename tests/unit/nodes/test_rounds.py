@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from podscale.core.selectors.selector import parse
 from podscale.kube.client.errors import ObjectNotFound
@@ -240,13 +242,90 @@ async def test_the_event_of_a_silent_feed_names_the_cause(
     assert message.endswith(f"by requests alone: {cause or outage}")
 
 
-async def test_the_event_of_nodes_that_are_not_measured_names_no_cause(fleet: Fleet) -> None:
-    fleet.usage.clear()
+@pytest.mark.parametrize(("usage", "says"), [
+    pytest.param({}, "2 nodes (a, b) | no CPU or memory of theirs | no node is measured",
+                 id="nothing-answers"),
+    pytest.param({"10.0.0.1:9100": (6.0, GI)}, "2 nodes (a, b) | by the name that the node has?",
+                 id="other-names"),
+    pytest.param({"a": (6.0, GI)}, "1 node (b) | other nodes are measured | /nodes/b`", id="some"),
+    pytest.param({"a": (6.0, np.nan), "b": (6.0, GI)}, "1 node (a) | no memory of theirs",
+                 id="no-memory"),
+    pytest.param({"a": (6.0, GI), "b": (1e30, GI)}, "1 node (b) | no CPU of theirs", id="vast"),
+    pytest.param({"a": (6.0, GI), "b": (-1.0, np.inf)}, "1 node (b) | no CPU or memory of theirs",
+                 id="no-amounts"),
+])  # fmt: skip
+async def test_the_event_of_nodes_that_are_not_measured_names_them_and_what_is_the_matter(
+    fleet: Fleet, usage: dict[str, tuple[float, float]], says: str
+) -> None:
+    fleet.usage = usage
     rounds = Rounds(fleet)
     await rounds.at(0)
+    await rounds.at(600)
+    assert await rounds.told() == []  # two windows have not passed yet
+    await rounds.at(601)
     await rounds.told()
     (message,) = fleet.event_messages
-    assert message.endswith("by requests alone")
+    assert [part for part in says.split(" | ") if part not in message] == []
+
+
+async def test_the_event_of_many_nodes_names_three_and_that_it_is_over_is_said(
+    fleet: Fleet,
+) -> None:
+    for name in "cde":
+        fleet.node(name)
+        fleet.ballast(name)
+    rounds = Rounds(fleet)
+    fleet.usage = {}
+    await rounds.at(0)
+    with capture_logs() as logs:
+        await rounds.at(601)
+        assert "no usage of 5 nodes (a, b, c and 2 more)" in logs[0]["event"]
+        fleet.usage = dict.fromkeys("abcde", (6.0, GI))
+        await rounds.at(615)
+        await rounds.at(630)
+    assert [(each["event"], each["reason"]) for each in logs[1:]] == [("it is over", "StaleUsage")]
+
+
+@pytest.mark.parametrize(("cores", "reason"), [(19.9, "Loaded"), (20.1, "StaleUsage")])
+async def test_more_than_twice_the_capacity_is_no_measurement(
+    fleet: Fleet, cores: float, reason: str
+) -> None:
+    fleet.usage["a"] = (cores, GI)
+    assert (await Rounds(fleet).at(0))["a"] == reason
+
+
+async def test_a_namespace_without_any_ballast_pod_is_named_once(fleet: Fleet) -> None:
+    rounds = Rounds(fleet, namespace="nope")
+    with capture_logs() as logs:
+        await rounds.at(0)
+        assert logs == []  # they may come in a moment
+        await rounds.at(60)
+        await rounds.at(75)
+    (told,) = logs
+    assert "none labelled app.kubernetes.io/component=ballast in namespace nope" in told["event"]
+    assert await rounds.told() == []  # of a DaemonSet that is not there
+
+
+@pytest.mark.parametrize("mode", ["shadow", "ballast", "taint"])
+async def test_a_selector_that_selects_no_node_is_said_once(fleet: Fleet, mode: str) -> None:
+    rounds = Rounds(fleet, mode=mode, selector=parse("pool=nope"))
+    with capture_logs() as logs:
+        await rounds.at(0)
+        await rounds.at(15)
+    (told,) = logs
+    assert "all of 2 nodes are excluded by --node-selector=pool=nope" in told["event"]
+
+
+async def test_a_label_that_looks_like_ours_is_warned_of_once_a_node(fleet: Fleet) -> None:
+    fleet.nodes["a"]["metadata"]["labels"] = {"nodes.podscale.io/cputhreshold": "0.5"}
+    rounds = Rounds(fleet)
+    with capture_logs() as logs:
+        await rounds.at(0)
+        fleet.nodes["a"]["spec"] = {"unschedulable": True}
+        await rounds.at(15)
+    (told,) = logs
+    assert (told["node"], told["label"]) == ("a", "nodes.podscale.io/cputhreshold")
+    assert "ours are nodes.podscale.io/ballast, nodes.podscale.io/cpu-threshold" in told["event"]
 
 
 async def test_nodes_whose_ballast_is_refused_are_left_alone_and_told_once(fleet: Fleet) -> None:
@@ -256,7 +335,7 @@ async def test_nodes_whose_ballast_is_refused_are_left_alone_and_told_once(fleet
     for second in (0, 15, 30):
         assert (await rounds.at(second))["refused"] == "NoBallast"
     assert await rounds.told() == ["NoBallast"]
-    assert fleet.event_messages[0].startswith("1 nodes have no ballast pod")
+    assert fleet.event_messages[0].startswith("no ballast pod is on 1 node (refused)")
     assert {fleet.held("a"), fleet.held("b")} == {"6"}
 
 
@@ -267,7 +346,9 @@ async def test_of_a_node_that_has_just_come_nothing_is_told(fleet: Fleet) -> Non
     fleet.ballast("new")
     assert (await rounds.at(15))["new"] == "StaleUsage"
     assert await rounds.told() == []
-    await rounds.at(501)  # two windows old, and not measured yet
+    await rounds.at(501)  # two windows old, but we have not run for so long
+    assert await rounds.told() == []
+    await rounds.at(601)
     assert await rounds.told() == ["StaleUsage"]
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
@@ -64,6 +65,16 @@ async def test_what_lets_ballast_go_takes_the_taint_away_at_once(fleet: Fleet) -
     assert fleet.tainted() == ["a"]
     await rounds.at(5)
     assert fleet.tainted() == []
+
+
+async def test_that_all_nodes_are_tainted_is_said_once(fleet: Fleet) -> None:
+    rounds = Rounds(fleet, mode="taint")
+    fleet.usage = dict.fromkeys(fleet.nodes, (9.0, GI))
+    with capture_logs() as logs:
+        for second in (0, 15, 30):
+            await rounds.at(second)
+    (told,) = logs
+    assert told["event"].startswith(f"all of {len(fleet.nodes)} nodes have the taint")
 
 
 async def test_who_does_not_lead_writes_no_taint(fleet: Fleet) -> None:
