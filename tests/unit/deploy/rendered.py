@@ -1,5 +1,6 @@
 """What `kubectl apply -k` would send, read by the real kubectl."""
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,8 +24,27 @@ def kustomization(name: str) -> Path:
 
 def rendered(name: str) -> list[Manifest]:
     """Return the manifests of ``base`` or of an overlay."""
+    return _rendered(kustomization(name))
+
+
+def extended(directory: Path, name: str, *components: str) -> list[Manifest]:
+    """Return the manifests of an overlay with components on it, put together in ``directory``."""
+
+    def relative(path: Path) -> str:
+        return os.path.relpath(path, directory.resolve())
+
+    written = {
+        "resources": [relative(kustomization(name))],
+        "components": [relative(ROOT / "deploy/kustomize/components" / each)
+                       for each in components],
+    }  # fmt: skip
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(written))
+    return _rendered(directory)
+
+
+def _rendered(directory: Path) -> list[Manifest]:
     done = subprocess.run(
-        [str(require("kubectl")), "kustomize", str(kustomization(name))],
+        [str(require("kubectl")), "kustomize", str(directory)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

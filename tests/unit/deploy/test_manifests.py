@@ -19,6 +19,7 @@ from tests.unit.deploy.rendered import (
     OVERLAYS,
     ROOT,
     containers,
+    extended,
     of_kind,
     rendered,
     servers,
@@ -63,6 +64,26 @@ def test_each_container_starts_with_arguments_that_its_program_accepts(name: str
         assert [*problems(parsed), *flag_table.problems(server)] == []
         said = parsed.values[PORTS.get(part, "secure-port")]
         assert str(said).lstrip(":") == str(container["ports"][0]["containerPort"])
+
+
+def test_the_extender_serves_with_a_certificate_that_is_given_to_it(tmp_path: Path) -> None:
+    manifests = extended(tmp_path, "nodes", "nodes-extender")
+    (part,) = (each for each in servers(manifests) if each["args"][0] == "nodes")
+    parsed = flags.parse(part["args"][1:], nodes_flags.TABLE)
+    assert [*nodes_flags.problems(parsed), *flag_table.problems(parsed)] == []
+    assert parsed.text("mode") == "extender"
+    (mounted,) = (each for each in part["volumeMounts"] if each["name"] == "serving-cert")
+    for flag in ("tls-cert-file", "tls-private-key-file"):
+        assert Path(parsed.text(flag)).parent == Path(mounted["mountPath"])
+    (deployment,) = (each for each in of_kind(manifests, "Deployment")
+                     if each["metadata"]["name"] == "podscale-nodes")  # fmt: skip
+    volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    secret = volumes["serving-cert"]["secret"]["secretName"]
+    guide = (ROOT / "docs/nodes.md").read_text()
+    assert f"`{secret}`" in guide
+    services = {each["metadata"]["name"] for each in of_kind(manifests, "Service")}
+    named = re.findall(r"urlPrefix: https://([a-z-]+)\.podscale\.svc", guide)
+    assert set(named) == {"podscale-nodes"} <= services
 
 
 @pytest.mark.parametrize("name", ALL)
