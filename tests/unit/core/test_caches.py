@@ -128,6 +128,7 @@ BOUNDED = {
     "podscale/page/state/board.py:WorkloadBoard._of_hpa": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._of_vpa": CLUSTER,
     "podscale/nodes/scheduling/cluster_view.py:alike": SCRATCH,
+    "podscale/nodes/scheduling/cluster_view.py:grown": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:kept_away": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:namespace_labels": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:node_labels": SCRATCH,
