@@ -31,7 +31,8 @@ OWN: tuple[Flag, ...] = (
     Flag("memory-threshold", "float", 0.85, "The same of memory, and "
          "nodes.podscale.io/memory-threshold.", must_be="above 0 and at most 1"),
     Flag("usage-window", "duration", 300.0, "Usage is averaged over it, pods younger than it "
-         "count with their requests; after two without a measurement a node is let go."),
+         "count with what they request beyond their use; after two without a measurement a node "
+         "is let go."),
     Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable.",
          must_be="at least 0 and below 1"),
     Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go.",
