@@ -19,7 +19,7 @@ from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 from tests.tools.required import require
 
 MONITORING = Path(__file__).parent.parent.parent / "config" / "monitoring"
-PARTS = ("adapter", "hpa", "vpa")
+PARTS = ("adapter", "hpa", "vpa", "nodes")
 _NAME = re.compile(
     r"\b(?:podscale|horizontal_pod_autoscaler_controller|apiserver|process|prometheus_adapter)"
     r"_[a-z_]+"

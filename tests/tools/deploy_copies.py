@@ -39,10 +39,11 @@ def copies() -> dict[Path, str]:
     found = {
         MONITORING / "prometheusrule.yaml": prometheus_rule("adapter"),
         MONITORING / "hpa" / "prometheusrule.yaml": prometheus_rule("hpa"),
-        MONITORING / "vpa" / "prometheusrule.yaml": prometheus_rule("vpa"),
     }
-    alerts = "vpa-alerts.yaml"
-    found[CHART / "files" / alerts] = (MONITORING / alerts).read_text()
+    for part in ("vpa", "nodes"):
+        found[MONITORING / part / "prometheusrule.yaml"] = prometheus_rule(part)
+        alerts = f"{part}-alerts.yaml"
+        found[CHART / "files" / alerts] = (MONITORING / alerts).read_text()
     for part in PARTS:
         for name in (f"{part}-alerts.yaml", f"{part}-dashboard.json"):
             found[CHART / "files" / name] = (MONITORING / name).read_text()

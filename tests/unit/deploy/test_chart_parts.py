@@ -157,6 +157,16 @@ def test_one_source_alone_gives_a_ca(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
+def test_nodes_have_alerts_where_the_part_runs(tmp_path: Path, is_there: bool) -> None:
+    values = {
+        "nodes": {"enabled": is_there},
+        "metrics": {"prometheusRule": {"enabled": True}},
+    }
+    rules = of_kind(template(tmp_path, values), "PrometheusRule")
+    assert ("one-podscale-nodes" in {each["metadata"]["name"] for each in rules}) is is_there
+
+
+@pytest.mark.parametrize("is_there", [True, False])
 def test_the_vpa_is_watched_where_it_runs(tmp_path: Path, is_there: bool) -> None:
     metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
     values = {"vpa": {"enabled": is_there}, "metrics": metrics}

@@ -1,6 +1,5 @@
 """What the manifests say: arguments our programs accept, least privilege, certificates."""
 
-import os
 import re
 from pathlib import Path
 
@@ -208,17 +207,11 @@ OF_THE_VPA = ("podscale-admission", "podscale-recommender", "podscale-updater")
 
 
 def test_components_combine_in_an_overlay_of_ones_own(tmp_path: Path) -> None:
-    wanted = (
-        "external", "resource", "hpa-replace", "vpa", "monitoring", "monitoring-hpa",
-        "monitoring-vpa", "ha", "cert-manager", "cert-manager-hpa", "network-policy",
+    manifests = extended(
+        tmp_path, "base", "external", "resource", "hpa-replace", "vpa", "monitoring",
+        "monitoring-hpa", "monitoring-vpa", "monitoring-nodes", "ha", "cert-manager",
+        "cert-manager-hpa", "network-policy",
     )  # fmt: skip
-    folder = Path(os.path.relpath(ROOT / "deploy/kustomize", tmp_path))
-    combined = {
-        "resources": [str(folder / "base")],
-        "components": [str(folder / "components" / name) for name in wanted],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(combined))
-    manifests = rendered(str(tmp_path))
     deployed = {each["metadata"]["name"]: each for each in of_kind(manifests, "Deployment")}
     assert deployed.keys() == {"podscale-adapter", "podscale-hpa", *OF_THE_VPA}
     for each in deployed.values():
@@ -226,7 +219,7 @@ def test_components_combine_in_an_overlay_of_ones_own(tmp_path: Path) -> None:
         # On three nodes, which have a replica each, no fourth finds a place.
         assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
     alerts = {each["metadata"]["name"] for each in of_kind(manifests, "PrometheusRule")}
-    assert alerts == {"podscale-adapter", "podscale-hpa", "podscale-vpa"}
+    assert alerts == {"podscale-adapter", "podscale-hpa", "podscale-vpa", "podscale-nodes"}
     [monitor] = of_kind(manifests, "PodMonitor")
     [part] = monitor["spec"]["selector"]["matchExpressions"]
     for name in OF_THE_VPA:
