@@ -199,9 +199,12 @@ class NodeRounds:
             self.windows.measured_s(),
         )
         held = sums.held if self._choice.mode == "ballast" else self._memory.held(nodes)
+        # A second ballast pod needs room to start, also where users' pods came after it was made.
+        most = np.maximum(nodes.allocatable - sums.requested - LEAST, LEAST)
+        is_cramped = np.isnan(sums.started_s) & (held > most).any(axis=0)
         made = plan(
             columns, states,
-            HeldBallast(held, self._memory.written_s(nodes), sums.has_older),
+            HeldBallast(held, self._memory.written_s(nodes), sums.has_older | is_cramped),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
         return DecidedNodes(nodes, columns, sums, made, states, now)
@@ -220,21 +223,19 @@ class NodeRounds:
 
         def resized(place: int) -> Write | None:
             pods = self._ballast(decided, place)
-            # Together they hold what is wanted.
-            wanted = np.maximum(requests[:, place] - LEAST[:, 0] * (len(pods) - 1), LEAST[:, 0])
+            # Together they hold what is wanted, with the one that is being made.
+            others = max(len(pods) - 1, int(np.isnan(sums.started_s[place])))
+            wanted = np.maximum(requests[:, place] - LEAST[:, 0] * others, LEAST[:, 0])
             return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
-        nodes = decided.columns
-        # What leaves a second ballast pod the room to start.
-        most = np.maximum(nodes.allocatable - nodes.requested - LEAST, LEAST)
-        late = renewal.due(nodes, decided.plan, sums.started_s, sums.rival_s)
+        late = renewal.due(decided.columns, decided.plan, sums.started_s, sums.rival_s)
         for place in late.tolist():
             pods = self._ballast(decided, place)
             if len(pods) == 1:
                 self._memory.note_write(decided.nodes.names[place], decided.at_s)
-                result = await renew(self._api, self._pods, pods[0], most[:, place].tolist())
+                result = await renew(self._api, self._pods, pods[0])
                 self._metrics.renewals.labels(result).inc()
 
     def _ballast(self, decided: DecidedNodes, place: int) -> list[PodView]:

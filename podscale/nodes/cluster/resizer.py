@@ -15,7 +15,7 @@ from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster.pod_sums import RENEWED, REVISION_LABELS, requests_of
+from podscale.nodes.cluster.pod_sums import RENEWED, REVISION_LABELS
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY
 
 _log = structlog.get_logger(__name__)
@@ -99,19 +99,12 @@ async def hand_over(
     return result
 
 
-async def renew(api: Api, store: PodStore, pod: PodView, most: Sequence[float]) -> str:
+async def renew(api: Api, store: PodStore, pod: PodView) -> str:
     """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
 
     A DaemonSet that surges does so for a pod of an older revision, and deletes that once the new
-    one has been ready for ``minReadySeconds``. ``most``: what the pod may hold and leave the new
-    one room to start.
+    one has been ready for ``minReadySeconds``.
     """
-    held = requests_of(pod.template)
-    spared = tuple(map(min, held, most))
-    if spared != held:
-        result = await resize(api, store, pod.namespace, pod.name, pod.uid, spared)
-        if result != "done":
-            return result
     patch = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *(
         {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}
         for label in REVISION_LABELS

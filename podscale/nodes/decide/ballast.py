@@ -59,8 +59,8 @@ class HeldBallast(Struct, frozen=True, eq=False):
 
     requests: Floats  # (2, n); NaN: the node has none that can be resized
     written_s: Floats  # (n,) when we last wrote; -inf: never
-    # (n,) whether an older pod of the node holds something too: the younger takes over at once.
-    has_older: Bools | bool = False
+    # (n,) written whatever it was and when: a second pod of the node takes over, or has no room.
+    is_urgent: Bools | bool = False
 
 
 class Reason(enum.IntEnum):
@@ -133,10 +133,10 @@ def plan(
         is_worth = (is_let_go | (change >= settings.step * nodes.allocatable)).any(axis=0)
     is_deciding = (reason == Reason.LOADED) | (reason == Reason.LOW_USAGE)
     reason = np.where((reason == Reason.LOADED) & ~is_worth, Reason.WITHIN_STEP, reason)
-    is_recent = (now - held.written_s < settings.write_interval_s) & ~np.asarray(held.has_older)
+    is_recent = (now - held.written_s < settings.write_interval_s) & ~np.asarray(held.is_urgent)
     too_soon = is_recent & is_deciding & is_worth
     reason = np.where(too_soon, Reason.TOO_SOON, reason)
-    is_due = (is_worth | held.has_older) & (is_releasing | (is_deciding & ~too_soon))
+    is_due = (is_worth | held.is_urgent) & (is_releasing | (is_deciding & ~too_soon))
     return BallastPlan(wanted, is_due, reason.astype(np.uint8))
 
 

@@ -101,9 +101,17 @@ async def test_a_full_node_spares_what_a_second_ballast_pod_needs_to_start(fleet
     fleet.usage["a"] = (9.5, GI)  # everything that is not requested is held
     rounds = Rounds(fleet)
     await rounds.at(0)
+    assert fleet.renewed == ["ballast-a"]
+    await rounds.at(1)
     assert fleet.held("a") == "7999m"
     assert await rounds.at(61) == {"a": "WithinStep", "b": "WithinStep"}
     assert fleet.held("a") == "7999m"
+    # Also where the pods of users grow before it has started, by less than is worth a write.
+    fleet.pod("daemon", "a", "100m", started=OLD)
+    await rounds.at(62)
+    assert fleet.held("a") == "7899m"
+    await rounds.at(63)
+    assert len(fleet.patches) == 4
 
 
 async def test_a_younger_ballast_pod_takes_over_at_once_and_the_older_lets_go_after_it(
