@@ -225,8 +225,7 @@ def test_a_scheduler_with_the_extender_comes_to_the_same_placements(stack: Nodes
 def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
     # node-3 has more room and is open: of the closed ones node-0 and node-2 have the most.
     plane = stack.plane
-    plane.kubectl("patch", "daemonset", "podscale-ballast", f"--namespace={BALLAST}",
-                  '--patch={"spec": {"minReadySeconds": 1}}')  # fmt: skip
+    renew_quickly(plane)
     part = stack.start("--mode=ballast")
     stack.wait_held(HELD)
     # Bound as soon as there is room for it, which there is by requests: 2 + 3 of 10.
@@ -234,19 +233,40 @@ def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
     newer = pod("newer", 0.5, "node-1")
     newer["spec"]["nodeName"] = "node-1"
     plane.apply(newer)
-    names: set[str] = set()
+    newest = started(plane, "newer")
     held: list[float] = []
 
     def is_renewed() -> bool:
-        pods = [each for each in plane.pods(BALLAST) if each["spec"].get("nodeName") == "node-0"]
-        names.update(each["metadata"]["name"] for each in pods)
+        pods = ballast_of(plane, "node-0")
         held.append(sum(requested_cores(each) for each in pods))
-        return len(names) > 2 and len(pods) == 1
+        return are_renewed(pods, newest)
 
-    wait_until("the ballast of node-0 was made anew, and once more", is_renewed, 60.0, (part,))
+    wait_until("the ballast of node-0 is made anew", is_renewed, 60.0, (part,))
     assert min(held) > 5.9, held  # of 6: the younger needs some room to start
     assert "waiting" not in plane.ready_pods("default")
     stack.wait_held(HELD | {"node-1": 0.0})
+
+
+def renew_quickly(plane: Plane) -> None:
+    plane.kubectl("patch", "daemonset", "podscale-ballast", f"--namespace={BALLAST}",
+                  '--patch={"spec": {"minReadySeconds": 1}}')  # fmt: skip
+
+
+def ballast_of(plane: Plane, node: str) -> list[dict[str, Any]]:
+    return [each for each in plane.pods(BALLAST) if each["spec"].get("nodeName") == node]
+
+
+def are_renewed(ballast: list[dict[str, Any]], newest: str) -> bool:
+    """Return whether one pod is left, which started after ``newest``."""
+    starts = [each["status"].get("startTime", "") for each in ballast]
+    return len(starts) == 1 and starts[0] > newest
+
+
+def started(plane: Plane, name: str) -> str:
+    """Return when a pod started, as soon as it has."""
+    wait_until(f"{name} runs", lambda: name in plane.ready_pods("default"), 20.0)
+    status = plane.admin.get(f"/api/v1/namespaces/default/pods/{name}")["status"]
+    return str(status["startTime"])
 
 
 def requested_cores(pod: dict[str, Any]) -> float:
@@ -254,11 +274,10 @@ def requested_cores(pod: dict[str, Any]) -> float:
     return quantity.from_wire(cpu).milli / 1000
 
 
-def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_class(
-    stack: NodesStack,
-) -> None:
-    # Decision 041: no pod of a class above ballast's goes for ballast; of equals the older stays.
+def test_a_pod_of_a_higher_class_preempts_ballast_and_no_users_pod(stack: NodesStack) -> None:
+    # Of equals the older stays: ballast is made anew where a user's pod is younger (decision 056).
     plane = stack.plane
+    renew_quickly(plane)
 
     def classed(name: str, cores: float, node: str) -> None:
         made = pod(f"{name}-{node}", cores, node)
@@ -273,7 +292,11 @@ def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_c
     time.sleep(2.0)  # start times are whole seconds, and this one is to be after ballast's
     plane.apply(pod("filler-node-0", REQUESTED["node-0"], "node-0"))
     classed("middle", REQUESTED["node-2"], "node-2")
+    newest = started(plane, "filler-node-0")
+    assert not are_renewed(ballast_of(plane, "node-0"), newest)
     part = stack.start("--mode=ballast")
+    wait_until("the ballast of node-0 is made anew",
+               lambda: are_renewed(ballast_of(plane, "node-0"), newest), 60.0, (part,))  # fmt: skip
     stack.wait_held(HELD)
     # Without ballast both would be bound beside what is there.
     high = {"high-node-0", "high-node-2"}
@@ -281,7 +304,7 @@ def test_a_pod_of_a_higher_class_preempts_ballast_or_a_younger_pod_of_ballasts_c
         classed("high", 2.01, node)
     wait_until("both are bound", lambda: high <= set(plane.ready_pods("default")), 30.0, (part,))
     left = set(plane.ready_pods("default")) - high
-    assert left == {"filler-node-1", "middle-node-2", "filler-node-3"}
+    assert left == {"filler-node-0", "filler-node-1", "middle-node-2", "filler-node-3"}
 
 
 def test_full_nodes_are_tainted_until_they_are_well_below(stack: NodesStack) -> None:
