@@ -32,7 +32,7 @@ LET_GO = dict.fromkeys(USAGE, 0.0)
 MEMORY = 8 * 2.0**30
 SIZES = (0.5, 1.0, 2.0, 2.01, 3.5, 3.51, 4.0, 4.01, 6.0)
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
-IMPATIENT = ("--patience=3", "--interval=0.5")
+IMPATIENT = ("--patience=3s", "--interval=500ms")
 # Of the watchdog that is there when all replicas are killed: as shipped in the long form.
 WATCHDOG, PATIENCE_S, KILLED_S = (IMPATIENT, 3, 10.0) if IS_SHORT else ((), 300, 600.0)
 

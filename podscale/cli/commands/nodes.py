@@ -120,18 +120,20 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
                 f"there is no {home}, but there are {', '.join(pods.values())}: nothing was "
                 f"changed. --ballast-namespace={next(iter(pods))} takes these away"
             )
-        count = await remove_all(api)
-        note(f"found {', '.join(found) or f'no {home} and no headroom'}; taints removed: {count}")
+        taints = await remove_all(api)
+        there = ", ".join(found) or f"no {home} and no headroom"
+        note(f"found {there}; taints removed: {taints['done']}")
+        kept = [f"taints of nodes ({taints['failed']})"] if taints["failed"] else []
         for _ in range(timeout_s):
             if not found:
-                return list((await _ballast_pods(api)).values())
+                return [*kept, *(await _ballast_pods(api)).values()]
             for what, metadata in found.items():
                 if metadata.deletion_timestamp is None:
                     with contextlib.suppress(ObjectNotFound):
                         await api.request("DELETE", objects[what][0])
             await asyncio.sleep(1)
             found = await _ours(api, objects, "what was ours under these names is gone")
-    return list(found)
+    return [*kept, *found]
 
 
 async def _ours(

@@ -1,5 +1,6 @@
 """The taint of nodes that are full by measured load, and its writes."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,11 +25,11 @@ async def write(api: Api, node: Node, *, is_wanted: bool) -> str:
     return await patched(api, NODES.path("", node.metadata.name), patch) if patch else "done"
 
 
-async def remove_all(api: Api) -> int:
-    """Take the taint from every node; returns from how many. Raises ``KubeError``."""
+async def remove_all(api: Api) -> Counter[str]:
+    """Take the taint from every node; returns how many it became what of, see ``patched``.
+    Raises ``KubeError``."""
     nodes = filter(is_tainted, await read_all(api, NODES.path(), Node))
-    results = await each_of(nodes, lambda node: write(api, node, is_wanted=False))
-    return results.count("done")
+    return Counter(await each_of(nodes, lambda node: write(api, node, is_wanted=False)))
 
 
 def _patch(node: Node, *, is_wanted: bool) -> list[Mapping[str, Any]]:

@@ -10,15 +10,16 @@ import pytest
 
 from podscale.cli.demo.scenes import deploy
 from podscale.nodes.cluster.taints import KEY
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.faults import Fault
+from tests.kit.apiserver.server import FaultySandbox
 
 NAMESPACE = "podscale-ballast"
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SandboxServer]:
+async def server() -> AsyncIterator[FaultySandbox]:
     """The objects of the demo, whose node has the taint of mode taint."""
-    async with SandboxServer() as running:
+    async with FaultySandbox() as running:
         running.objects.put({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
             "spec": {"taints": [{"key": KEY, "effect": "NoSchedule"}]},
@@ -28,7 +29,7 @@ async def server() -> AsyncIterator[SandboxServer]:
         yield running
 
 
-async def off(server: SandboxServer, *words: str) -> tuple[int | None, str]:
+async def off(server: FaultySandbox, *words: str) -> tuple[int | None, str]:
     """Return how ``nodes off`` ended and what it said."""
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "podscale", "nodes", "off", "--server", server.url, *words,
@@ -38,11 +39,11 @@ async def off(server: SandboxServer, *words: str) -> tuple[int | None, str]:
     return program.returncode, said.decode()
 
 
-def taints(server: SandboxServer) -> list[Any]:
+def taints(server: FaultySandbox) -> list[Any]:
     return list((server.objects.get("nodes", "", "a")["spec"]).get("taints") or ())
 
 
-async def test_the_demos_ballast_is_taken_away(server: SandboxServer):
+async def test_the_demos_ballast_is_taken_away(server: FaultySandbox):
     code, said = await off(server)
     assert (code, taints(server)) == (0, [])
     assert server.objects.list("pods", NAMESPACE) == []
@@ -53,7 +54,7 @@ async def test_the_demos_ballast_is_taken_away(server: SandboxServer):
     assert f"found no namespace/{NAMESPACE} and no headroom; taints removed: 0" in said
 
 
-async def test_a_mistyped_namespace_is_refused_and_where_ballast_is_named(server: SandboxServer):
+async def test_a_mistyped_namespace_is_refused_and_where_ballast_is_named(server: FaultySandbox):
     code, said = await off(server, "--ballast-namespace", "nope")
     assert code == 1
     assert "there is no namespace/nope, but there are pods labelled" in said
@@ -61,7 +62,7 @@ async def test_a_mistyped_namespace_is_refused_and_where_ballast_is_named(server
     assert len(taints(server)) == 1
 
 
-async def test_ballast_that_is_somewhere_else_as_well_is_left_and_named(server: SandboxServer):
+async def test_ballast_that_is_somewhere_else_as_well_is_left_and_named(server: FaultySandbox):
     pod = server.objects.get("pods", NAMESPACE, "ballast-a")
     server.objects.put({**pod, "metadata": {**pod["metadata"], "namespace": "shop", "uid": ""}})
     code, said = await off(server)
@@ -70,8 +71,16 @@ async def test_ballast_that_is_somewhere_else_as_well_is_left_and_named(server: 
     assert "shop (1)" in said
 
 
+async def test_taints_that_stay_are_named(server: FaultySandbox):
+    server.faults.add(Fault(kind="status", verbs=("patch",), resource="nodes", code=403))
+    code, said = await off(server)
+    assert code == 1
+    assert "still there: taints of nodes (1)" in said
+    assert len(taints(server)) == 1
+
+
 async def test_a_namespace_that_is_not_ours_is_refused_before_anything_is_done(
-    server: SandboxServer,
+    server: FaultySandbox,
 ):
     code, said = await off(server, "--ballast-namespace", "shop")
     assert code == 1

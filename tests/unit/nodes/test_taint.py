@@ -102,7 +102,7 @@ async def test_off_and_the_watchdog_take_every_taint_away(fleet: Fleet) -> None:
     fleet.nodes["a"]["spec"] = {"taints": [dict(OTHER), dict(OURS)]}
     fleet.nodes["b"]["spec"] = {"taints": [dict(OURS)]}
     fleet.feed()
-    assert await remove_all(fleet) == 2
+    assert await remove_all(fleet) == {"done": 2}
     assert fleet.tainted() == []
     assert fleet.nodes["a"]["spec"]["taints"] == [OTHER]
-    assert await remove_all(fleet) == 0
+    assert await remove_all(fleet) == {}
