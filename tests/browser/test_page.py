@@ -218,13 +218,17 @@ async def test_nodes_are_shown_with_usage_requests_and_ballast(
         rows = [await row.locator("th, td").all_inner_texts()
                 for row in await table.locator("tbody tr").all()]  # fmt: skip
         assert rows == [
-            ["by-usage", "6 cores", "2 cores", "6 cores", "10 cores",
-             "1 GiB", "1 MiB", "1 MiB", "32 GiB", "Loaded"],
-            ["by-requests", "1 cores", "9 cores", "1m", "10 cores",
-             "1 GiB", "1 MiB", "1 MiB", "32 GiB", "Low usage"],
-            ["unknown", "–", "1 cores", "1m", "10 cores",
-             "–", "1 MiB", "1 MiB", "32 GiB", "Stale usage"],
+            ["by-usage", "Loaded", "6 cores", "2 cores", "2 cores", "6 cores", "10 cores",
+             "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
+            ["by-requests", "Low usage", "1 cores", "7 cores", "9 cores", "1m", "10 cores",
+             "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
+            ["unknown", "Stale usage", "–", "–", "1 cores", "1m", "10 cores",
+             "–", "–", "1 MiB", "1 MiB", "32 GiB"],
         ]  # fmt: skip
+        # The reason is seen without scrolling the table.
+        reason = await table.locator("tbody tr td").first.bounding_box()
+        assert reason is not None
+        assert reason["x"] + reason["width"] <= width
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
         assert await seen.page.evaluate(CONTRAST) == []
         assert await seen.page.evaluate(NAMELESS) == []

@@ -18,6 +18,7 @@ class NodeAmounts(Struct, frozen=True):
     requested: float
     ballast: float  # what it is to request
     allocatable: float
+    room: float  # by load: what is left of the threshold
 
 
 class NodeRow(Struct, frozen=True):
@@ -40,11 +41,13 @@ def shown_nodes(decided: DecidedNodes | None) -> ShownNodes:
     if decided is None:
         return ShownNodes(0, ())
     names, columns, plan = decided.nodes.names, decided.columns, decided.plan
+    most = decided.nodes.thresholds * columns.capacity
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = (columns.usage / (decided.nodes.thresholds * columns.capacity)).max(axis=0)
+        share = (columns.usage / most).max(axis=0)
     fullest = np.argsort(-share)[:MOST_NODES].tolist()  # NaN comes last
     measured = np.where(np.isfinite(decided.states.measured_s), decided.states.measured_s, np.nan)
-    amounts = np.stack([columns.usage, columns.requested, plan.requests, columns.allocatable])
+    room = np.maximum(most - columns.usage, 0)
+    amounts = np.stack([columns.usage, columns.requested, plan.requests, columns.allocatable, room])
     return ShownNodes(
         len(names),
         [

@@ -4,8 +4,8 @@ import { h, mark, say } from "./dom.js";
 import { tabulated } from "./table.js";
 import { amount, clock, count, reason } from "./words.js";
 
-const HEADS = ["Node", ...["CPU", "Memory"].flatMap((name) =>
-  [`${name} used`, "requested", "ballast", "allocatable"]), "Ballast is"];
+const HEADS = ["Node", "Ballast is", ...["CPU", "Memory"].flatMap((name) =>
+  [`${name} used`, "room by load", "requested", "ballast", "allocatable"])];
 
 export class Nodes {
   constructor() {
@@ -18,11 +18,12 @@ export class Nodes {
     mark(this.element, "hidden", total ? null : true);
     say(this.title, rows.length < total ? `The fullest ${rows.length} of ${count(total)} nodes` : "Nodes");
     this.table.replaceChildren(tabulated("Usage, requests and ballast", HEADS, rows.map((row) =>
-      [row.name, ...amounts(row.cpu, "cores"), ...amounts(row.memory, "B"), state(row)])));
+      [row.name, state(row), ...amounts(row.cpu, "cores"), ...amounts(row.memory, "B")])));
   }
 }
 
 const state = (row) => reason(row.reason)
   + (row.reason === "StaleUsage" && row.measured !== null ? `, measured last at ${clock(row.measured)}` : "");
 
-const amounts = (of, unit) => [of.usage, of.requested, of.ballast, of.allocatable].map((value) => amount(value, unit));
+const amounts = (of, unit) =>
+  [of.usage, of.room, of.requested, of.ballast, of.allocatable].map((value) => amount(value, unit));

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from podscale.page.http.nodes import shown_nodes
 from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import NOW, Rounds
@@ -20,3 +22,6 @@ async def test_a_node_says_when_its_usage_was_last_read():
     known, unknown = shown_nodes(rounds.rounds.decided).rows
     assert (known.name, known.reason, known.measured) == ("measured", "StaleUsage", NOW)
     assert math.isnan(unknown.measured)
+    # Of 10 cores the threshold leaves 8, of which 6 are used.
+    assert (known.cpu.room, known.cpu.allocatable) == (pytest.approx(2.0), 10.0)
+    assert math.isnan(unknown.cpu.room)
