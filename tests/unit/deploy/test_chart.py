@@ -54,6 +54,7 @@ def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
         ({"rules": {"custom": [{"query": "x"}]}}, "seriesQuery"),
         ({"extraArguments": ["metrics-max-age=2m"]}, "extraArguments"),
         ({"apiServices": {"external": "yes"}}, "apiServices/external"),
+        ({"nodes": {"headroomMax": "cpu=8"}}, "/nodes/headroomMax"),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
