@@ -53,9 +53,7 @@ class Frame(Struct, frozen=True):
             FrameLine(
                 fitted(f"{self.scene.namespace}/{self.scene.workload}: {self.scene.title}", width)
             ),
-            FrameLine(
-                fitted(f"{now.at_s:.0f}s  {now.load}  replicas {now.replicas}", width), "bold"
-            ),
+            FrameLine(fitted(f"{now.at_s:.0f}s  {sized(now)}", width), "bold"),
         ]
         keys = [FrameLine(fitted(KEYS, width), "dim")]
         left = height - len(head) - len(keys)
@@ -92,6 +90,8 @@ def fitted(text: str, width: int) -> str:
 
 def sized(now: SceneLook) -> str:
     """Return the load and the size of a scene in a few words."""
+    if now.scene == "nodes":
+        return now.load
     requests = f", requests {max(now.request_mib):.0f} MiB" if now.request_mib else ""
     return f"{now.load}, replicas {now.replicas}{requests}"
 
@@ -109,10 +109,13 @@ def _kept(lines: Sequence[FrameLine], most: int, width: int) -> list[FrameLine]:
 
 
 def _spark(seen: Sequence[SceneLook], width: int) -> str:
-    is_memory = any(look.request_mib for look in seen)
-    sizes = [max(look.request_mib, default=0.0) or float(look.replicas) for look in seen]
-    label = "memory request" if is_memory else "replicas"
-    unit = " MiB" if is_memory else ""
+    if seen[-1].scene == "nodes":
+        label, unit, sizes = "ballast", " cores", [look.load_value for look in seen]
+    elif any(look.request_mib for look in seen):
+        label, unit = "memory request", " MiB"
+        sizes = [max(look.request_mib, default=0.0) for look in seen]
+    else:
+        label, unit, sizes = "replicas", "", [float(look.replicas) for look in seen]
     span = f"{min(sizes):.0f} to {max(sizes):.0f}{unit} in {seen[-1].at_s - seen[0].at_s:.0f} s"
     most = max(*sizes, 1.0)
     room = max(width - len(label) - len(span) - 4, 1)

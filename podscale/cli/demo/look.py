@@ -32,7 +32,7 @@ class SceneLook(Struct, frozen=True):
     pods: tuple[PodLook, ...]
     reason: str
     is_measured: bool  # its metric is served
-    load_value: float = 0.0
+    load_value: float = 0.0  # of nodes: cores of the largest ballast
     request_mib: tuple[float, ...] = ()  # of memory, by pod
     request_milli: int = 0  # of CPU, the largest
     restarts: int = 0
@@ -129,7 +129,7 @@ def _nodes(
                 f"request {requested:.1f}, ballast {ballast:.1f}: pods of at most {free:.1f} "
                 "cores are admitted"
             )
-    load = f"{crunch_load(at_s):.1f} cores used, ballast up to {held:.1f}"
+    load = f"the cruncher takes {crunch_load(at_s):.1f} cores, ballast up to {held:.1f}"
     return SceneLook(
         "nodes", at_s, load, replicas, tuple(pods), reason, is_measured, load_value=held
     )

@@ -115,12 +115,13 @@ def _changed(seen: Sequence[SceneLook]) -> bool:
 
 def _line(now: SceneLook, *, with_reason: bool) -> str:
     values = " ".join(f"{pod.value:.1f}" for pod in now.pods if pod.value)
-    per_pod = f"  per pod [{values}]" if values else ""
     size = f", requests {max(now.request_mib):.0f} MiB" if now.request_mib else ""
-    return (
-        f"{now.at_s:5.0f}s {now.scene:6}  load {now.load}  replicas {now.replicas:2d}"
-        f"{size}{per_pod}" + (f"  {now.reason}" if with_reason else "")
-    )
+    told = f"load {now.load}  replicas {now.replicas:2d}{size}"
+    of = "pod"
+    if now.scene == "nodes":
+        told, of = now.load, "node"
+    told += f"  per {of} [{values}]" if values else ""
+    return f"{now.at_s:5.0f}s {now.scene:6}  {told}" + (f"  {now.reason}" if with_reason else "")
 
 
 def _echo(text: str, *, err: bool = False) -> None:

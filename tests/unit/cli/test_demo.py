@@ -103,6 +103,17 @@ async def test_a_node_without_sizes_is_shown_as_unreadable():
     assert found.reason.startswith("Loaded: node-1 uses 4.4")
 
 
+async def test_nodes_are_told_as_nodes_and_without_replicas(capsys):
+    found = await look_at_nodes(node_row("node-1", "Loaded", 1_795_000_000.0, 4.4, 16.0))
+    scene = next(each for each in SCENES if each.name == "nodes")
+    Lines(scene).show({"nodes": [found]})
+    drawn_lines = [each.text for each in Frame(scene, {"nodes": [found]}, SCENES).lines(100, 24)]
+    for told in (capsys.readouterr().out, "\n".join(drawn_lines)):
+        assert "replicas" not in told
+        assert "the cruncher takes" in told
+    assert any(line.startswith("ballast  ") for line in drawn_lines)
+
+
 def test_a_part_that_fails_ends_the_demo_with_a_line_or_with_its_traceback(monkeypatch, capsys):
     async def failing(*_: object) -> int:
         try:
