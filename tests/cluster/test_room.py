@@ -1,5 +1,6 @@
 """Room on the real plane: for a resize that waits, and for the pods of a ramp."""
 
+import asyncio
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from podscale.core import quantity
+from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
 from tests.cluster.hpa_stack import HpaStack
 from tests.cluster.identity import RefusedError
 from tests.cluster.kubelet import kubelet
@@ -24,7 +26,9 @@ from tests.integration.exporter import Exporter, Target, gauge
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.process import wait_until
 from tests.tools.programs import OLDER, release
+from tests.unit.nodes.test_headroom import HeadroomCluster
 
+HOST = "kubernetes.io/hostname"
 GATE = 'name="InPlacePodVerticalScalingSchedulerPreemption"'
 Start = Callable[[PlaneSettings], Plane]
 
@@ -256,3 +260,39 @@ def test_a_ramp_with_headroom_waits_less_for_nodes(
     assert 0 < with_.most_held <= 6
     assert without.most_held == 0
     assert mean(with_.seconds()) < 0.7 * mean(without.seconds())
+
+
+def filler(node: str) -> dict[str, Any]:
+    requests = {"cpu": "5", "memory": "64Mi"}
+    containers = [{"name": "app", "image": "pretend", "resources": {"requests": requests}}]
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"filler-{node}", "namespace": "default"},
+            "spec": {"nodeName": node, "containers": containers}}  # fmt: skip
+
+
+def test_headroom_for_pods_that_keep_apart_lies_where_they_will_run(
+    private_plane: Start, exporter: Exporter, prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    plane = private_plane(PlaneSettings(nodes=3, node_cpu="10", node_memory="64Gi"))
+    with plane.namespace("shop") as namespace, NodesStack(plane, exporter, prometheus, tmp_path):
+        web = deployment("web", namespace, requests={"cpu": "1", "memory": "64Mi"})
+        term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOST}
+        apart = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        web["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": apart}
+        plane.apply(web)
+        wait_until("it runs", lambda: plane.ready_pods(namespace), 30.0)
+        # Its own node is the emptiest, so that without reason nothing goes elsewhere.
+        own = plane.pods(namespace)[0]["spec"]["nodeName"]
+        others = {f"node-{number}" for number in range(3)} - {own}
+        plane.apply(*(filler(name) for name in others))
+        keeper = HeadroomCluster()
+        keeper.workloads["web"] = web
+        keeper.decide("web", 1, 3, namespace=namespace)
+        asyncio.run(keeper.round())
+        (held,) = keeper.held["deployments"].values()
+        plane.apply(held)
+        wait_until("headroom runs", lambda: len(plane.ready_pods(HEADROOM_NAMESPACE)) == 2, 30.0)
+        assert {pod["spec"]["nodeName"] for pod in plane.pods(HEADROOM_NAMESPACE)} == others
+        # The pods come and take their room, which keeps them away as long as it is held.
+        plane.kubectl("scale", "deployment/web", "--replicas=3", f"--namespace={namespace}")
+        wait_until("all run", lambda: len(plane.ready_pods(namespace)) == 3, 30.0)

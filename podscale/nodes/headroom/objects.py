@@ -3,6 +3,7 @@ with its PodTemplate where a node autoscaler knows that API."""
 
 import hashlib
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -125,6 +126,9 @@ def _spec(resource: Resource, size: SizeClass, count: int, image: str) -> dict[s
 
 def _template(size: SizeClass, image: str) -> dict[str, Any]:
     placing = msgspec.json.decode(size.placement) if size.placement else {}
+    anti = placing.get("affinity", {}).get("podAntiAffinity", {})
+    for each in chain(*anti.values(), placing.get("topologySpreadConstraints", ())):
+        each.setdefault("labelSelector", {"matchLabels": {_CLASS: _name(size)}})
     requests = {
         "cpu": quantity.format_milli(size.cpu_milli),
         "memory": str(size.memory_bytes),

@@ -59,13 +59,19 @@ class HeadroomCluster:
         self.workloads[name] = {"metadata": {"name": name}, "spec": {"template": template}}
 
     def decide(
-        self, name: str, replicas: int | None, *proposals: int | None, most: int = 100, **more: Any
+        self,
+        name: str,
+        replicas: int | None,
+        *proposals: int | None,
+        most: int = 100,
+        namespace: str = "shop",
+        **more: Any,
     ) -> None:
         self.decisions = [each for each in self.decisions if each["metadata"]["name"] != name]
         status = {"replicas": replicas, "proposals": proposals, "sentences": ["so"], **more}
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
         self.decisions.append({
-            "metadata": {"name": name, "namespace": "shop"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {"scaleTargetRef": reference, "maxReplicas": most, "mode": "replace"},
             "status": {key: value for key, value in status.items() if value is not None},
         })  # fmt: skip
@@ -218,6 +224,46 @@ async def test_pause_pods_go_where_the_pods_would_and_harm_nobody(
     assert "serviceAccountName" not in spec
     assert container(made)["image"] == "pause:1"
     assert container(made)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+async def test_pause_pods_keep_apart_and_near_as_the_pods_would(cluster: HeadroomCluster) -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    web, db = ({"matchLabels": {"app": name}} for name in ("web", "db"))
+    host, zone = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+    cluster.workload(
+        "web", "1",
+        affinity={
+            "podAntiAffinity": {required: [
+                {"labelSelector": web, "topologyKey": host, "matchLabelKeys": ["version"]},
+                {"labelSelector": db, "topologyKey": host, "namespaces": ["data"]},
+            ]},
+            "podAffinity": {required: [{"labelSelector": db, "topologyKey": zone}]},
+        },
+        topologySpreadConstraints=[
+            {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule",
+             "labelSelector": web, "matchLabelKeys": ["version"]},
+            {"maxSkew": 1, "topologyKey": host, "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": web},
+        ],
+    )  # fmt: skip
+    cluster.workloads["web"]["spec"]["template"]["metadata"] = {"labels": {"app": "web"}}
+    await cluster.round()
+    (made,) = cluster.held["deployments"].values()
+    own, spec = made["spec"]["selector"], made["spec"]["template"]["spec"]
+    assert spec["affinity"] == {
+        "podAntiAffinity": {required: [
+            {"labelSelector": web, "topologyKey": host, "namespaces": ["shop"]},
+            {"labelSelector": db, "topologyKey": host, "namespaces": ["data"]},
+            {"labelSelector": own, "topologyKey": host},
+        ]},
+        "podAffinity": {required: [
+            {"labelSelector": db, "topologyKey": zone, "namespaces": ["shop"]},
+        ]},
+    }  # fmt: skip
+    assert spec["topologySpreadConstraints"] == [
+        {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule",
+         "labelSelector": own},
+    ]  # fmt: skip
 
 
 async def test_a_template_that_the_api_server_refuses_leaves_the_others_theirs(
