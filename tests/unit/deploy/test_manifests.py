@@ -17,6 +17,7 @@ from tests.unit.deploy.rendered import (
     DECISIONS,
     OVERLAYS,
     ROOT,
+    Manifest,
     containers,
     extended,
     of_kind,
@@ -63,6 +64,18 @@ def test_each_container_starts_with_arguments_that_its_program_accepts(name: str
         assert [*problems(parsed), *flag_table.problems(server)] == []
         said = parsed.values[PORTS.get(part, "secure-port")]
         assert str(said).lstrip(":") == str(container["ports"][0]["containerPort"])
+
+
+@pytest.mark.parametrize("name", COMBINED)
+def test_nodes_and_combined_parts_go_together_whichever_is_the_overlay(
+    tmp_path: Path, name: str
+) -> None:
+    def named(manifests: list[Manifest]) -> set[tuple[str, str]]:
+        return {(each["kind"], each["metadata"]["name"]) for each in manifests}
+
+    one_way = named(extended(tmp_path, "nodes", "external", name))
+    assert one_way == named(extended(tmp_path, name, "nodes"))
+    assert ("ClusterRole", "podscale:page-reader") in one_way
 
 
 def test_the_extender_serves_with_a_certificate_that_is_given_to_it(tmp_path: Path) -> None:
