@@ -2,10 +2,11 @@
 what would change it. Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from podscale.nodes.cluster.node_table import BALLAST_LABEL, THRESHOLD_LABELS
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.new_nodes import POOL, broken_limits
 from podscale.nodes.scheduling.objects import ScheduledPod
@@ -14,30 +15,34 @@ from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 
 _YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
 _EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff
-_CHANGES = {
+_LOAD = "Load"
+_CHANGES = {  # the cheapest first
+    "Fits": "nothing: the scheduler has not tried again, or another one has it",
+    _LOAD: "the measured load falls, a node more, a higher threshold there (labels "
+    f"{', '.join(THRESHOLD_LABELS)}), or none (label {BALLAST_LABEL}: \"off\")",
+    "NoNodes": "add a node",
     "NodeUnschedulable": "uncordon a node",
-    "TaintToleration": "tolerate the taint, or take it away",
-    "NodeAffinity": "label a node as the pod's node selector or affinity asks, or ask for less",
-    "NodePorts": "another hostPort, or none",
     "NodeResourcesFit": "request less, free some, or add a node",
+    "NodePorts": "another hostPort, or none",
+    "PodTopologySpread": "a larger maxSkew, or room in the emptier domains",
+    "InterPodAffinity": "another affinity, or room beside (or away from) those pods",
+    "NodeAffinity": "label a node as the pod's node selector or affinity asks, or ask for less",
+    "TaintToleration": "tolerate the taint, or take it away",
     "VolumeRestrictions": "the claim has to be made, or let go by the pod that has it",
     "VolumeZone": "a node in the volume's zone, or another claim",
     "VolumeBinding": "a node where the volume can be reached, or another claim",
-    "PodTopologySpread": "a larger maxSkew, or room in the emptier domains",
-    "InterPodAffinity": "another affinity, or room beside (or away from) those pods",
     "SchedulingGates": "whoever set the gates has to remove them",
-    "Fits": "nothing: the scheduler has not tried again, or another one has it",
-    "NoNodes": "add a node",
-}
+}  # fmt: skip
 
 
 class RefusedNodes(Struct, frozen=True):
-    """Nodes that refuse for the same first reason."""
+    """Nodes that refuse for the same first reason, those that lack least first."""
 
     plugin: str
     messages: tuple[str, ...]  # the scheduler's words
+    is_by_load: bool  # by podscale's ballast or taint, not by requests
     nodes: tuple[str, ...]
-    detail: str = ""  # of the first of them
+    details: Mapping[str, str]  # in numbers, by node
 
 
 class PodPlacement(Struct, frozen=True):
@@ -45,20 +50,21 @@ class PodPlacement(Struct, frozen=True):
 
     namespace: str
     name: str
-    reason: str  # the plugin that refuses most nodes; Scheduled, Fits, NoNodes
+    reason: str  # the plugin of the largest group; Scheduled, Fits, NoNodes
     message: str  # as the scheduler would put it; "" where it would bind the pod
     refused: tuple[RefusedNodes, ...] = ()  # the largest group first
     has_room: tuple[str, ...] = ()
     scheduler_says: str = ""
     autoscaler: tuple[str, ...] = ()
-    change: str = ""
+    changes: tuple[str, ...] = ()  # one for each reason, the cheapest first
+    node: str = ""  # where it is
 
 
 def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement:
     """Return why the pod has no node at ``now`` (unix seconds)."""
     meta = pod.metadata
     if pod.spec.node_name:
-        return PodPlacement(meta.namespace, meta.name, "Scheduled", "")
+        return PodPlacement(meta.namespace, meta.name, "Scheduled", "", node=pod.spec.node_name)
     found = verdicts(pod, cluster)
     said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
     groups: tuple[RefusedNodes, ...] = ()
@@ -77,8 +83,8 @@ def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement
         groups,
         has_room,
         said,
-        tuple(_autoscaler(pod, cluster, reason, now)),
-        _CHANGES[reason],
+        tuple(_autoscaler(pod, cluster, reason, groups, now)),
+        _changes(reason, groups),
     )
 
 
@@ -102,19 +108,33 @@ def message(found: Verdicts | PodRefusal, count: int) -> str:
 
 
 def _grouped(found: Mapping[str, NodeRefusal | None]) -> tuple[RefusedNodes, ...]:
-    by_reason: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+    by_reason: dict[tuple[str, tuple[str, ...], bool], list[tuple[str, NodeRefusal]]] = {}
     for name, refusal in found.items():
         if refusal is not None:
-            key = refusal.plugin, refusal.messages
-            by_reason.setdefault(key, {})[name] = refusal.detail
-    groups = [
-        RefusedNodes(*key, tuple(details), next(iter(details.values())))
-        for key, details in by_reason.items()
-    ]
+            key = refusal.plugin, refusal.messages, refusal.is_by_load
+            by_reason.setdefault(key, []).append((name, refusal))
+    groups = []
+    for key, refusals in by_reason.items():
+        ordered = sorted(refusals, key=lambda each: each[1].lack)
+        details = {name: refusal.detail for name, refusal in ordered if refusal.detail}
+        groups.append(RefusedNodes(*key, tuple(name for name, _ in ordered), details))
     return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.messages)))
 
 
-def _autoscaler(pod: ScheduledPod, cluster: ClusterView, reason: str, now: float) -> Iterator[str]:
+def _changes(reason: str, groups: Sequence[RefusedNodes]) -> tuple[str, ...]:
+    reasons = {_LOAD if group.is_by_load else group.plugin for group in groups}
+    if reason == "Fits" or not groups:
+        reasons = {reason}
+    return tuple(text for key, text in _CHANGES.items() if key in reasons)
+
+
+def _autoscaler(
+    pod: ScheduledPod,
+    cluster: ClusterView,
+    reason: str,
+    groups: Sequence[RefusedNodes],
+    now: float,
+) -> Iterator[str]:
     # The rules of cluster autoscaler and Karpenter by which a pending pod brings no node.
     if reason == "Fits":
         yield "adds nothing: the pod fits on a node that is there"
@@ -122,6 +142,8 @@ def _autoscaler(pod: ScheduledPod, cluster: ClusterView, reason: str, now: float
         yield "adds a node, if a pool's limits allow it and its template has the room"
     else:
         yield _by_new_nodes(pod, cluster)
+        if any(group.is_by_load and group.plugin == "TaintToleration" for group in groups):
+            yield "podscale's taint is on none of the nodes that it would add"
     if pod.spec.priority < _EXPENDABLE:
         yield f"cluster autoscaler passes over pods of priority below {_EXPENDABLE}"
     created = pod.metadata.creation_timestamp
@@ -145,4 +167,5 @@ def _by_new_nodes(pod: ScheduledPod, cluster: ClusterView) -> str:
     if full:
         told = (f"NodePool {name} is at its limit of {', '.join(of)}" for name, of in full.items())
         return f"adds nothing: {'; '.join(told)}"
-    return f"adds nothing, unless a pool's template differs in this ({_grouped(found)[0].plugin})"
+    plugins = dict.fromkeys(group.plugin for group in _grouped(found))
+    return f"adds nothing, unless a pool's template differs in this ({', '.join(plugins)})"

@@ -131,8 +131,8 @@ def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
     time.sleep(1.0)
     assert "waiting" not in plane.ready_pods("default")
     said = podscale(plane, "explain", "pod/waiting", "--namespace=default")
-    assert "1 × NodeResourcesFit: Insufficient cpu" in said
-    assert "of it ballast" in said
+    assert "1 × NodeResourcesFit (by podscale, for measured load alone): Insufficient cpu" in said
+    assert " by ballast)" in said
     assert "The scheduler said: 0/4 nodes are available" in said
     # And so does the part say, to who may ask.
     path, reader = "/placement/default/waiting", plane.user("placement-reader")

@@ -76,6 +76,8 @@ def command(
     podscale explain pod/web-0 -n shop
     """
     kind, slash, name = what.partition("/")
+    if "/" in name:
+        raise click.UsageError(f"say KIND/NAME, and the namespace with -n; got {what!r}", ctx)
     if kind.lower() in PODS and name:
         if is_watching or at or is_story or selector or cluster.all_namespaces:
             raise click.UsageError("of a pod, only why it has no node now is explained", ctx)

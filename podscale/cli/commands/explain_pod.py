@@ -9,9 +9,10 @@ from podscale.cli.output import Form, emit, printable
 
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api
-    from podscale.nodes.explain import PodPlacement
+    from podscale.nodes.explain import PodPlacement, RefusedNodes
 
 _SHOWN = 8  # nodes of a group by name
+_DETAILS = 3  # of a group
 
 
 async def explain_pod(api: "Api", namespace: str, name: str, form: Form) -> None:
@@ -30,19 +31,32 @@ async def explain_pod(api: "Api", namespace: str, name: str, form: Form) -> None
 
 
 def lines(found: "PodPlacement") -> list[str]:
-    told = [f"{found.namespace}/{found.name}: {found.reason}"]
+    where = f" on {found.node}" if found.node else ""
+    told = [f"{found.namespace}/{found.name}: {found.reason}{where}"]
     if found.message:
         told.append(f"  {found.message}")
     for group in found.refused:
-        names = ", ".join(group.nodes[:_SHOWN])
-        more = f" and {len(group.nodes) - _SHOWN} more" if len(group.nodes) > _SHOWN else ""
-        told.append(f"  {len(group.nodes)} × {group.plugin}: {', '.join(group.messages)}")
-        told.append(f"      {names}{more}{f' ({group.detail})' if group.detail else ''}")
+        told += _of_group(group)
     if found.has_room:
         told.append(f"  room on: {', '.join(found.has_room[:_SHOWN])}")
     if found.scheduler_says:
         told.append(f"  The scheduler said: {found.scheduler_says}")
     told += [f"  A node autoscaler: {each}" for each in found.autoscaler]
-    if found.change:
-        told.append(f"  What would change it: {found.change}")
+    told += [f"  What would change it: {each}" for each in found.changes]
+    return told
+
+
+def _of_group(group: "RefusedNodes") -> list[str]:
+    by_load = " (by podscale, for measured load alone)" if group.is_by_load else ""
+    count, messages = len(group.nodes), ", ".join(group.messages)
+    told = [f"  {count} × {group.plugin}{by_load}: {messages}"]
+    by_detail: dict[str, list[str]] = {}
+    for name in group.nodes:
+        by_detail.setdefault(group.details.get(name, ""), []).append(name)
+    for detail, names in list(by_detail.items())[:_DETAILS]:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        told.append(f"      {', '.join(names[:_SHOWN])}{more}{detail and f' ({detail})'}")
+        count -= len(names)
+    if count:
+        told.append(f"      and {count} more: -o json has them")
     return told

@@ -18,7 +18,7 @@ _HOST = "kubernetes.io/hostname"
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/disrupt",
             "status-taint.cluster-autoscaler.kubernetes.io/", "ToBeDeletedByClusterAutoscaler",
             "DeletionCandidateOfClusterAutoscaler")  # fmt: skip
-_LEAST = {"cpu": "1m", "memory": "1Mi"}
+LEAST = {"cpu": "1m", "memory": "1Mi"}
 
 
 def kinds_of(nodes: Iterable[Node]) -> Mapping[str, Node]:
@@ -65,7 +65,7 @@ def _lasting(node: Node) -> list[Taint]:
 def _new_pod(name: str, pod: ScheduledPod) -> ScheduledPod:
     spec = changed(pod.spec, node_name=name)
     if BALLAST_LABELS.matches(pod.metadata.labels or {}):
-        containers = (changed(each, resources=changed(each.resources, requests=_LEAST))
+        containers = (changed(each, resources=changed(each.resources, requests=LEAST))
                       for each in spec.containers)  # fmt: skip
         spec = changed(spec, containers=tuple(containers))
     return changed(pod, spec=spec, status=ScheduledPodStatus())

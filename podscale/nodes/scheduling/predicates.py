@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 
+from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.cluster.taints import KEY
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.matching import (
     UNSCHEDULABLE,
@@ -23,6 +25,7 @@ from podscale.nodes.scheduling.matching import (
     untolerated,
     wants_node,
 )
+from podscale.nodes.scheduling.new_nodes import LEAST
 from podscale.nodes.scheduling.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
 from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 from podscale.nodes.scheduling.requests import requests
@@ -83,6 +86,7 @@ class _Situation:
         self.claims = PodClaims(pod, cluster)
         self._in_use = self.claims.in_use(chain.from_iterable(cluster.placed.values()))
         self._wanted = sorted(requests(pod).items(), key=lambda pair: _rank(pair[0]))
+        self._least_ballast = amounts(LEAST)
         self._ports = host_ports(pod)
         affinity, anti = pod.spec.affinity.pod_affinity, pod.spec.affinity.pod_anti_affinity
         self._near = affinity.required_during_scheduling_ignored_during_execution
@@ -103,9 +107,13 @@ class _Situation:
         if node.spec.unschedulable and untolerated([UNSCHEDULABLE], tolerations):
             yield NodeRefusal("NodeUnschedulable", ("node(s) were unschedulable",))
         taint = untolerated(node.spec.taints, tolerations)
+        if taint is not None and taint.key == KEY:  # told only where no other keeps the pod away
+            other_taints = [each for each in node.spec.taints if each.key != KEY]
+            taint = untolerated(other_taints, tolerations) or taint
         if taint is not None:
-            text = f"{taint.key}={taint.value}:{taint.effect}"
-            yield NodeRefusal("TaintToleration", ("node(s) had untolerated taint(s)",), text)
+            text, is_by_load = f"{taint.key}={taint.value}:{taint.effect}", taint.key == KEY
+            message = "node(s) had untolerated taint(s)"
+            yield NodeRefusal("TaintToleration", (message,), text, is_by_load=is_by_load)
         if not wants_node(self._pod, node):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal("NodeAffinity", (text,))
@@ -124,22 +132,28 @@ class _Situation:
     def _fit(self, node: Node) -> Iterator[NodeRefusal]:
         room = self._cluster.room[node.metadata.name]
         has, count = room.allocatable, len(self._cluster.placed[node.metadata.name])
-        messages, details = [], []
+        messages, details, lack, is_by_load = [], [], 0.0, True
         if 1000 * (count + 1) > has.get("pods", 0):
             messages.append("Too many pods")
             details.append(f"{count} pods of {has.get('pods', 0) // 1000}")
+            is_by_load = False
         for resource, wanted in self._wanted:
-            used = room.used[resource]
-            if wanted > 0 and wanted > has.get(resource, 0) - used:
+            size, used = has.get(resource, 0), room.used[resource]
+            if wanted > 0 and wanted > size - used:
                 messages.append(f"Insufficient {resource}")
-                part = room.ballast[resource]
-                of_it = f", {_amount(part)} of it ballast" if part else ""
+                ballast = room.ballast[resource]
+                by_ballast = f", {_amount(ballast)} by ballast" if ballast else ""
                 details.append(
-                    f"{resource}: {_amount(wanted)} wanted, {_amount(used)} of "
-                    f"{_amount(has.get(resource, 0))} requested{of_it}"
+                    f"{resource}: {_amount(wanted)} wanted, {_amount(max(size - used, 0))} of "
+                    f"{_amount(size)} free; {_amount(used - ballast)} requested by pods{by_ballast}"
                 )
+                lack = max(lack, 1 - (size - used) / wanted)
+                beyond_least = ballast - self._least_ballast.get(resource, 0)
+                is_by_load &= wanted <= size - used + beyond_least
         if messages:
-            yield NodeRefusal("NodeResourcesFit", tuple(messages), "; ".join(details))
+            yield NodeRefusal(
+                "NodeResourcesFit", tuple(messages), "; ".join(details), lack, is_by_load
+            )
 
     def _counted(self, constraint: SpreadConstraint) -> Counter[str]:
         # Matching pods by domain; a domain of which no node counts is not there at all.

@@ -9,6 +9,8 @@ class NodeRefusal(Struct, frozen=True):
     plugin: str  # the scheduler's name: NodeResourcesFit
     messages: tuple[str, ...]  # the scheduler's words; several resources may lack
     detail: str = ""  # in numbers, for a person
+    lack: float = 0.0  # of resources: the largest share of what is wanted that is not free
+    is_by_load: bool = False  # it is podscale's ballast or taint alone
 
 
 class PodRefusal(Struct, frozen=True):

@@ -24,6 +24,7 @@ WRONG = {
     "unknown-command": (["adpter"], "did you mean 'adapter'?"),
     "missing-argument": (["explain"], "KIND[/NAME]"),
     "no-kind": (["explain", "web"], "KIND/NAME"),
+    "namespace-in-name": (["explain", "pod/shop/web"], "say KIND/NAME, and the namespace with -n"),
     "unknown-option": (["migrate", "--nonsense", "x"], "--nonsense"),
     "no-number": (["doctor", "--timeout", "soon"], "--timeout"),
     "no-form": (["doctor", "-o", "xml"], "xml"),

@@ -6,13 +6,17 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from podscale.cli.commands.explain_pod import lines
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.cluster.node_table import BALLAST_LABEL, THRESHOLD_LABELS
+from podscale.nodes.cluster.taints import KEY
 from podscale.nodes.explain import PodPlacement, explain
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import NodePool, ScheduledPod, VolumeClaim
 from tests.unit.nodes.explain.situations import (
     SITUATIONS,
+    TAINT,
     A,
     Object,
     Situation,
@@ -24,6 +28,22 @@ from tests.unit.nodes.explain.situations import (
 )
 
 PREFIX = "nodes are available: "
+
+
+def daemon(cpu: str, component: str, at: str = "a") -> Object:
+    made = pod(component, cpu, at=at, labels={"app.kubernetes.io/component": component})
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": component, "uid": "1",
+         "controller": True}]  # fmt: skip
+    return made
+
+
+FULL_AND_HELD = Situation(
+    "", pod(cpu="6"), [node(f"node-{n}", cpu="16") for n in (1, 2, 3)], "", "", [
+        pod("p-1", "2", at="node-1"), daemon("12393m", "ballast", "node-1"),
+        pod("p-2", "14499m", at="node-2"), daemon("1m", "ballast", "node-2"),
+        pod("p-3", "14299m", at="node-3"), daemon("1m", "ballast", "node-3"),
+    ])  # fmt: skip
 
 
 def read(situation: Situation) -> tuple[ScheduledPod, ClusterView]:
@@ -61,7 +81,79 @@ def test_there_are_enough_of_them() -> None:
 def test_ballast_is_named_as_such() -> None:
     ballast = next(each for each in SITUATIONS if each.name == "cpu-taken-by-ballast")
     (group,) = explained(ballast).refused
-    assert group.detail == "cpu: 2 wanted, 3 of 4 requested, 3 of it ballast"
+    assert group.details == {"a": "cpu: 2 wanted, 1 of 4 free; 0 requested by pods, 3 by ballast"}
+
+
+def test_numbers_are_told_of_the_nodes_that_they_are_of() -> None:
+    got = explained(FULL_AND_HELD)
+    full, held = got.refused
+    assert (full.nodes, full.is_by_load) == (("node-3", "node-2"), False)  # the most room first
+    assert full.details == {
+        "node-2": "cpu: 6 wanted, 1500m of 16 free; 14499m requested by pods, 1m by ballast",
+        "node-3": "cpu: 6 wanted, 1700m of 16 free; 14299m requested by pods, 1m by ballast",
+    }
+    numbers = "cpu: 6 wanted, 1607m of 16 free; 2 requested by pods, 12393m by ballast"
+    assert (held.details, held.is_by_load) == ({"node-1": numbers}, True)
+    told = "\n".join(lines(got))
+    assert f"      node-1 ({numbers})" in told
+    assert f"      node-3 ({full.details['node-3']})\n      node-2" in told
+
+
+def test_thousands_of_nodes_are_told_shortly() -> None:
+    nodes = [node(f"n-{n}", taints=[taint(f"team-{n}")] if n % 2 else []) for n in range(5000)]
+    there = [pod(f"p-{n}", f"{2000 + n % 1000}m", at=f"n-{n}") for n in range(5000)]
+    got = explained(Situation("", pod(cpu="3"), nodes, "", "", there))
+    told = lines(got)
+    assert len(told) < 20
+    assert max(map(len, told)) < 250
+    assert "      and 2485 more: -o json has them" in told
+    assert sum(len(group.details) for group in got.refused) == 5000
+
+
+@pytest.mark.parametrize(("held", "requested", "is_by_load"), [
+    pytest.param("3", "0", True, id="it-would-fit-but-for-the-load"),
+    pytest.param("1", "2500m", False, id="it-would-not-fit-either"),
+    pytest.param("1m", "2", False, id="ballast-at-its-least-is-no-load"),
+])  # fmt: skip
+def test_load_is_the_cause_where_ballast_alone_refuses(
+    held: str, requested: str, *, is_by_load: bool
+) -> None:
+    there = [daemon(held, "ballast"), pod("one", requested, at="a")]
+    got = explained(Situation("", pod(cpu="2"), [A], "", "", there))
+    (group,) = got.refused
+    assert group.is_by_load == is_by_load
+    (change,) = got.changes
+    assert ("measured load falls" in change) == is_by_load
+    assert ("request less" in change) != is_by_load
+    for label in (*THRESHOLD_LABELS, f'{BALLAST_LABEL}: "off"'):
+        assert (label in change) == is_by_load
+
+
+def test_podscales_own_taint_is_told_as_such() -> None:
+    other = taint("dedicated")
+    nodes = [node("hot", taints=[taint(KEY)]), node("both", taints=[taint(KEY), other])]
+    got = explained(Situation("", pod(), nodes, "", f"2 {TAINT}"))
+    loaded, kept = sorted(got.refused, key=lambda group: not group.is_by_load)
+    assert (loaded.nodes, loaded.is_by_load) == (("hot",), True)
+    assert kept.details == {"both": "dedicated=:NoSchedule"}
+    assert "measured load falls" in got.changes[0]
+    assert got.autoscaler == (
+        "adds a node like hot, if its pool's limits allow it",
+        "podscale's taint is on none of the nodes that it would add",
+    )
+    assert "1 × TaintToleration (by podscale, for measured load alone): " in "\n".join(lines(got))
+
+
+def test_every_group_has_its_change_and_the_cheapest_is_first() -> None:
+    control_planes = [node(name, taints=[taint("control-plane")]) for name in ("b", "c")]
+    there = [pod("one", "2", at="a")]
+    got = explained(Situation("", pod(cpu="3"), [*control_planes, A], "", "", there))
+    assert got.changes == (
+        "request less, free some, or add a node", "tolerate the taint, or take it away",
+    )  # fmt: skip
+    assert got.autoscaler == ("adds a node like a, if its pool's limits allow it",)
+    larger = explained(Situation("", pod(cpu="6"), [*control_planes, A], "", "", there))
+    assert larger.autoscaler == (f"{DIFFERS} (NodeResourcesFit, TaintToleration)",)
 
 
 def test_a_cluster_with_other_pods_is_looked_at_anew() -> None:
@@ -81,14 +173,6 @@ def pool(**limits: str) -> NodePool:
     made = {"metadata": {"name": "web"}, "spec": {"limits": limits},
             "status": {"resources": {"cpu": "4", "nodes": "1"}}}  # fmt: skip
     return msgspec.convert(made, NodePool)
-
-
-def daemon(cpu: str, component: str) -> Object:
-    made = pod(component, cpu, at="a", labels={"app.kubernetes.io/component": component})
-    made["metadata"]["ownerReferences"] = [
-        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": component, "uid": "1",
-         "controller": True}]  # fmt: skip
-    return made
 
 
 @pytest.mark.parametrize(("asked", "there", "pods", "sentence"), [
@@ -149,7 +233,9 @@ def test_a_pod_that_is_seconds_old_is_not_looked_at_yet() -> None:
 
 
 def test_what_needs_no_node() -> None:
-    assert explained(Situation("", pod(at="a"), [A], "", "")).reason == "Scheduled"
+    bound = explained(Situation("", pod(at="a"), [A], "", ""))
+    assert (bound.reason, bound.node) == ("Scheduled", "a")
+    assert lines(bound) == ["default/web: Scheduled on a"]
     gated = explained(Situation("", pod(schedulingGates=[{"name": "quota"}]), [A], "", ""))
     assert gated.reason == "SchedulingGates"
     assert explained(Situation("", pod(), [], "", "")).reason == "NoNodes"
