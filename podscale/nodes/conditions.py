@@ -86,8 +86,8 @@ def _lacking(seen: ObservedNodes, stale: Bools, age_s: float) -> str:
         f"their capacity; {'other nodes are' if is_any else 'no node is'} measured. Is it there, "
         "by the name that the node has? `kubectl get --raw "
         f"/apis/metrics.k8s.io/v1beta1/nodes/{names[int(stale.argmax())]}`; with "
-        "--metrics-source=feed it is what nodeQuery of the resourceRules finds (`podscale doctor "
-        "-f RULES` checks that query)"
+        "--metrics-source=feed it is what nodeQuery of the resourceRules finds (`podscale "
+        "doctor -f RULES --prometheus-url URL` checks that query)"
     )
 
 

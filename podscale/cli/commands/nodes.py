@@ -125,15 +125,16 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
         note(f"found {there}; taints removed: {taints['done']}")
         kept = [f"taints of nodes ({taints['failed']})"] if taints["failed"] else []
         for _ in range(timeout_s):
-            if not found:
-                return [*kept, *(await _ballast_pods(api)).values()]
             for what, metadata in found.items():
                 if metadata.deletion_timestamp is None:
                     with contextlib.suppress(ObjectNotFound):
                         await api.request("DELETE", objects[what][0])
+            if not found:
+                break
             await asyncio.sleep(1)
             found = await _ours(api, objects, "what was ours under these names is gone")
-    return [*kept, *found]
+        pods = await _ballast_pods(api)
+    return [*kept, *found, *pods.values()]
 
 
 async def _ours(
