@@ -1,6 +1,6 @@
 """Do ``resourceRules`` find what metrics.k8s.io is made of? Questions and judgement; pure."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from msgspec import Struct, structs
 
@@ -35,8 +35,13 @@ class UsageVerdict(Struct, frozen=True):
     seen: str = ""
 
 
-def follow(rule: ResourceRule) -> Generator[Need, Given, list[UsageVerdict]]:
-    """Ask for everything that the rule's two queries find; see ``diagnosis`` for the protocol."""
+def follow(
+    rule: ResourceRule, nodes: Sequence[str] = ()
+) -> Generator[Need, Given, list[UsageVerdict]]:
+    """Ask for what the rule's two queries find; see ``diagnosis`` for the protocol.
+
+    ``nodes`` are names of the cluster's, which nodeQuery has to find; none: they are not known.
+    """
     plans = Plans()
     verdicts = []
     for field, make in (("containerQuery", plans.containers), ("nodeQuery", plans.nodes)):
@@ -46,8 +51,44 @@ def follow(rule: ResourceRule) -> Generator[Need, Given, list[UsageVerdict]]:
             tree = parse(text)
         except (RuleQueryError, ValueError):
             continue  # the lint QueryInvalid says it, with its place
-        verdicts.append((yield from _judged(field, plan, text, tree)))
+        verdict = yield from _judged(field, plan, text, tree)
+        if field == "nodeQuery" and nodes and verdict.stage is None:
+            verdict = yield from _of_nodes(plan, text, nodes)
+        verdicts.append(verdict)
     return verdicts
+
+
+def _of_nodes(
+    plan: QueryPlan, text: str, nodes: Sequence[str]
+) -> Generator[Need, Given, UsageVerdict]:
+    wanted = nodes[:_SAMPLE]
+    found = _objects(plan, (yield ResultOf(plan.text("", wanted))))
+    lacking = [name for name in wanted if name not in found]
+    if 2 * len(lacking) <= len(wanted):
+        return UsageVerdict("nodeQuery")
+    seen = f"of {len(wanted)} nodes of the cluster it finds {len(wanted) - len(lacking)}"
+    # Known already: nothing is asked a second time.
+    others = _objects(plan, (yield ResultOf(_some(text)))).difference(nodes)
+    if not others:
+        advice = f"there is no value of {lacking[0]}: see whether each node is scraped"
+    else:
+        label = plan.labels.object
+        advice = (
+            f"the cluster's are called as {lacking[0]}, and its label {label} says {min(others)}. "
+            "Have Prometheus attach the node's name to the series (relabel "
+            "__meta_kubernetes_node_name or __meta_kubernetes_pod_node_name to a label), and map "
+            "that label to node under resources.overrides"
+        )
+    return UsageVerdict("nodeQuery", Stage.OBJECT_MISMATCH, f"{seen}: {advice}. It asks {text}")
+
+
+def _objects(plan: QueryPlan, given: Given) -> set[str]:
+    points = given.points if isinstance(given, Result) else ()
+    return {point.labels.get(plan.labels.object, "") for point in points} - {""}
+
+
+def _some(text: str) -> str:
+    return f"topk({_SAMPLE}, {text})"
 
 
 def _of_everything(plan: QueryPlan) -> str:
@@ -58,7 +99,7 @@ def _of_everything(plan: QueryPlan) -> str:
 def _judged(
     field: str, plan: QueryPlan, text: str, tree: Node
 ) -> Generator[Need, Given, UsageVerdict]:
-    given = yield ResultOf(f"topk({_SAMPLE}, {text})")
+    given = yield ResultOf(_some(text))
     if isinstance(given, Rejected):
         words = "; ".join(filter(None, [given.error, advice(given.error)]))
         return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")

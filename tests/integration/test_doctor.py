@@ -366,3 +366,56 @@ async def test_resource_rules_that_are_missing_are_not_said_to_be_well(base, rul
     assert code == 1
     assert [rule["rule"] for rule in report["rules"]] == ["resourceRules.cpu"]
     assert "resourceRules.memory is missing" in json.dumps(report["lints"])
+
+
+def node(name: str) -> dict[str, Any]:
+    born = "2026-01-01T00:00:00Z"
+    return {"kind": "Node", "apiVersion": "v1",
+            "metadata": {"name": name, "creationTimestamp": born}}  # fmt: skip
+
+
+NODE_RULES = (
+    USAGE.replace("node_requests", "http_requests_total")
+    .replace("nodeQuery: sum(queue_depth", "nodeQuery: sum(http_requests_total")
+    .replace("{container: {resource: node}}", "{pod: {resource: node}}")
+)
+
+
+@pytest.mark.parametrize(("nodes", "said"), [
+    (("web-1", "web-2"), ""),
+    (("node-a", "node-b"),
+     "of 2 nodes of the cluster it finds 0: the cluster's are called as node-a, and its label"),
+    (("web-1", "web-2", "node-a"), ""),  # which is told of when it is asked about
+    (("web-1", "web-2", "node-a", "node-b", "node-c"),
+     "of 5 nodes of the cluster it finds 2: there is no value of node-a"),
+])  # fmt: skip
+async def test_node_values_under_other_names_than_the_clusters_are_a_problem(
+    base, server, rules, nodes, said
+):
+    rules.write_text(NODE_RULES)
+    for name in nodes:
+        server.objects.put(node(name))
+    for more in ((), ("--metric", "cpu", "--resource", "nodes")):
+        code, out, _ = await doctor(*base, "--scrape-interval", "1s", "-o", "json", *more)
+        report = json.loads(out)
+        (found,) = (rule for rule in report["rules"] if rule["rule"] == "resourceRules.cpu")
+        if not said:
+            assert (code, found["problem"]) == (0, ""), out
+            continue
+        assert code == 1
+        assert f"ObjectMismatch: nodeQuery: {said}" in found["problem"]
+        assert "It asks sum(rate(http_requests_total" in found["problem"]
+        assert found["place"].startswith(f"{rules}:4:")
+
+
+async def test_usage_of_nodes_is_asked_of_metrics_k8s_io_where_the_file_has_no_resource_rules(
+    base, server, tmp_path
+):
+    server.objects.put(node("node-a"))
+    about = ("--metric", "cpu", "--resource", "nodes")
+    code, finding = await stage(*base, *about)
+    assert (code, finding["asked"]["api"]) == (1, "resource")
+    assert "metrics.k8s.io" in finding["seen"]
+    code, finding = await stage(*base[:4], "--no-cluster", "--name", "node-a", *about)
+    assert (code, finding["stage"]) == (1, "NoSeries")
+    assert "no resourceRules" in finding["seen"]

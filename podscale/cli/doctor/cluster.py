@@ -192,6 +192,15 @@ class DoctorCluster:
         }
         return [each.name for each in metadata]
 
+    async def node_names(self) -> list[str]:
+        """Return the nodes that are not new, by name; that they may not be read is a note."""
+        try:
+            names = await self.object_names(AskedEvidence("resource", "", resource="nodes"))
+        except ClusterFailed as failed:
+            self.notes.append(f"whether nodeQuery finds the nodes was not looked at: {failed}")
+            return []
+        return [name for name in names if name not in self.young]
+
     async def api_services(self, api: str) -> dict[str, str]:
         """Return APIService -> Service of one metrics API, as far as they exist."""
         services = {}

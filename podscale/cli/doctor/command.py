@@ -132,6 +132,8 @@ async def _examined(cluster: ClusterChoice, given: DoctorOptions) -> "DoctorRepo
 async def _run(
     given: DoctorOptions, choice: ClusterChoice, facts: "DoctorCluster | None"
 ) -> "DoctorReport":
+    from msgspec import structs
+
     from adapter.doctor.evidence import AskedEvidence
     from podscale.cli.doctor import metric_rules
     from podscale.cli.doctor.cluster import READER, ClusterFailed
@@ -168,17 +170,20 @@ async def _run(
         if facts is None and given.api == "custom" and given.name == "*":
             raise WrongInput("without a cluster nobody knows the objects: give --name NAME")
         is_external = given.api == "external"
-        asked = [
-            AskedEvidence(
-                given.api,
-                given.metric,
-                choice.namespace,
-                "" if is_external else _resource(given.resource, facts),
-                "" if is_external else given.name,
-                given.selector,
-                given.metric_selector,
-            )
-        ]
+        resource = "" if is_external else _resource(given.resource, facts)
+        about = AskedEvidence(
+            given.api,
+            given.metric,
+            choice.namespace,
+            resource,
+            "" if is_external else given.name,
+            given.selector,
+            given.metric_selector,
+        )
+        if resource == "nodes" and given.metric in ("cpu", "memory"):  # metrics.k8s.io has them
+            usage = [structs.replace(about, api="resource", namespace="")]
+        else:
+            asked = [about]
     plan = DoctorPlan(
         rules=rules,
         prometheus=given.prometheus.options(given.timeout),
@@ -201,7 +206,11 @@ async def _run(
     )
     report = await examine(plan, facts, progress())
     report.notes += notes
-    if given.metric and not (report.is_healthy or choice.names_namespace or choice.all_namespaces):
+    if (
+        asked
+        and given.metric
+        and not (report.is_healthy or choice.names_namespace or choice.all_namespaces)
+    ):
         report.notes.append(f"looked in namespace {choice.namespace}; -n names another")
     _record(given, report)
     return report

@@ -55,11 +55,16 @@ def found_by(rule: Rule, given: Given) -> RuleFindings:
     return RuleFindings(report, kept, frozenset(listing.exposed))
 
 
-async def found_by_usage(rules: ResourceRules, examiner: Examiner) -> list[RuleReport]:
-    """Return what the queries for CPU and memory find; a rule without any is a lint's."""
+async def found_by_usage(
+    rules: ResourceRules, examiner: Examiner, nodes: Sequence[str]
+) -> list[RuleReport]:
+    """Return what the queries for CPU and memory find; a rule without any is a lint's.
+
+    ``nodes`` are the cluster's, by name; none: they are not known.
+    """
     reports = []
     for rule in (rules.cpu, rules.memory):
-        verdicts = await drive(usage_checks.follow(rule), examiner)
+        verdicts = await drive(usage_checks.follow(rule, nodes), examiner)
         if not verdicts:
             continue
         good = [each.field for each in verdicts if each.stage is None]

@@ -48,6 +48,12 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
 
+_NO_RESOURCE_RULES = Diagnosis(
+    Stage.NO_SERIES,
+    "The file has no resourceRules, so it serves no usage.",
+    "Add them, or leave --no-cluster out to see who serves metrics.k8s.io.",
+)
+
 
 async def examine(
     plan: DoctorPlan, cluster: DoctorCluster | None, progress: Progress
@@ -75,7 +81,7 @@ async def examine(
             )
     if cluster is not None and report.config_problem is None:
         world = await _world(plan, cluster)
-        hpas = world.hpas if not (plan.asked or plan.hpa) else ()
+        hpas = world.hpas if not (plan.asked or plan.usage or plan.hpa) else ()
         # What a file's rules will do for it, an HPA cannot say before an adapter has them.
         unsaid = frozenset() if plan.told or plan.hpa else frozenset([NOT_SCALING])
         about = f"hpa/{plan.hpa} in {plan.namespace}"
@@ -90,10 +96,12 @@ async def examine(
         examiner = await _examine_rules(plan, rules, read, hpas, cluster, report, progress)
     if cluster is not None and plan.has_objects:
         await _examine_objects(plan, cluster, stored, report)
-    if cluster is not None:
-        for asked in plan.usage:
-            report.findings.append((asked, found := await measured(cluster, asked)))
-            report.lints += [each for each in found.beside if each.lint not in plan.disabled]
+    # Of a file's rules Prometheus has told what they find, whatever is served now.
+    is_followed = read is not None and plan.told is None and _by_source(read[1])[0].resource
+    for asked in () if is_followed and not plan.hpa else plan.usage:
+        found = _NO_RESOURCE_RULES if cluster is None else await measured(cluster, asked)
+        report.findings.append((asked, found))
+        report.lints += [each for each in found.beside if each.lint not in plan.disabled]
     if plan.told is not None and all(each.api == "external" for each in plan.asked):
         found_of = of_backends(plan.told.backends)
         report.lints += [each for each in found_of if each.lint not in plan.disabled]
@@ -148,6 +156,8 @@ async def _examine_rules(
     """Add to ``report`` what the rules come to; return whom Prometheus was asked through."""
     parsed, every = read
     rules, elsewhere = _by_source(every)
+    if plan.usage and not plan.asked:  # which resourceRules alone answer
+        rules, elsewhere = msgspec.structs.replace(rules, custom=(), external=()), []
     if elsewhere:
         report.notes.append(_not_asked(elsewhere))
     examiner: Examiner | None = None
@@ -178,7 +188,7 @@ async def _examine_rules(
                         )
                     report.findings.append((asked, found))
             elif problem is None:
-                by_rule = await _rules(rules, examiner, report, progress)
+                by_rule = await _rules(rules, examiner, cluster, report, progress)
                 series = {rule: found.series for rule, found in by_rule.items()}
                 known = KnownMetrics(plan.scrape_interval_s, series)
                 exposed = _exposed(by_rule.values())
@@ -204,7 +214,7 @@ async def _examine_rules(
         report.rules = [
             told_by(each)
             for each in plan.told.rules
-            if not plan.asked or (each.problem and not report.is_healthy)
+            if not (plan.asked or plan.usage) or (each.problem and not report.is_healthy)
         ]
     elif number := len(rules.custom) + len(rules.external):
         report.notes.append(
@@ -221,6 +231,8 @@ async def _examine_rules(
     known = _with_crowded(known, plan, rules, examiner)
     known = msgspec.structs.replace(known, answers=answers)
     report.lints = lint(parsed, every, known, plan.disabled)
+    if plan.usage and not plan.asked:
+        report.lints = [each for each in report.lints if each.subject.startswith("resourceRules")]
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         blamed = _blamed(every, report)
@@ -360,7 +372,11 @@ def _show(examiner: Examiner, most: int, progress: Progress) -> None:
 
 
 async def _rules(
-    rules: RuleSet, examiner: Examiner, report: DoctorReport, progress: Progress
+    rules: RuleSet,
+    examiner: Examiner,
+    cluster: DoctorCluster | None,
+    report: DoctorReport,
+    progress: Progress,
 ) -> dict[str, RuleFindings]:
     """Add each rule's report; return what was found, by rule."""
     every = (*rules.custom, *rules.external)
@@ -370,7 +386,8 @@ async def _rules(
         by_rule[rule.id] = found_by(rule, await examiner.answer(SeriesOf(rule.series_query)))
         report.rules.append(by_rule[rule.id].report)
     if rules.resource is not None:
-        report.rules += await found_by_usage(rules.resource, examiner)
+        nodes = await cluster.node_names() if cluster is not None else ()
+        report.rules += await found_by_usage(rules.resource, examiner, nodes)
     progress(len(every), len(every), "done")
     return by_rule
 

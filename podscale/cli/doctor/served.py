@@ -28,7 +28,7 @@ from podscale.kube.client.errors import (
     ObjectNotFound,
 )
 from podscale.kube.client.wire import ListOf, decode
-from podscale.kube.metrics_apis.bodies import ANSWERED_BY, CustomValue, PodMetrics
+from podscale.kube.metrics_apis.bodies import ANSWERED_BY, CustomValue, NodeMetrics, PodMetrics
 
 _PLACES = (
     "custom.metrics.k8s.io/v1beta1",
@@ -152,9 +152,13 @@ async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
 
 
 async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
-    """Return what metrics.k8s.io says of the pods that an HPA takes the usage of."""
+    """Return what metrics.k8s.io says of nodes, or of the pods that an HPA takes the usage of."""
     try:
-        found = decode((await cluster.read(path_of(asked))).body, ListOf[PodMetrics])
+        body = (await cluster.read(path_of(asked))).body
+        if asked.resource == "nodes":
+            measured_nodes = decode(body, ListOf[NodeMetrics]).items or []
+            return await _of_nodes(cluster, asked, measured_nodes)
+        found = decode(body, ListOf[PodMetrics])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Diagnosis(
             Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
@@ -189,6 +193,23 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     return _beside(served, asked, silent)
 
 
+async def _of_nodes(
+    cluster: DoctorCluster, asked: AskedEvidence, measured_nodes: Sequence[NodeMetrics]
+) -> Diagnosis:
+    told = {each.metadata.name for each in measured_nodes if asked.metric in each.usage}
+    names = await _objects(cluster, asked)
+    silent = [name for name in names if name not in told | cluster.young]
+    if names and not told.intersection(names):
+        return Diagnosis(
+            Stage.OBJECT_MISMATCH,
+            f"metrics.k8s.io tells the {asked.metric} of none of these nodes: {listed(names)}.",
+            "With this adapter, see whether nodeQuery of resourceRules finds nodes by their "
+            "names: podscale doctor with --prometheus-url does.",
+        )
+    served = _found(Stage.HEALTHY, f"{asked.metric} is served: {count(len(told), 'node')}.")
+    return _beside(served, asked, silent)
+
+
 def _refused(error: KubeError) -> Diagnosis:
     if not isinstance(error, ApiError):
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"{error}.")
@@ -216,7 +237,8 @@ def path_of(asked: AskedEvidence) -> str:
     selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
     if asked.api == "resource":
         selectors = {"labelSelector": asked.selector}
-        base, path = "/apis/metrics.k8s.io/v1beta1", f"/namespaces/{namespace}/pods"
+        base = "/apis/metrics.k8s.io/v1beta1"
+        path = "/nodes" if asked.resource == "nodes" else f"/namespaces/{namespace}/pods"
     elif asked.api == "external":
         path = f"/namespaces/{namespace}/{quote(asked.metric)}"
         selectors = {"labelSelector": asked.metric_selector}
