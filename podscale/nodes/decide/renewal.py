@@ -32,12 +32,15 @@ def due(
     it fits on one of the roomiest nodes, and there the victim that started last is ballast.
     """
     is_held = (plan.requests > LEAST).any(axis=0)
-    is_late = is_held & np.isin(plan.reason, _SETTLED) & (started_s <= rival_s)
+    room = nodes.allocatable - nodes.requested
+    # A second ballast pod would wait for ever; nor does any other pod that requests both fit.
+    can_surge = (room >= 2 * LEAST).all(axis=0)
+    is_late = is_held & can_surge & np.isin(plan.reason, _SETTLED) & (started_s <= rival_s)
     late = np.flatnonzero(is_late)
     if not len(late):
         return late
     longest = late[np.argmin(started_s[late])]
-    roomiest = _roomiest(nodes.allocatable - nodes.requested, np.flatnonzero(is_held))
+    roomiest = _roomiest(room, np.flatnonzero(is_held))
     return np.union1d(roomiest[is_late[roomiest]], longest)
 
 

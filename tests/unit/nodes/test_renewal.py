@@ -61,10 +61,15 @@ def test_a_roomiest_node_that_is_young_is_no_reason_to_renew_the_next() -> None:
     assert due(nodes, held(*[500] * 3), started(1001, 20, 10), NEWEST).tolist() == [2]
 
 
+def test_a_node_without_room_for_two_ballast_pods_is_left_as_it_is() -> None:
+    nodes = rooms((0.001, 9), (9, 1 / 1024), (0.002, 2 / 1024))
+    assert due(nodes, held(*[500] * 3), started(1, 2, 3), NEWEST).tolist() == [2]
+
+
 def test_what_fits_anywhere_but_for_ballast_fits_on_one_of_the_roomiest() -> None:
     draw = np.random.default_rng(27)
     for _ in range(300):
-        room = draw.integers(0, 9, (draw.integers(1, 8), 2))
+        room = draw.integers(1, 9, (draw.integers(1, 8), 2))
         nodes = rooms(*(tuple(row) for row in room.tolist()))
         late = due(nodes, held(*[500] * len(room)), np.full(len(room), 10.0), NEWEST)
         for pod in draw.integers(0, 9, (10, 2)):
