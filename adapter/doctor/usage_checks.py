@@ -62,7 +62,10 @@ def _of_nodes(
     plan: QueryPlan, text: str, nodes: Sequence[str]
 ) -> Generator[Need, Given, UsageVerdict]:
     wanted = nodes[:_SAMPLE]
-    found = _objects(plan, (yield ResultOf(plan.text("", wanted))))
+    given = yield ResultOf(plan.text("", wanted))
+    if failure := _failure("nodeQuery", given):
+        return failure
+    found = _objects(plan, given)
     lacking = [name for name in wanted if name not in found]
     if 2 * len(lacking) <= len(wanted):
         return UsageVerdict("nodeQuery")
@@ -74,7 +77,7 @@ def _of_nodes(
     else:
         label = plan.labels.object
         advice = (
-            f"the cluster's are called as {lacking[0]}, and its label {label} says {min(others)}. "
+            f"the cluster has {lacking[0]}, and what it finds has the {label} {min(others)}. "
             "Have Prometheus attach the node's name to the series (relabel "
             "__meta_kubernetes_node_name or __meta_kubernetes_pod_node_name to a label), and map "
             "that label to node under resources.overrides"
@@ -100,11 +103,8 @@ def _judged(
     field: str, plan: QueryPlan, text: str, tree: Node
 ) -> Generator[Need, Given, UsageVerdict]:
     given = yield ResultOf(_some(text))
-    if isinstance(given, Rejected):
-        words = "; ".join(filter(None, [given.error, advice(given.error)]))
-        return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
-    if isinstance(given, Unreachable):
-        return UsageVerdict(field, Stage.PROMETHEUS_UNREACHABLE, given.error)
+    if failure := _failure(field, given):
+        return failure
     points = given.points if isinstance(given, Result) else ()
     if not points:
         for each in selectors(tree):
@@ -121,6 +121,15 @@ def _judged(
                 field, Stage.NO_RESOURCE_LABEL, f"what it returns has no label {label}"
             )
     return UsageVerdict(field)
+
+
+def _failure(field: str, given: Given) -> UsageVerdict | None:
+    if isinstance(given, Rejected):
+        words = "; ".join(filter(None, [given.error, advice(given.error)]))
+        return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
+    if isinstance(given, Unreachable):
+        return UsageVerdict(field, Stage.PROMETHEUS_UNREACHABLE, given.error)
+    return None
 
 
 def _is_found(each: VectorSelector) -> Generator[Need, Given, bool]:

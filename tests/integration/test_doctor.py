@@ -384,7 +384,7 @@ NODE_RULES = (
 @pytest.mark.parametrize(("nodes", "said"), [
     (("web-1", "web-2"), ""),
     (("node-a", "node-b"),
-     "of 2 nodes of the cluster it finds 0: the cluster's are called as node-a, and its label"),
+     "of 2 nodes of the cluster it finds 0: the cluster has node-a, and what it finds has the pod"),
     (("web-1", "web-2", "node-a"), ""),  # which is told of when it is asked about
     (("web-1", "web-2", "node-a", "node-b", "node-c"),
      "of 5 nodes of the cluster it finds 2: there is no value of node-a"),

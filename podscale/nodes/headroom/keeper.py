@@ -66,8 +66,8 @@ class HeadroomKeeper:
             self._metrics.headroom_rounds.labels("failed").inc()
             if isinstance(error, Forbidden | ObjectNotFound):
                 _log.warning(
-                    "headroom cannot be kept: apply deploy/kustomize/components/nodes-headroom, "
-                    f"which makes the namespace {HEADROOM_NAMESPACE} and gives the rights",
+                    f"headroom is not kept: where the namespace {HEADROOM_NAMESPACE} or a right is "
+                    "missing, apply deploy/kustomize/components/nodes-headroom"
                 )
             raise
         self._metrics.headroom_rounds.labels("done").inc()
