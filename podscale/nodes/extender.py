@@ -6,15 +6,15 @@ Follows k8s.io/kube-scheduler/extender/v1 with ``nodeCacheCapable``: nodes come 
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import filterfalse
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
+from msgspec import Raw, Struct
 
-from podscale.kube.client.wire import decode, encode
+from podscale.kube.client.wire import decode
 from podscale.nodes.cluster.live_requests import LiveRequests
+from podscale.nodes.cluster.node_names import NamesText, NodeNames, Places
+from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.node_scores import refuses, scores
 from podscale.nodes.rounds import DecidedNodes, NodeRounds
 from podscale.nodes.scheduling.objects import ScheduledPod
@@ -26,19 +26,15 @@ from podscale.serving.status import Status
 PATH = "/scheduler"
 BODY_LIMIT = 2 * 1024 * 1024  # a pod, and the names of tens of thousands of nodes
 # One sentence for all nodes: the scheduler counts them by it.
-_REFUSED = "node(s) had no room by measured load"
+_REFUSED = b"node(s) had no room by measured load"
+# Unresolvable: evicting pods would change nothing about the load.
+_FILTER_RESULT = b'{"NodeNames":[%s],"FailedAndUnresolvableNodes":{%s}}'
 _BY_NAME = "podscale knows the nodes itself: set nodeCacheCapable: true for this extender"
 
 
 class ExtenderArgs(Struct, frozen=True, rename="pascal"):
     pod: ScheduledPod
-    node_names: list[str] | None = None
-
-
-class ExtenderFilterResult(Struct, frozen=True, rename="pascal"):
-    node_names: list[str]
-    # Evicting pods would change nothing about the load: the scheduler need not try.
-    failed_and_unresolvable_nodes: dict[str, str]
+    node_names: Raw = Raw(b"null")  # a list of names
 
 
 class HostPriority(Struct, frozen=True, rename="pascal"):
@@ -58,6 +54,8 @@ class Extender:
         self._live = live
         self._stale_s = stale_s
         self._wall = wall
+        self._names_of: NodeArrays | None = None  # the nodes that ``_known`` is of
+        self._known = NodeNames(())
 
     def routes(self) -> Sequence[Route]:
         return tuple(
@@ -69,45 +67,47 @@ class Extender:
         read = self._read(request)
         if isinstance(read, Status):
             return read
-        decided, args = read
-        names = args.node_names
+        decided, pod, names = read
         if names is None:
             return ApiResponse(value={"Error": _BY_NAME})
         requested = self._live.over(decided.nodes)
-        full = refuses(decided.columns, decided.plan, requested, _requests(args.pod))
+        full = refuses(decided.columns, decided.plan, requested, _requests(pod))
         # A node that we do not know yet is admitted: its own fit check looks at it.
-        name_of = decided.nodes.names.__getitem__
-        refused = dict.fromkeys(map(name_of, np.flatnonzero(full).tolist()), _REFUSED)
-        left = list(filterfalse(refused.__contains__, names))
-        if len(left) + len(refused) != len(names):
-            refused = dict.fromkeys(refused.keys() & names, _REFUSED)
-        return ApiResponse(encode(ExtenderFilterResult(left, refused)))
+        is_refused = np.append(full, False)[self._places(decided.nodes, names)]
+        left, refused = names.split(is_refused)
+        refused = (refused + b",").replace(b'",', b'":"%s",' % _REFUSED)[:-1]
+        return ApiResponse(_FILTER_RESULT % (left, refused))
 
     def _prioritize(self, request: ApiRequest) -> Answered:
         read = self._read(request)
         if isinstance(read, Status):
             return read
-        decided, args = read
-        if args.node_names is None:
+        decided, pod, names = read
+        if names is None:
             return status.bad_request(_BY_NAME)
         nodes = decided.nodes
         requested = self._live.over(nodes)
-        found: NDArray[np.int64] = scores(
-            decided.columns, nodes.thresholds, requested, _requests(args.pod)
-        )
-        places, values = nodes.places, found.tolist()
-        return ApiResponse(value=[
-            HostPriority(name, values[places[name]] if name in places else 0)
-            for name in args.node_names
-        ])  # fmt: skip
+        found = scores(decided.columns, nodes.thresholds, requested, _requests(pod))
+        values = np.append(found, 0)[self._places(nodes, names)].tolist()
+        hosts = decode(names.text, list[str])
+        return ApiResponse(value=list(map(HostPriority, hosts, values)))
 
-    def _read(self, request: ApiRequest) -> tuple[DecidedNodes, ExtenderArgs] | Status:
+    def _places(self, nodes: NodeArrays, names: NamesText) -> Places:
+        if nodes is not self._names_of:
+            self._names_of, self._known = nodes, NodeNames(nodes.names)
+        return self._known.places(names)
+
+    def _read(
+        self, request: ApiRequest
+    ) -> tuple[DecidedNodes, ScheduledPod, NamesText | None] | Status:
         decided = self._rounds.decided
         if decided is None or self._wall() - decided.at_s > self._stale_s:
             # An ignorable extender is passed over; what is not known is not "full".
             return status.unavailable("nodes have not been looked at", retry_after_s=5)
         try:
-            return decided, decode(request.body, ExtenderArgs)
+            args = decode(request.body, ExtenderArgs)
+            names = bytes(args.node_names)
+            return decided, args.pod, None if names == b"null" else NamesText.of(names)
         except msgspec.DecodeError as error:
             return status.bad_request(f"these are no ExtenderArgs: {error}")
 

@@ -73,6 +73,32 @@ async def test_nodes_are_refused_by_measured_load() -> None:
     assert asked.post("filter", "0")["NodeNames"] == NAMES
 
 
+async def test_names_come_back_in_the_order_they_were_sent() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    got = asked.post("filter", "2001m", ["new-2", "b", "a", "new", "b"])
+    assert got == {"NodeNames": ["new-2", "b", "new", "b"],
+                   "FailedAndUnresolvableNodes": {"a": FULL}}  # fmt: skip
+    got = asked.post("filter", "3501m", ["b", "a"])
+    assert got == {"NodeNames": [], "FailedAndUnresolvableNodes": {"b": FULL, "a": FULL}}
+    got = asked.post("filter", "3501m", [])
+    assert got == {"NodeNames": [], "FailedAndUnresolvableNodes": {}}
+    assert asked.post("prioritize", "500m", ["new", "b", "a"]) == [
+        {"Host": "new", "Score": 0}, {"Host": "b", "Score": 4}, {"Host": "a", "Score": 2},
+    ]  # fmt: skip
+
+
+async def test_nodes_that_came_or_went_are_known_after_the_next_round() -> None:
+    asked = Asked()
+    await asked.rounds.at(0)
+    assert asked.post("filter", "3501m")["NodeNames"] == ["new"]
+    asked.fleet.node("new")
+    asked.fleet.usage["new"] = (7.0, GI)
+    del asked.fleet.nodes["a"]
+    await asked.rounds.at(15)
+    assert asked.post("filter", "3501m")["FailedAndUnresolvableNodes"] == {"b": FULL, "new": FULL}
+
+
 async def test_pods_that_came_since_the_round_count() -> None:
     asked = Asked()
     await asked.rounds.at(0)
@@ -121,6 +147,8 @@ async def test_what_cannot_be_answered_is_no_refusal_of_nodes() -> None:
     assert asked.post("filter", "1").code == 503
     await asked.rounds.at(602)
     assert asked.send("filter", b'{"NodeNames": 5}').code == 400
+    for names in (5, ["a", 5], ['a"']):
+        assert asked.post("filter", "1", NodeNames=names).code == 400
     whole = {"NodeNames": None, "Nodes": {"items": []}}
     assert "nodeCacheCapable" in asked.post("filter", "1", **whole)["Error"]
     assert asked.post("prioritize", "1", **whole).code == 400
