@@ -27,7 +27,7 @@ from podscale.core.metrics import (
 )
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
-from podscale.kube.columns.pods import PodStore, PodView
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, ObjectReference
@@ -219,29 +219,30 @@ class NodeRounds:
         return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
 
     async def _write(self, decided: DecidedNodes) -> None:
-        requests, sums = decided.plan.requests, decided.sums
+        requests, sums, names = decided.plan.requests, decided.sums, decided.nodes.names
 
         def resized(place: int) -> Write | None:
-            pods = self._ballast(decided, place)
+            pods = self._totals.ballast(sums, place, names[place])
             # Together they hold what is wanted, with the one that is being made.
             others = max(len(pods) - 1, int(np.isnan(sums.started_s[place])))
             wanted = np.maximum(requests[:, place] - LEAST[:, 0] * others, LEAST[:, 0])
             return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
+        since_s = decided.at_s - self._memory.written_s(decided.nodes)
+        is_recent = since_s < self._choice.ballast.write_interval_s
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
-        late = renewal.due(decided.columns, decided.plan, sums.started_s, sums.rival_s)
-        for place in late.tolist():
-            pods = self._ballast(decided, place)
-            if len(pods) == 1:
-                self._memory.note_write(decided.nodes.names[place], decided.at_s)
+        late = renewal.due(
+            decided.columns, decided.plan, sums.started_s, sums.rival_s, is_recent=is_recent
+        )
+
+        async def renewed(place: int) -> None:
+            if pods := self._totals.ballast(sums, place, names[place]):
+                self._memory.note_write(names[place], decided.at_s)
                 result = await renew(self._api, self._pods, pods[0])
                 self._metrics.renewals.labels(result).inc()
 
-    def _ballast(self, decided: DecidedNodes, place: int) -> list[PodView]:
-        pods = self._totals.ballast(decided.sums, place)
-        name = decided.nodes.names[place]
-        return pods if all(pod.node == name for pod in pods) else []
+        await each_of(late.tolist(), renewed)
 
     async def _write_each(
         self,

@@ -93,11 +93,13 @@ class PodTotals:
             rival_s=float(np.fmax.reduce(started, where=of_user == own, initial=-np.inf)),
         )  # fmt: skip
 
-    def ballast(self, sums: PodSums, place: int) -> list[PodView]:
+    def ballast(self, sums: PodSums, place: int, node: str) -> list[PodView]:
         """Return the ballast pods of the node at ``place``, as they are now: its youngest, and
         older ones that hold something. Empty: one of them has gone."""
         rows = [int(sums.ballast_rows[place]), *sums.older_rows.get(place, ())]
-        pods = self._pods.at(rows)
+        # The row of a pod that has gone may be another's by now.
+        pods = [pod for pod in self._pods.at(rows)
+                if pod.node == node and _is_ballast(pod, self._namespace)]  # fmt: skip
         return pods if len(pods) == len(rows) else []
 
     def young_pods(self, sums: PodSums) -> list[PodView]:
@@ -167,8 +169,8 @@ def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeA
 
 def gives_way(pod: PodView, ballast_namespace: str) -> bool:
     """Return whether it is ballast or headroom: what it requests counts for no decision."""
-    kinds = (ballast_namespace, BALLAST_LABELS), (HEADROOM_NAMESPACE, HEADROOM_LABELS)
-    return any(pod.namespace == name and labels.matches(pod.labels) for name, labels in kinds)
+    is_headroom = pod.namespace == HEADROOM_NAMESPACE and HEADROOM_LABELS.matches(pod.labels)
+    return is_headroom or _is_ballast(pod, ballast_namespace)
 
 
 def counted_requests(pod: PodView) -> tuple[float, float]:
@@ -195,6 +197,10 @@ def requests_of(template: WirePodTemplate) -> tuple[float, float]:
         for name, unit in _UNITS
     )  # fmt: skip
     return float(cpu), float(memory)
+
+
+def _is_ballast(pod: PodView, namespace: str) -> bool:
+    return pod.namespace == namespace and BALLAST_LABELS.matches(pod.labels)
 
 
 def _actual(pod: PodView) -> WirePodTemplate:

@@ -13,6 +13,7 @@ from podscale.nodes.decide.ballast import (
     LEAST,
     MEMORY,
     BallastPlan,
+    Bools,
     Floats,
     NodeColumns,
     Reason,
@@ -22,20 +23,28 @@ _SETTLED = (Reason.LOADED, Reason.WITHIN_STEP)
 
 
 def due(
-    nodes: NodeColumns, plan: BallastPlan, started_s: Floats, rival_s: float
+    nodes: NodeColumns,
+    plan: BallastPlan,
+    started_s: Floats,
+    rival_s: float,
+    *,
+    is_recent: Bools | bool = False,
 ) -> NDArray[np.intp]:
     """Return the places whose ballast is made anew: all roomiest ones that are late, and the one
     that is late longest.
 
     ``started_s``: when the ballast of each node started; NaN: it has not, or is being made anew.
-    ``rival_s``: when the newest user's pod of its priority did. Where a pod fits but for ballast,
-    it fits on one of the roomiest nodes, and there the victim that started last is ballast.
+    ``rival_s``: when the newest user's pod of its priority did. ``is_recent``: the node was
+    written less than a write interval ago, or that was tried; its turn comes later. Where a pod
+    fits but for ballast, it fits on one of the roomiest nodes, and there the victim that started
+    last is ballast.
     """
     is_held = (plan.requests > LEAST).any(axis=0)
     room = nodes.allocatable - nodes.requested
     # A second ballast pod would wait for ever; nor does any other pod that requests both fit.
     can_surge = (room >= 2 * LEAST).all(axis=0)
-    is_late = is_held & can_surge & np.isin(plan.reason, _SETTLED) & (started_s <= rival_s)
+    is_settled = np.isin(plan.reason, _SETTLED) & ~np.asarray(is_recent)
+    is_late = is_held & can_surge & is_settled & (started_s <= rival_s)
     late = np.flatnonzero(is_late)
     if not len(late):
         return late

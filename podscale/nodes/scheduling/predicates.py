@@ -39,8 +39,8 @@ def verdicts(
 ) -> Verdicts | PodRefusal:
     """Return the first filter that refuses the pod on each node, or on those of these names."""
     if pod.spec.scheduling_gates:
-        names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return PodRefusal("SchedulingGates", f"waiting for scheduling gates: [{names}]")
+        gates = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return PodRefusal("SchedulingGates", f"waiting for scheduling gates: [{gates}]")
     situation = _Situation(pod, cluster)
     only = _only_nodes(pod)
     if only is not None and not only:

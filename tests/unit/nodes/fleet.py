@@ -44,6 +44,7 @@ class Fleet(FakeApi):
         self.is_down = False  # the API server does not answer
         self.patches: list[tuple[str, Any]] = []
         self.refused: set[str] = set()  # pods that are not resized
+        self.may_label = True  # pods
         self.renewed: list[str] = []  # pods that are of an older revision now
         self.events: list[str] = []  # reasons
         self.event_messages: list[str] = []
@@ -147,6 +148,8 @@ class Fleet(FakeApi):
         return ok(pod)
 
     def _label(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
+        if not self.may_label:
+            raise ApiError(403, "Forbidden", name)
         pod, (test, *labels) = self.pods[name], patch
         assert test["value"] == pod["metadata"]["uid"]
         for each in labels:

@@ -61,6 +61,13 @@ def test_a_roomiest_node_that_is_young_is_no_reason_to_renew_the_next() -> None:
     assert due(nodes, held(*[500] * 3), started(1001, 20, 10), NEWEST).tolist() == [2]
 
 
+def test_one_that_was_written_a_moment_ago_keeps_nobody_waiting() -> None:
+    nodes, plan = rooms((9, 9), (6, 6), (5, 5)), held(*[500] * 3)
+    is_recent = np.array([False, False, True])
+    got = due(nodes, plan, started(1001, 20, 10), NEWEST, is_recent=is_recent)
+    assert got.tolist() == [1]
+
+
 def test_a_node_without_room_for_two_ballast_pods_is_left_as_it_is() -> None:
     nodes = rooms((0.001, 9), (9, 1 / 1024), (0.002, 2 / 1024))
     assert due(nodes, held(*[500] * 3), started(1, 2, 3), NEWEST).tolist() == [2]

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from podscale.core.metrics import ContainerUsage
 from podscale.core.selectors.selector import parse
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.columns.pods import PodStore
@@ -158,6 +159,37 @@ async def test_while_a_younger_ballast_pod_cannot_be_written_the_older_holds(fle
     fleet.refused.clear()
     await rounds.at(3)
     assert fleet.held("a") == "1m"
+
+
+async def test_a_users_pod_in_the_row_of_ballast_that_has_gone_is_left_alone(fleet: Fleet) -> None:
+    fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"  # and so to be renewed
+    fleet.pod("new", "b", "10m", started=YOUNG)
+    rounds, answer = Rounds(fleet), fleet.answer
+
+    async def answered(questions: Any) -> Any:
+        if isinstance(questions[0], ContainerUsage):  # about young pods, after pods were summed
+            del fleet.pods["ballast-a"]
+            fleet.feed()
+            fleet.pod("user", "a", "1", labels=BALLAST, container="pause")
+            fleet.feed()
+        return await answer(questions)
+
+    fleet.answer = answered  # type: ignore[method-assign]
+    await rounds.at(0)
+    assert [name for name, _ in fleet.patches] == ["ballast-b"]
+    assert fleet.renewed == []
+
+
+async def test_a_renewal_that_is_refused_is_tried_once_a_minute(fleet: Fleet) -> None:
+    fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"
+    rounds = Rounds(fleet)
+    fleet.may_label = False
+    for second in range(0, 61, 15):
+        await rounds.at(second)
+    tried = rounds.registry.get_sample_value(
+        "podscale_nodes_ballast_renewals_total", {"result": "failed"}
+    )
+    assert tried == 2
 
 
 @pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("ballast", False)])
