@@ -31,9 +31,9 @@ class PodSums(Struct, frozen=True, eq=False):
     """Pods summed over nodes, arrays of shape (2, n)."""
 
     requested: Floats  # by all but ballast and headroom
-    held: Floats  # by ballast, the youngest that has started; NaN: there is none
-    ballast_rows: NDArray[np.int32]  # (n,) of the pod store; -1: none
-    started_s: Floats  # (n,) when that ballast started; NaN: it has not, or is being made anew
+    held: Floats  # by ballast, the most of one node's pods; NaN: there are none
+    ballast_rows: NDArray[np.int32]  # (n,) of the youngest that has started; -1: none
+    started_s: Floats  # (n,) when that pod started; NaN: it has not, or is being made anew
     has_older: Bools  # (n,) whether an older ballast pod holds something too
     older_rows: Mapping[int, Sequence[int]]  # by place: those pods
     young_rows: Sequence[int]  # of pods younger than the window
@@ -77,7 +77,10 @@ class PodTotals:
         started_s[np.bincount(place[ours], 1 + is_marked, minlength=count) > 1] = np.nan
         is_older = (rows[place[ours]] != ours) & (of_ours > LEAST).any(axis=0)
         for row in ours[is_older].tolist():
-            older.setdefault(int(place[row]), []).append(row)
+            at = int(place[row])
+            older.setdefault(at, []).append(row)
+            # Until it is handed over, the older one's is what is held.
+            held[:, at] = np.fmax(held[:, at], amounts[:, placed.template[row]])
         has_older = np.zeros(count, np.bool_)
         has_older[[*older]] = True
         of_users = placed.template[users].astype(np.intp)  # by 32 bits `take` is ten times dearer
