@@ -27,6 +27,7 @@ from podscale.core.metrics import (
 )
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
+from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.store import Store
@@ -237,12 +238,21 @@ class NodeRounds:
         )
 
         async def renewed(place: int) -> None:
-            if pods := self._totals.ballast(sums, place, names[place]):
-                self._memory.note_write(names[place], decided.at_s)
+            pods = self._totals.ballast(sums, place, names[place])
+            if not pods:
+                return
+            self._memory.note_write(names[place], decided.at_s)
+            if self._takes_a_pod(decided, place):
                 result = await renew(self._api, self._pods, pods[0])
                 self._metrics.renewals.labels(result).inc()
 
         await each_of(late.tolist(), renewed)
+
+    def _takes_a_pod(self, decided: DecidedNodes, place: int) -> bool:
+        # One that waits keeps those of other nodes waiting, beyond the DaemonSet's maxSurge.
+        node = self._nodes.get("", decided.nodes.names[place])
+        most = amounts(node.status.allocatable if node is not None else None).get("pods", np.inf)
+        return 1000 * (decided.sums.count(place) + 1) <= most
 
     async def _write_each(
         self,

@@ -39,6 +39,11 @@ class PodSums(Struct, frozen=True, eq=False):
     young_rows: Sequence[int]  # of pods younger than the window
     has_lower_priority: bool  # than ballast's, among the pods that are bound
     rival_s: float  # when the newest pod of ballast's priority started; -inf: there is none
+    places: NDArray[np.int32]  # of each pod's node; -1: it has ended, or is on none of these
+
+    def count(self, place: int) -> int:
+        """Return how many pods the node at ``place`` has."""
+        return int(np.count_nonzero(self.places == place))
 
 
 class PodTotals:
@@ -94,6 +99,7 @@ class PodTotals:
             requested, held, rows, started_s, has_older, older, young.tolist(),
             has_lower_priority=bool(of_user.min(initial=np.inf) < own),
             rival_s=float(np.fmax.reduce(started, where=of_user == own, initial=-np.inf)),
+            places=place,
         )  # fmt: skip
 
     def ballast(self, sums: PodSums, place: int, node: str) -> list[PodView]:

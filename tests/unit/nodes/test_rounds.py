@@ -200,6 +200,18 @@ async def test_a_users_pod_in_the_row_of_ballast_that_has_gone_is_left_alone(fle
     assert fleet.renewed == []
 
 
+@pytest.mark.parametrize(("most", "renewed"), [("2", []), ("3", ["ballast-a"])])
+async def test_a_node_that_takes_no_more_pods_is_left_as_it_is(
+    fleet: Fleet, most: str, renewed: list[str]
+) -> None:
+    # A second pod would wait, and with it those of all nodes beyond the DaemonSet's maxSurge.
+    fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"
+    fleet.nodes["a"]["status"]["allocatable"]["pods"] = most
+    fleet.pod("done", "a", "1")["status"]["phase"] = "Succeeded"
+    await Rounds(fleet).at(0)
+    assert fleet.renewed == renewed
+
+
 async def test_a_renewal_that_is_refused_is_tried_once_a_minute(fleet: Fleet) -> None:
     fleet.pods["ballast-a"]["status"]["startTime"] = "2026-11-16T00:00:00Z"
     rounds = Rounds(fleet)
