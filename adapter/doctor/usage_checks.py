@@ -73,16 +73,16 @@ def _of_nodes(
     # Known already: nothing is asked a second time.
     others = _objects(plan, (yield ResultOf(_some(text)))).difference(nodes)
     if not others:
-        advice = f"there is no value of {lacking[0]}: see whether each node is scraped"
+        cause = f"there is no value of {lacking[0]}: see whether each node is scraped"
     else:
         label = plan.labels.object
-        advice = (
+        cause = (
             f"the cluster has {lacking[0]}, and what it finds has the {label} {min(others)}. "
             "Have Prometheus attach the node's name to the series (relabel "
             "__meta_kubernetes_node_name or __meta_kubernetes_pod_node_name to a label), and map "
             "that label to node under resources.overrides"
         )
-    return UsageVerdict("nodeQuery", Stage.OBJECT_MISMATCH, f"{seen}: {advice}. It asks {text}")
+    return UsageVerdict("nodeQuery", Stage.OBJECT_MISMATCH, f"{seen}: {cause}. It asks {text}")
 
 
 def _objects(plan: QueryPlan, given: Given) -> set[str]:

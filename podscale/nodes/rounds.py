@@ -282,7 +282,7 @@ class NodeRounds:
             self._is_refused = False
         elif ("failed", True) in results:
             self._is_refused = True
-        if not self._is_refused:
+        if not self._is_refused and self._is_leader():
             self.worked_s = decided.at_s
         self._memory.forget(decided.nodes)
 

@@ -224,6 +224,20 @@ async def test_a_renewal_that_is_refused_is_tried_once_a_minute(fleet: Fleet) ->
     assert tried == 2
 
 
+async def test_a_round_that_outlasts_its_term_is_none_of_the_next(fleet: Fleet) -> None:
+    rounds, reply = Rounds(fleet), fleet.reply
+
+    async def replied(sent: Any) -> Any:
+        rounds.leads = False
+        rounds.rounds.end_term()
+        return await reply(sent)
+
+    fleet.reply = replied  # type: ignore[method-assign]
+    await rounds.at(0)
+    assert fleet.patches
+    assert rounds.rounds.worked_s is None
+
+
 @pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("ballast", False)])
 async def test_who_may_not_write_decides_and_writes_nothing(
     fleet: Fleet, mode: str, leads: bool
