@@ -6,7 +6,7 @@ ballast in mode ``ballast``, taints in mode ``taint``.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from itertools import repeat
 from typing import Any
 
@@ -59,7 +59,7 @@ _log = structlog.get_logger(__name__)
 
 Write = Coroutine[Any, Any, str]  # to what became of it
 # Conditions that are events of the DaemonSet as well: it is there.
-_EVENTS = [each.token for each in (Reason.NO_BALLAST, Reason.STALE_USAGE, Reason.LOWER_PRIORITY)]
+_EVENTS = {each.token for each in (Reason.NO_BALLAST, Reason.STALE_USAGE, Reason.LOWER_PRIORITY)}
 # Of capacity: what is more is no measurement of a node. CPU exceeds it a little, when a rate is
 # taken over samples that came late.
 _MOST_USAGE = 2.0
@@ -111,6 +111,7 @@ class NodeRounds:
         self.windows = UsageWindows(choice.interval_s)
         self._memory = _Memory()
         self._told: Mapping[str, str] = {}  # the conditions of the last round
+        self._events: Set[str] = frozenset()  # those that held when we led last
         self._began_s: float | None = None  # unix time of the first round
         self.decided: DecidedNodes | None = None
         # Unix time of the last round, while leading, after which nothing was left held that
@@ -326,13 +327,15 @@ class NodeRounds:
         for token in was.keys() - self._told.keys():
             _log.info("it is over", reason=token)
         for token, message in self._told.items():
-            if token in was:
-                continue
-            _log.warning(message, reason=token)
-            if token in _EVENTS and self._choice.mode == "ballast" and self._is_leader():
-                about = ObjectReference("DaemonSet", self._choice.namespace, "podscale-ballast",
-                                        api_version="apps/v1")  # fmt: skip
-                self._recorder.event(about, "Warning", token, message)
+            if token not in was:
+                _log.warning(message, reason=token)
+        if self._choice.mode != "ballast" or not self._is_leader():
+            return
+        about = ObjectReference("DaemonSet", self._choice.namespace, "podscale-ballast",
+                                api_version="apps/v1")  # fmt: skip
+        had, self._events = self._events, _EVENTS & self._told.keys()
+        for token in self._events - had:
+            self._recorder.event(about, "Warning", token, self._told[token])
 
 
 class _Memory:

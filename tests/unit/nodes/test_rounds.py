@@ -425,6 +425,20 @@ async def test_nodes_whose_ballast_is_refused_are_left_alone_and_told_once(fleet
     assert {fleet.held("a"), fleet.held("b")} == {"6"}
 
 
+async def test_what_was_the_matter_before_we_led_has_its_event_too(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    rounds.leads = False
+    fleet.node("refused")
+    await rounds.at(0)
+    assert await rounds.told() == []
+    rounds.leads = True
+    with capture_logs() as logs:
+        for second in (15, 30):
+            await rounds.at(second)
+            assert await rounds.told() == ["NoBallast"]
+    assert logs == []
+
+
 async def test_of_a_node_that_has_just_come_nothing_is_told(fleet: Fleet) -> None:
     rounds = Rounds(fleet)
     fleet.node("new", creationTimestamp="2026-11-18T11:05:00Z")  # 100 s before
