@@ -73,6 +73,7 @@ class DecidedNodes(Struct, frozen=True, eq=False):
     sums: PodSums
     plan: BallastPlan
     states: NodeStates
+    written_s: Floats  # (n,) when each node was last written before it
     at_s: float  # unix time of the decision
 
 
@@ -204,12 +205,13 @@ class NodeRounds:
         # A second ballast pod needs room to start, also where users' pods came after it was made.
         most = np.maximum(nodes.allocatable - sums.requested - LEAST, LEAST)
         is_cramped = np.isnan(sums.started_s) & (held > most).any(axis=0)
+        written_s = self._memory.written_s(nodes)
         made = plan(
             columns, states,
-            HeldBallast(held, self._memory.written_s(nodes), sums.has_older | is_cramped),
+            HeldBallast(held, written_s, sums.has_older | is_cramped),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
-        return DecidedNodes(nodes, columns, sums, made, states, now)
+        return DecidedNodes(nodes, columns, sums, made, states, written_s, now)
 
     async def _unused(self, sums: PodSums, nodes: NodeArrays) -> Floats:
         young = self._totals.young_pods(sums)
@@ -231,8 +233,7 @@ class NodeRounds:
             return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
-        since_s = decided.at_s - self._memory.written_s(decided.nodes)
-        is_recent = since_s < self._choice.ballast.write_interval_s
+        is_recent = decided.at_s - decided.written_s < self._choice.ballast.write_interval_s
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
         late = renewal.due(
             decided.columns, decided.plan, sums.started_s, sums.rival_s, is_recent=is_recent
@@ -296,7 +297,7 @@ class NodeRounds:
     def _taint_plan(self, decided: DecidedNodes, has: Bools) -> taint.TaintPlan:
         return taint.plan(
             decided.columns, decided.states, has,
-            self._memory.written_s(decided.nodes), decided.nodes.thresholds, decided.at_s,
+            decided.written_s, decided.nodes.thresholds, decided.at_s,
             self._choice.ballast,
         )  # fmt: skip
 

@@ -138,14 +138,14 @@ class PodStore(ColumnarStore[Pod, PodView]):
         # Column by column: a copy of whole rows would leave each with gaps, twice as slow to read.
         node, templates = table["node"].copy(), table["template"].copy()
         known = templates[templates >= 0]
-        numbers = np.flatnonzero(np.bincount(known)) if len(known) else ()
+        numbers = np.flatnonzero(np.bincount(known)).tolist() if len(known) else ()
         return PlacedPods(
             node,
             templates,
             table["phase"].copy(),
             table["started"].copy(),
             self._nodes.values(),
-            {int(number): self.template(int(number)) for number in numbers},
+            dict(zip(numbers, map(self.template, numbers), strict=True)),
         )
 
     def rows(self, namespace: str, selector: Selector) -> NDArray[np.int32]:

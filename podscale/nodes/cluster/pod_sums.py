@@ -53,7 +53,9 @@ class PodTotals:
         """``namespace`` is that of ballast."""
         self._pods = pods
         self._namespace = namespace
-        self._requests: dict[int, tuple[WirePodTemplate, tuple[float, float]]] = {}
+        # Of each template by its number: what it requests, and its priority.
+        self._templates: Mapping[int, WirePodTemplate] = {}
+        self._amounts, self._priorities = np.zeros((2, 0)), np.zeros(0)
         # The nodes, and the store's names for them, that ``_place_of`` is of.
         self._known: tuple[NodeArrays | None, Sequence[str | None]] = (None, ())
         self._place_of = np.zeros(0, np.int32)
@@ -61,7 +63,8 @@ class PodTotals:
     def sums(self, nodes: NodeArrays, young_since: float) -> PodSums:
         """Return the sums over ``nodes``; pods are young that started after ``young_since``."""
         placed, count = self._pods.placed(), len(nodes.names)
-        amounts, priorities = self._by_template(placed.templates)
+        self._read(placed.templates)
+        amounts, priorities = self._amounts, self._priorities
         place = self._places(placed, nodes)
         is_ballast = np.zeros(len(place), np.bool_)
         is_ballast[self._pods.rows(self._namespace, BALLAST_LABELS)] = True
@@ -126,20 +129,17 @@ class PodTotals:
         number = np.minimum(placed.node, len(self._place_of) - 1)
         return np.where(has_ended, np.int32(-1), self._place_of[number])
 
-    def _by_template(self, templates: Mapping[int, WirePodTemplate]) -> tuple[Floats, Floats]:
-        most = max(templates, default=-1) + 1
-        amounts, priorities = np.zeros((2, most)), np.zeros(most)
-        found = {}
+    def _read(self, templates: Mapping[int, WirePodTemplate]) -> None:
+        more = max(templates, default=-1) + 1 - len(self._priorities)
+        if more > 0:
+            self._amounts = np.pad(self._amounts, ((0, 0), (0, more)))
+            self._priorities = np.pad(self._priorities, (0, more))
+        known = self._templates
         for number, template in templates.items():
-            known = self._requests.get(number)
-            if known is None or known[0] is not template:
-                known = template, requests_of(template)
-            found[number] = known
-        numbers = [*found]
-        amounts[:, numbers] = np.array([each for _, each in found.values()]).reshape(-1, 2).T
-        priorities[numbers] = [each.priority for each, _ in found.values()]
-        self._requests = found
-        return amounts, priorities
+            if known.get(number) is not template:
+                self._amounts[:, number] = requests_of(template)
+                self._priorities[number] = template.priority
+        self._templates = templates
 
     def _correct(self, requested: Floats, nodes: NodeArrays) -> None:
         # Until a resize is done the scheduler counts the larger of what is wanted and what is.
