@@ -51,18 +51,19 @@ def test_no_page_has_commands_that_nobody_runs():
             assert first not in PROGRAMS, f"{path.name}: {block}"
 
 
-@pytest.mark.parametrize("page", ["operations.md", "explain.md"])
+@pytest.mark.parametrize("page", ["operations.md", "explain.md", "nodes.md"])
 def test_a_metric_that_a_page_names_exists(page):
     named = set(re.findall(r"`(podscale_[a-z_]+)`", (DOCS / page).read_text(encoding="utf-8")))
     assert named
-    rooms = ("adapter", "hpa", "vpa", "podscale/serving", "podscale/feed")
+    rooms = ("adapter", "hpa", "vpa", "podscale/serving", "podscale/feed", "podscale/nodes")
     source = "\n".join(
         path.read_text(encoding="utf-8") for room in rooms for path in (ROOT / room).rglob("*.py")
     )
     for name in named:
         short = re.sub(r"_(total|bucket|sum|count)$", "", name)
         prefix, _, rest = short.partition("_feed_")
-        alone = f'"{rest}"' if rest else f'"{short.removeprefix("podscale_hpa_")}"'
+        own = re.sub(r"^podscale_(hpa|nodes)_", "", short)
+        alone = f'"{rest}"' if rest else f'"{own}"'
         assert f'"{short}"' in source or alone in source or prefix == "", name
 
 
