@@ -22,7 +22,6 @@ from hpa.decide.api import wire
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import MetricSpec
-from hpa.decide.api.validation import validate
 from hpa.decide.observation import (
     MetricAnswer,
     MetricFailure,
@@ -31,11 +30,12 @@ from hpa.decide.observation import (
     UnreadableKind,
 )
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
-from hpa.decide.settings import RELEASES, Gates, Release
+from hpa.decide.settings import RELEASES, Gates
 from hpa.decisions import decisions
 from hpa.explain import first_reason
 from podscale.cli.evaluation.manifest import WrittenError, place, unknown, unknown_in
 from podscale.cli.evaluation.manifest import plain as plain_of
+from podscale.cli.evaluation.validation import problems
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,
@@ -126,7 +126,7 @@ def decide_files(
     """Return the decision as the API would serve it; raises ``EvaluationError``."""
     settings = settings_for(release)
     with placing(hpa_text):
-        autoscaler = written_hpa(plain_hpa(hpa_text), settings.release)
+        autoscaler = written_hpa(plain_hpa(hpa_text))
     with placing(observation_text):
         return _decided(autoscaler, _observation(observation_text), settings, now)
 
@@ -177,7 +177,7 @@ def plain_hpa(text: str) -> dict[str, Any]:
     return _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
 
 
-def written_hpa(plain: dict[str, Any], release: Release) -> wire.WireAutoscaler:
+def written_hpa(plain: dict[str, Any]) -> wire.WireAutoscaler:
     """Return the HPA that ``plain`` is; raises ``EvaluationError`` with every finding.
 
     No API server has seen it: any served version may come.
@@ -200,9 +200,8 @@ def written_hpa(plain: dict[str, Any], release: Release) -> wire.WireAutoscaler:
         written = to_v2(plain)
     except ConversionError as error:
         raise EvaluationError(f"the HPA: {error}") from error
-    findings = validate(written, release=release)
-    if findings:
-        raise EvaluationError("the HPA: " + "; ".join(str(each) for each in findings))
+    if found := problems(written):
+        raise EvaluationError("the HPA: " + "; ".join(found))
     return written
 
 

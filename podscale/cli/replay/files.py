@@ -24,7 +24,7 @@ def plain_of_file(file: str) -> dict[str, Any]:
     try:
         with placing(text):
             found = plain_hpa(text)
-            written_hpa(found, "1.37")
+            written_hpa(found)
     except EvaluationError as error:
         raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
     return found
@@ -37,7 +37,7 @@ def _at(line: int, column: int) -> str:
 def written(of: dict[str, Any]) -> wire.WireAutoscaler:
     """Return the object; raises ``ReplayError`` for one that an API server refuses."""
     try:
-        return written_hpa(of, "1.37")
+        return written_hpa(of)
     except EvaluationError as error:
         raise ReplayError(str(error).removeprefix("the HPA: ")) from None
 

@@ -41,7 +41,7 @@ def test_an_old_version_is_decided_on() -> None:
 
 
 def test_what_the_server_would_refuse_is_refused() -> None:
-    with pytest.raises(EvaluationError, match=r"spec\.maxReplicas: Required value"):
+    with pytest.raises(EvaluationError, match=r"spec\.maxReplicas: 0 must be at least 1"):
         decide_files(V1.replace("MAX", "0"), OBSERVED, release="1.37", now=NOW)
 
 

@@ -9,7 +9,7 @@ from hpa.decide.api import wire
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
 from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules
-from hpa.decide.api.validation import validate
+from podscale.cli.evaluation.validation import problems
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written
 
 
@@ -201,7 +201,7 @@ def test_beside_an_average_a_zero_of_v1_is_no_value(zero: str, kept: str | None)
     assert found.spec.metrics is not None
     assert found.spec.metrics[0].object is not None
     assert found.spec.metrics[0].object.target == wire.WireTarget("AverageValue", kept, "5")
-    assert validate(found) == []
+    assert problems(found) == []
 
 
 @pytest.mark.parametrize("version", ["autoscaling/v3", "apps/v1"])
