@@ -13,6 +13,7 @@ import numpy as np
 
 from podscale.replay.fleet import risk
 from podscale.replay.fleet.blocks import BLOCK_S, THROTTLED, Floats, needs
+from tests.kit import traces
 
 STEP_S, DAYS, TEST_BLOCKS = 300, 8, 8
 QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -39,26 +40,25 @@ class Bin(NamedTuple):
 def read(file: Path) -> tuple[np.ndarray, Floats]:
     """Return the numbers of the five minutes of a trace's samples, and the samples."""
     times, values = [], []
-    with file.open() as opened:
-        for at, value in list(csv.reader(opened))[1:]:
-            try:
-                times.append(float(at))
-            except ValueError:
-                times.append(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp())
-            values.append(float(value))
+    for at, value in list(csv.reader(traces.text(file).splitlines()))[1:]:
+        try:
+            times.append(float(at))
+        except ValueError:
+            times.append(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp())
+        values.append(float(value))
     at_s = np.array(times)
     return ((at_s - at_s.min()) // STEP_S).astype(np.intp), np.array(values)
 
 
-def histories(folder: Path) -> dict[str, tuple[np.ndarray, Floats]]:
+def histories() -> dict[str, tuple[np.ndarray, Floats]]:
     """Return each trace and resource by name: steps and values."""
     found = {}
-    for file in sorted([*folder.glob("crane/*.csv"), *folder.glob("nab/*.csv")]):
+    for file in [*traces.files("crane"), *traces.files("nab")]:
         steps, values = read(file)
         grid, counts = np.unique(steps, return_counts=True)
         begins = np.cumsum(counts) - counts
         order = np.argsort(steps, kind="stable")
-        name = f"{file.parent.name}/{file.stem}"
+        name = traces.name(file)
         found[f"{name} cpu"] = grid, np.add.reduceat(values[order], begins) / counts
         found[f"{name} memory"] = grid, np.maximum.reduceat(values[order], begins)
     return found

@@ -44,9 +44,9 @@ from tests.bench.figures import Figures
 from tests.bench.forecast_traces import SeriesFigures
 from tests.cluster import executed
 from tests.conformance.cases import Case
-from tests.integration.crane import ROOT, traces
+from tests.integration.crane import ROOT
 from tests.integration.prometheus import PrometheusServer
-from tests.kit import many_replays
+from tests.kit import many_replays, traces
 from tests.unit.hpa.simulate.loads import no_forecast, simulated
 
 GOAL, MEMORY_MB, QUERIES = 5.0, 2000.0, 1.2
@@ -81,7 +81,7 @@ def scaled(times: np.ndarray, values: np.ndarray) -> LoadHistory:
 
 def member(number: int) -> LoadHistory:
     """Return the load of one HPA of the fleet: a trace, begun at another hour."""
-    files = sorted(traces().glob("*.csv"))
+    files = traces.files("crane")
     values = np.loadtxt(files[number % len(files)], delimiter=",", skiprows=1, usecols=1)
     values = np.roll(values, 60 * (number // len(files)))[: DAYS * 1440]
     return scaled(60.0 * np.arange(len(values)), values)
@@ -220,7 +220,7 @@ def spent_s() -> float:
 
 def load_of(file: Path) -> LoadHistory:
     """Return the load of a trace; of single requests, their tokens in 15 s."""
-    text = file.read_text(encoding="utf-8")
+    text = traces.text(file)
     if not text.startswith("TIMESTAMP"):
         load, _ = read_trace(text)
         return scaled(load.time_s, next(iter(load.columns.values())))
@@ -241,9 +241,7 @@ def trace(load: LoadHistory) -> list[ReplayRow]:
 
 def loads() -> dict[str, LoadHistory]:
     """Return every trace that has a load, by its name."""
-    files = traces().parent.glob("*/*.csv")
-    ordered = sorted(files, key=lambda path: (path.parent.name, len(path.stem), path.stem))
-    return {f"{file.parent.name}/{file.stem}": load_of(file) for file in ordered}
+    return {traces.name(file): load_of(file) for file in traces.files()}
 
 
 def table(found: Mapping[str, LoadHistory], forecasts: Sequence[SeriesFigures]) -> str:

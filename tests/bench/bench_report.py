@@ -18,7 +18,7 @@ import numpy as np
 from tests.bench.figures import Figures
 from tests.bench.vpa_past import anonymous_mb, children
 from tests.calibration import Verdicts, bins, brier, histories, spiegelhalter, verdicts
-from tests.integration.crane import ROOT, traces
+from tests.integration.crane import ROOT
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.required import require
 
@@ -39,7 +39,7 @@ def main() -> int:
 
 def calibrate(figures: Figures) -> None:
     """Hold the calibration on the traces of production, and write docs/report.md's plot."""
-    found = verdicts(histories(traces().parent))
+    found = verdicts(histories())
     score, base, of_quantile = brier(found)
     z, by_series = spiegelhalter(found), spiegelhalter(found, by_series=True)
     figures.note(f"{len(found.names)} series and resources, {found.stated.size:,} stated chances")

@@ -20,8 +20,8 @@ from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import TOGETHER, GateProcess
 from podscale.replay.queries import LoadQuery
 from tests.bench.figures import Figures
-from tests.integration.crane import traces
 from tests.integration.prometheus import PrometheusServer
+from tests.kit.traces import crane
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 
 FORECASTS, JUDGED, DECIDED, PODS, DAYS = 1000, TOGETHER, 500, 10, 17
@@ -33,10 +33,10 @@ END_S = day_of(1_772_409_600.0) + 600.0
 def measured(hpa: HPA) -> tuple[float, float, float]:
     """Return CPU seconds: of a child that does one HPA, then of each more, at first and daily."""
     times = np.arange(END_S - DAYS * DAY_S, END_S + 1, 60.0).astype(np.int64)
-    files = sorted(traces().glob("*.csv"))
+    recorded = list(crane().values())
     lines = ["# TYPE requests gauge"]
     for number in range(JUDGED):
-        values = np.loadtxt(files[number % len(files)], delimiter=",", skiprows=1, usecols=1)
+        values = recorded[number % len(recorded)]
         values = np.resize(np.roll(values / values.mean(), 97 * number), len(times)) * 1000
         pairs = list(zip(times.tolist(), values.tolist(), strict=True))
         name = f'requests{{namespace="shop",pod="web{number}-0"}}'

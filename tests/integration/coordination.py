@@ -27,7 +27,7 @@ from podscale.coordinate.sizes import (
 )
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
-from tests.integration.crane import traces
+from tests.kit.traces import crane
 from tests.unit.hpa.simulate.loads import simulated
 from vpa.model.api.objects import TargetRef, Vpa, VpaMetadata, VpaSpec
 from vpa.model.cluster import ClusterModel
@@ -246,11 +246,8 @@ def run(story: Story, cores: Floats, beside: str) -> Verdict:
 
 def loads() -> dict[str, Floats]:
     """Return each series in cores, minute by minute."""
-    found = {}
-    for file in sorted(traces().glob("*.csv"), key=lambda file: (len(file.stem), file.stem)):
-        values = np.loadtxt(file, delimiter=",", skiprows=1, usecols=1)[: DAYS * 1440]
-        found[file.stem] = values / values.mean() * MEAN_CORES
-    return found
+    days = {name: values[: DAYS * 1440] for name, values in crane().items()}
+    return {name: values / values.mean() * MEAN_CORES for name, values in days.items()}
 
 
 def row(name: str, runs: tuple[Verdict, Verdict, Verdict]) -> str:

@@ -2,11 +2,9 @@
 from it.
 """
 
-import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).parent.parent.parent
@@ -14,25 +12,13 @@ MINUTE_S = 60
 Floats = NDArray[np.float64]
 
 
-def traces() -> Path:
-    """Return where the traces are; without them a test skips, in CI it fails."""
-    given = os.environ.get("PODSCALE_TRACES")
-    folder = Path(given) if given else ROOT.parent / "shared" / "traces"
-    if not (folder / "crane").is_dir():
-        reason = f"no traces at {folder}: set PODSCALE_TRACES"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return folder / "crane"
-
-
 class Series:
     """One service: its cores minute by minute, laid onto the minutes before ``end_s``."""
 
-    def __init__(self, file: Path, days: float, end_s: int) -> None:
-        self.name = f"crane-{file.stem}"
+    def __init__(self, number: str, values: Floats, days: float, end_s: int) -> None:
+        self.name = f"crane-{number}"
         count = round(days * 1440)
-        values = np.loadtxt(file, delimiter=",", skiprows=1, usecols=1)[:count]
+        values = values[:count]
         # Some are requests a second; what counts here is their shape, at a container's size.
         self.cores: Floats = values / values.mean() * 0.3
         self.times: Floats = end_s - MINUTE_S * np.arange(count - 1, -1, -1, dtype=np.float64)

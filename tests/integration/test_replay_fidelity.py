@@ -19,11 +19,10 @@ from hpa.simulate.workload import Plant
 from podscale.core.metrics import PodMetric, Question
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.leadership.lease import Term
-from tests.integration.crane import traces
+from tests.kit.traces import crane
 from tests.unit.hpa.simulate.loads import simulated
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
-NAMES = ("1", "2", "4", "5", "7", "8", "9", "10", "12", "14")
 HOURS = 2 if os.environ.get("PODSCALE_SHORT") else 24
 TARGET, PEAK_PODS = 50.0, 20
 READY_AFTER_S, AGE_S, PERIOD_S = 50.0, 15.0, 15.0
@@ -121,11 +120,9 @@ class Fleet:
 @pytest.mark.looptime
 @pytest.mark.timeout(900)
 async def test_replay_of_a_day_decides_as_the_loop_did() -> None:
-    folder = traces()
     loads = {}
-    for name in NAMES:
-        values = np.loadtxt(folder / f"{name}.csv", delimiter=",", skiprows=1, usecols=1)
-        values = values[: HOURS * 60]
+    for name, recorded in crane().items():
+        values = recorded[: HOURS * 60]
         loads[f"crane{name}"] = values / values.max() * PEAK_PODS * TARGET
     cluster = Cluster(settings=Settings(sync_period_s=PERIOD_S))
     cluster.put(*(hpa_object(name, METRIC, most=50) for name in loads),

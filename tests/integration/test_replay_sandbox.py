@@ -39,9 +39,10 @@ from podscale.sandbox.controllers.kubelet import NodeTiming
 from podscale.sandbox.load.traffic import Traffic
 from podscale.sandbox.objects.field_values import is_ready
 from podscale.sandbox.server import SandboxServer
-from tests.integration.crane import Floats, traces
-from tests.integration.test_replay_fidelity import METRIC, NAMES, PEAK_PODS, PERIOD_S, TARGET
+from tests.integration.crane import Floats
+from tests.integration.test_replay_fidelity import METRIC, PEAK_PODS, PERIOD_S, TARGET
 from tests.kit.replayed import LivePass, ReplayedPasses, share_alike
+from tests.kit.traces import crane
 from tests.unit.hpa.world import deployment_object, hpa_object, pod_object
 
 SPEED, HOUR_S = 20.0, 3600.0
@@ -85,7 +86,7 @@ class Measured:
 @pytest.mark.timeout(DURATION_S / SPEED + 120)
 async def test_replay_of_an_hour_on_the_sandbox_decides_as_the_part_did(tmp_path: Path) -> None:
     clock = Clock(SPEED)
-    loads = dict(_busiest_hours(traces()))
+    loads = dict(_busiest_hours())
     timing = NodeTiming(*(clock.real_s(each) for each in structs.astuple(TIMING)))
     cluster = SandboxCluster(SandboxServer(wall=clock), timing=timing)
     sizes = {name: round(load[0] / TARGET) + 1 for name, load in loads.items()}
@@ -125,12 +126,11 @@ async def test_replay_of_an_hour_on_the_sandbox_decides_as_the_part_did(tmp_path
     assert share >= EQUAL
 
 
-def _busiest_hours(folder: Path) -> Iterator[tuple[str, Floats]]:
+def _busiest_hours() -> Iterator[tuple[str, Floats]]:
     """Yield each trace's hour that moves most, minute by minute."""
     minutes = int(HOUR_S / 60)
-    for name in NAMES:
-        values = np.loadtxt(folder / f"{name}.csv", delimiter=",", skiprows=1, usecols=1)
-        values *= PEAK_PODS * TARGET / values.max()
+    for name, recorded in crane().items():
+        values = recorded * (PEAK_PODS * TARGET / recorded.max())
         moves = np.convolve(np.abs(np.diff(values)), np.ones(minutes - 1), mode="valid")
         first = int(np.argmax(moves))
         yield f"crane{name}", values[first : first + minutes]

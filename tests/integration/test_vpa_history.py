@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
 from podscale.feed.options import PrometheusOptions
 from podscale.serving.flags import parse as parse_flags
-from tests.integration.crane import Series, openmetrics, traces
+from tests.integration.crane import Series, openmetrics
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from tests.kit.traces import crane
 from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import buckets
@@ -172,8 +174,8 @@ def bucket(resource: str, amount: quantity.Quantity) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_recommendations_on_start_are_those_of_a_live_feed_at_the_same_step(small, tmp_path):
-    files = sorted(traces().glob("*.csv"), key=lambda file: int(file.stem))[:COUNT]
-    series = [Series(file, DAYS, END_S) for file in files]
+    series = [Series(name, values, DAYS, END_S)
+              for name, values in islice(crane().items(), COUNT)]  # fmt: skip
     await deployed(small, series)
     small.usage.is_down = True
     async with seeded(tmp_path, series) as server:

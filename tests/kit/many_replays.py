@@ -16,7 +16,7 @@ from podscale.cli.replay.shown import print_all
 from podscale.replay.errors import ReplayError
 from podscale.replay.parallel import over_dask
 from podscale.replay.report import AllReplays, NamedReplay
-from tests.integration.crane import traces
+from tests.kit.traces import crane
 from tests.unit.hpa.decide.handwritten import written
 from tests.unit.hpa.simulate.loads import pods_metric
 
@@ -28,8 +28,7 @@ MOST_CPU, SMALLEST_SHARE = 1.2, 0.35  # of two Dask workers: in times of one's, 
 
 def subjects() -> Iterator[Subject | str]:
     """A fleet of ten traces, at another hour and scale each; one HPA has no history."""
-    columns = [np.loadtxt(file, delimiter=",", skiprows=1, usecols=1)[: DAYS * 1440]
-               for file in sorted(traces().glob("*.csv"))]  # fmt: skip
+    columns = [values[: DAYS * 1440] for values in crane().values()]
     for number in range(HPAS):
         if number == 5:
             yield "Prometheus has no sample of the metrics"

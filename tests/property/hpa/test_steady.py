@@ -17,7 +17,7 @@ from hpa.simulate.load import LoadHistory, key_of
 from hpa.simulate.loop import pass_times, simulate
 from hpa.simulate.steady import covers
 from hpa.simulate.workload import Plant
-from tests.integration.crane import traces
+from tests.kit import traces
 from tests.unit.hpa.decide.handwritten import hpa, resource
 from tests.unit.hpa.simulate.loads import START_S, load, no_forecast, simulated, web
 
@@ -150,14 +150,14 @@ def test_a_million_passes_come_to_the_same_as_decided_one_by_one():
 
 
 def test_ten_traces_both_ways():
-    for file in sorted(traces().glob("*.csv")):
+    for file in traces.files("crane"):
         times, values = np.loadtxt(file, delimiter=",", skiprows=1, unpack=True)[:, : HOURS * 60]
         loads = LoadHistory(times, {"http_requests": values / values.max() * 1000},
                             np.zeros(len(times), np.bool_))  # fmt: skip
         plainly = simulated(web(), loads, Plant(), Settings(), 3, expected=no_forecast)
         found = simulated(web(), loads, Plant(), Settings(), 3)
-        assert plainly.replicas.tolist() == found.replicas.tolist(), file.stem
-        assert plainly.ready.tolist() == found.ready.tolist(), file.stem
+        assert plainly.replicas.tolist() == found.replicas.tolist(), file.name
+        assert plainly.ready.tolist() == found.ready.tolist(), file.name
         assert found.together > len(times)  # of four passes a minute
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from podscale.replay.fleet import risk
 from podscale.replay.fleet.blocks import DAY_BLOCKS, THROTTLED, needs
 from tests.calibration import brier, histories, spiegelhalter, verdicts
-from tests.integration.crane import traces
 
 SEEDS = st.integers(0, 2**32 - 1)
 IDENTITY = risk.Calibration()
@@ -94,7 +93,7 @@ def test_windows_come_true_as_often_as_stated():
 
 @pytest.mark.parametrize("skip", [0, 4, 12])
 def test_what_is_stated_for_production_comes_true(skip):
-    found = verdicts(histories(traces().parent), skip)
+    found = verdicts(histories(), skip)
     assert len(found.names) >= 30
     score, base, of_quantile = brier(found)
     assert score < of_quantile < base
