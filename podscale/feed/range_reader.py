@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, overload
 from urllib.parse import urlsplit, urlunsplit
@@ -27,7 +28,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core.showable import is_same_origin
-from podscale.feed.decoding import range_samples
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.credentials import headers
@@ -149,6 +149,7 @@ class _WireAnswer(Struct):
 
 
 _answers = msgspec.json.Decoder(_WireAnswer)
+_pairs = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
 _labels = msgspec.msgpack.Decoder(dict[str, str])
 _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
 
@@ -396,12 +397,19 @@ def _decoded(body: bytes) -> dict[str, dict[str, list[_WireSeries]]]:
 
 
 def _packed(found: list[_WireSeries], start_s: float, end_s: float) -> _Slice:
-    made = range_samples.read(entry.values for entry in found)
-    times = made.time_s
+    samples = [_samples(entry.values) for entry in found]
+    times, values = np.concatenate([np.empty((0, 2)), *samples]).T
     if len(times) and not (times.min() >= start_s - 1.0 and times.max() <= end_s + 1.0):
         raise ValueError("samples of times that were not asked for")
     labels = [msgspec.Raw(msgspec.msgpack.encode(entry.metric)) for entry in found]
-    return _Slice(start_s, end_s, labels, made.counts, times.tobytes(), made.values.tobytes())
+    counts = [len(each) for each in samples]
+    return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
+
+
+def _samples(text: msgspec.Raw) -> NDArray[np.float64]:
+    # Times and values of one series, a row a sample. Only Go writes a sign before Inf.
+    pairs = _pairs.decode(bytes(text).replace(b'"+Inf"', b'"Inf"'))
+    return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
 
 
 def _refused(text: str) -> QueryError:
