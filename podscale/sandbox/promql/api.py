@@ -5,6 +5,7 @@ gzip where it is accepted.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,12 +13,12 @@ import msgspec
 from aiohttp import web
 from multidict import MultiDict, MultiMapping
 
-from podscale.feed.prover.tree import Node, Subquery, VectorSelector
-from podscale.sandbox.promql import answers, parameters
-from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
-from podscale.sandbox.promql.evaluation.engine import Evaluation
+from podscale.core.ascii_text import whole_number
+from podscale.feed.prover.tree import Node, VectorSelector
+from podscale.sandbox.promql import parameters
+from podscale.sandbox.promql.evaluation import Evaluation
 from podscale.sandbox.promql.head import SeriesHead
-from podscale.sandbox.promql.values import Labels
+from podscale.sandbox.promql.values import BadData, Labels, PromqlError, Unanswerable
 
 _PREFIX = "/api/v1/"
 _PAGE = 20  # steps of a range query between two looks of the loop at others
@@ -34,6 +35,7 @@ class PromqlApi:
         """``clock`` is unix seconds."""
         self._head = head
         self._clock = clock
+        self._evaluation = Evaluation(head)
         self._paths: Mapping[str, Callable[[Fields], Awaitable[object]]] = {
             "query": self._query,
             "query_range": self._query_range,
@@ -73,36 +75,33 @@ class PromqlApi:
     def _action(self, path: str) -> Callable[[Fields], Awaitable[object]] | None:
         if not path.startswith(_PREFIX):
             return None
-        rest = path.removeprefix(_PREFIX)
-        first, _, after = rest.partition("/")
+        action = path.removeprefix(_PREFIX)
+        first, _, after = action.partition("/")
         if first == "label" and after.endswith("/values"):
-            name = after.removesuffix("/values")
-            return lambda fields: self._label_values(fields, name)
-        return self._paths.get(rest)
-
-    def _now_ms(self) -> int:
-        return round(self._clock() * 1000)
+            return lambda fields: self._label_values(fields, after.removesuffix("/values"))
+        return self._paths.get(action)
 
     async def _query(self, fields: Fields) -> object:
         node = parameters.query(_one(fields, "query"))
-        given = fields.get("time")
-        now_ms = self._now_ms() if not given else parameters.time_ms(given, "time")
-        evaluation = Evaluation(self._head, now_ms, now_ms)
+        at = fields.get("time")
+        now_ms = parameters.time_ms(at, "time") if at else round(self._clock() * 1000)
         if _is_range(node):
-            found = evaluation.windows(node, now_ms)
-            return answers.windows(
-                (
-                    window.labels,
-                    [
-                        [at / 1000, answers.text(value)]
-                        for at, value in zip(
-                            window.times.tolist(), window.values.tolist(), strict=True
-                        )
-                    ],
-                )
-                for window in found
+            return _matrix(
+                {
+                    window.labels: [
+                        _point(*pair)
+                        for pair in zip(window.times.tolist(), window.values.tolist(), strict=True)
+                    ]
+                    for window in self._evaluation.windows(node, now_ms)
+                }
             )
-        return answers.instant(evaluation.at(node, now_ms), now_ms)
+        value = self._evaluation.at(node, now_ms)
+        if isinstance(value, float):
+            return {"resultType": "scalar", "result": _point(now_ms, value)}
+        result = [
+            {"metric": dict(each.labels), "value": _point(now_ms, each.value)} for each in value
+        ]
+        return {"resultType": "vector", "result": result}
 
     async def _query_range(self, fields: Fields) -> object:
         node = parameters.query(_one(fields, "query"))
@@ -114,27 +113,32 @@ class PromqlApi:
                 'invalid parameter "query": invalid expression type "range vector" for range '
                 "query, must be Scalar or instant Vector"
             )
-        evaluation = Evaluation(self._head, start_ms, end_ms)
-        table = answers.AnswerTable()
+        points: dict[Labels, list[list[Any]]] = {}
         for place, now_ms in enumerate(parameters.steps(start_ms, end_ms, step_ms)):
-            table.add(evaluation.at(node, now_ms), now_ms)
+            value = self._evaluation.at(node, now_ms)
+            if isinstance(value, float):
+                points.setdefault((), []).append(_point(now_ms, value))
+            else:
+                for sample in value:
+                    points.setdefault(sample.labels, []).append(_point(now_ms, sample.value))
             if place % _PAGE == _PAGE - 1:
                 await asyncio.sleep(0)
-        return table.data()
+        return _matrix(dict(sorted(points.items())))
 
     async def _series(self, fields: Fields) -> object:
         if not fields.getall("match[]", []):
             raise BadData("no match[] parameter provided")
-        goes_on = parameters.limit(fields.get("limit", ""))
-        found = sorted(self._found(fields))
-        return [dict(labels) for place, labels in enumerate(found) if goes_on(place)]
+        limit = whole_number(fields.get("limit", "0"))
+        if limit is None:
+            raise BadData('invalid parameter "limit": not a whole number')
+        return [dict(labels) for labels in sorted(self._selected(fields))[: limit or None]]
 
     async def _labels(self, fields: Fields) -> object:
-        return sorted({name for labels in self._found(fields) for name, _ in labels})
+        return sorted({name for labels in self._selected(fields) for name, _ in labels})
 
-    async def _label_values(self, fields: Fields, wanted: str) -> object:
+    async def _label_values(self, fields: Fields, name: str) -> object:
         return sorted(
-            {value for labels in self._found(fields) for name, value in labels if name == wanted}
+            {value for labels in self._selected(fields) for key, value in labels if key == name}
         )
 
     async def _metadata(self, _: Fields) -> object:
@@ -146,22 +150,17 @@ class PromqlApi:
     async def _runtime(self, _: Fields) -> object:
         return {"serverTime": self._clock(), "storageRetention": "6h", "GOMAXPROCS": 1}
 
-    def _found(self, fields: Fields) -> list[Labels]:
+    def _selected(self, fields: Fields) -> list[Labels]:
         start, end = fields.get("start"), fields.get("end")
         since_ms = parameters.time_ms(start, "start") if start else -_EVER_MS
         to_ms = parameters.time_ms(end, "end") if end else _EVER_MS
-        texts = fields.getall("match[]", [])
-        chosen: list[tuple[str | None, Any]] = [(None, ())]
-        if texts:
-            selections = [parameters.selection(text) for text in texts]
-            chosen = [(found.name, found.matchers) for found in selections]
+        selections = [parameters.selection(text) for text in fields.getall("match[]", [])]
+        chosen = [(each.name, each.matchers) for each in selections] or [(None, ())]
         return self._head.series(chosen, since_ms, to_ms)
 
 
 def _is_range(node: Node) -> bool:
-    return isinstance(node, Subquery) or (
-        isinstance(node, VectorSelector) and node.range_ms is not None
-    )
+    return isinstance(node, VectorSelector) and node.range_ms is not None
 
 
 def _one(fields: Fields, name: str) -> str:
@@ -169,3 +168,17 @@ def _one(fields: Fields, name: str) -> str:
     if not text:
         raise BadData(f'invalid parameter "{name}": cannot parse "" to a valid value')
     return text
+
+
+def _point(time_ms: int, value: float) -> list[Any]:
+    """Return seconds, and the number as Prometheus writes it."""
+    if math.isnan(value):
+        return [time_ms / 1000, "NaN"]
+    if math.isinf(value):
+        return [time_ms / 1000, "+Inf" if value > 0 else "-Inf"]
+    return [time_ms / 1000, repr(value).removesuffix(".0")]
+
+
+def _matrix(points: Mapping[Labels, list[list[Any]]]) -> dict[str, Any]:
+    result = [{"metric": dict(labels), "values": values} for labels, values in points.items()]
+    return {"resultType": "matrix", "result": result}

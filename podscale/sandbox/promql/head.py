@@ -1,15 +1,80 @@
-"""The series in memory: append, select by matchers, forget."""
+"""The series in memory, each in two growing columns: append, select by matchers, forget."""
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
 import re2
 
 from podscale.feed.prover.tree import Matcher
-from podscale.sandbox.promql.columns import SeriesColumns
-from podscale.sandbox.promql.errors import BadData
-from podscale.sandbox.promql.values import NAME, Labels, label
+from podscale.sandbox.promql.values import NAME, BadData, Labels, Times, Values, label
 
 RETENTION_MS = 6 * 3600 * 1000
+_FIRST = 64
+# Prometheus's staleness marker: a NaN told from others by its bits.
+_STALE_BITS = np.uint64(0x7FF0000000000002)
+STALE = struct.unpack("<d", struct.pack("<Q", int(_STALE_BITS)))[0]
+
+
+class SeriesColumns:
+    """One series: times and values, oldest first."""
+
+    def __init__(self) -> None:
+        self._times: Times = np.empty(_FIRST, np.int64)
+        self._values: Values = np.empty(_FIRST, np.float64)
+        self._begin = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def times(self) -> Times:
+        return self._times[self._begin : self._end]
+
+    @property
+    def values(self) -> Values:
+        """All values, markers included."""
+        return self._values[self._begin : self._end]
+
+    def append(self, time_ms: int, value: float) -> None:
+        """Add a sample; one that is not newer than the last is dropped, as Prometheus does."""
+        if len(self) and time_ms <= self._times[self._end - 1]:
+            return
+        if self._end == len(self._times):
+            self._make_room()
+        self._times[self._end] = time_ms
+        # Through bits: arithmetic on the way could quieten the marker.
+        bits = np.frombuffer(struct.pack("<d", value), np.uint64)
+        self._values.view(np.uint64)[self._end] = bits[0]
+        self._end += 1
+
+    def forget(self, before_ms: int) -> None:
+        """Drop what is older."""
+        self._begin += int(np.searchsorted(self.times, before_ms))
+
+    def last(self, after_ms: int, until_ms: int) -> tuple[int, float] | None:
+        """Return the newest sample within (after, until]; None also where it is a marker."""
+        place = int(np.searchsorted(self.times, until_ms, side="right")) - 1
+        if place < 0 or self.times[place] <= after_ms:
+            return None
+        if self.values.view(np.uint64)[place] == _STALE_BITS:
+            return None
+        return int(self.times[place]), float(self.values[place])
+
+    def window(self, after_ms: int, until_ms: int) -> tuple[Times, Values]:
+        """Return the samples within (after, until], without markers."""
+        low, high = np.searchsorted(self.times, (after_ms, until_ms), side="right")
+        times, values = self.times[low:high], self.values[low:high]
+        is_sample = values.view(np.uint64) != _STALE_BITS
+        return times[is_sample], values[is_sample]
+
+    def _make_room(self) -> None:
+        count = len(self)
+        times, bits = self.times, self.values.view(np.uint64)
+        size = max(_FIRST, 2 * count)
+        self._times, self._values = np.empty(size, np.int64), np.empty(size, np.float64)
+        self._times[:count], self._values.view(np.uint64)[:count] = times, bits
+        self._begin, self._end = 0, count
 
 
 class SeriesHead:
@@ -31,23 +96,25 @@ class SeriesHead:
         self, name: str | None, matchers: Iterable[Matcher]
     ) -> Iterator[tuple[Labels, SeriesColumns]]:
         """Yield the series that match; raises ``BadData`` for a bad expression."""
-        tests = [test_of(matcher) for matcher in matchers]
+        tests = [(matcher.label, _test(matcher)) for matcher in matchers]
         families = self._by_name.values() if name is None else [self._by_name.get(name, {})]
         for family in families:
             for labels, columns in family.items():
-                if all(test(label(labels, wanted)) for wanted, test in tests):
+                if all(test(label(labels, key)) for key, test in tests):
                     yield labels, columns
 
     def series(
         self, selections: Sequence[tuple[str | None, Iterable[Matcher]]], since_ms: int, to_ms: int
     ) -> list[Labels]:
-        """Return the label sets that any selection finds with a sample between two times."""
-        found: dict[Labels, None] = {}
-        for name, matchers in selections:
-            for labels, columns in self.select(name, matchers):
-                if len(columns) and columns.times[0] <= to_ms and columns.times[-1] >= since_ms:
-                    found[labels] = None
-        return list(found)
+        """Return the label sets that any selection matches with a sample between two times."""
+        return list(
+            {
+                labels: None
+                for name, matchers in selections
+                for labels, columns in self.select(name, matchers)
+                if len(columns) and columns.times[0] <= to_ms and columns.times[-1] >= since_ms
+            }
+        )
 
     def forget(self, now_ms: int) -> None:
         """Drop what retention has passed."""
@@ -60,25 +127,16 @@ class SeriesHead:
                 del self._by_name[name]
 
 
-def test_of(matcher: Matcher) -> tuple[str, Callable[[str], bool]]:
-    """Return a label's name and what its value must pass; raises ``BadData``."""
-    wanted = matcher.value
-    if matcher.op == "=":
-        return matcher.label, lambda value: value == wanted
-    if matcher.op == "!=":
-        return matcher.label, lambda value: value != wanted
-    matches = expression(wanted).fullmatch
-    if matcher.op == "=~":
-        return matcher.label, lambda value: matches(value) is not None
-    return matcher.label, lambda value: matches(value) is None
-
-
-def expression(text: str) -> "re2._Regexp[str]":
-    """Return a compiled expression in which dots match line ends; raises ``BadData``."""
+def _test(matcher: Matcher) -> Callable[[str], bool]:
+    """Return what a label's value must pass; raises ``BadData``."""
+    text, is_negative = matcher.value, matcher.op.startswith("!")
+    if matcher.op in ("=", "!="):
+        return lambda value: (value == text) is not is_negative
     options = re2.Options()
     options.dot_nl = True
     options.log_errors = False
     try:
-        return re2.compile(text, options)
+        matches = re2.compile(text, options).fullmatch
     except re2.error as error:
         raise BadData(f"error parsing regexp: {error}") from None
+    return lambda value: (matches(value) is None) is is_negative

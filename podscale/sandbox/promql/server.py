@@ -12,8 +12,7 @@ from aiohttp import web
 
 from podscale.sandbox.load.exporter import ExposedSample
 from podscale.sandbox.promql.api import PromqlApi
-from podscale.sandbox.promql.columns import STALE
-from podscale.sandbox.promql.head import SeriesHead
+from podscale.sandbox.promql.head import STALE, SeriesHead
 from podscale.sandbox.promql.values import NAME, Labels, label_set
 
 HOST = "127.0.0.1"

@@ -1,6 +1,11 @@
-"""What expressions of PromQL evaluate to, and label sets as sorted pairs."""
+"""What PromQL evaluates to, and why a query has no answer, in the words of Prometheus's API.
 
-from collections.abc import Collection, Iterable, Mapping
+PromqlError
+├── BadData      400: the query or a parameter is wrong
+└── Unanswerable 422: this query on this data, or a construct that the stand-in does not know
+"""
+
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -13,6 +18,35 @@ _METADATA = frozenset({NAME, "__type__", "__unit__"})
 Labels = tuple[tuple[str, str], ...]  # sorted by name; an empty value is no label
 Times = NDArray[np.int64]  # milliseconds since 1970
 Values = NDArray[np.float64]
+
+
+class PromqlError(Exception):
+    """A refusal; ``kind`` is the API's errorType."""
+
+    status = 500
+    kind = "internal"
+
+
+class BadData(PromqlError):
+    """What was sent cannot be read."""
+
+    status = 400
+    kind = "bad_data"
+
+
+class Unanswerable(PromqlError):
+    """It was read, and cannot be evaluated."""
+
+    status = 422
+    kind = "execution"
+
+
+def unsupported(construct: str) -> Unanswerable:
+    """Return the refusal of a construct, by its name."""
+    return Unanswerable(
+        f"{construct} is not in the subset of PromQL that the demo's stand-in evaluates; "
+        "put a real prometheus on PATH for the rest"
+    )
 
 
 class PointSample(Struct, frozen=True, gc=False):
@@ -34,24 +68,22 @@ class Window(Struct, frozen=True, eq=False):
 
 
 Vector = list[PointSample]
-Matrix = list[Window]
-Value = float | str | Vector
+Value = float | Vector
 
 
-def label_set(pairs: Mapping[str, str] | Iterable[tuple[str, str]]) -> Labels:
+def label_set(pairs: Mapping[str, str]) -> Labels:
     """Return labels in their one form."""
-    found = pairs.items() if isinstance(pairs, Mapping) else pairs
-    return tuple(sorted((name, value) for name, value in found if value))
+    return tuple(sorted((name, value) for name, value in pairs.items() if value))
 
 
-def label(labels: Labels, wanted: str) -> str:
+def label(labels: Labels, name: str) -> str:
     """Return a label's value; empty where there is none."""
-    return next((value for name, value in labels if name == wanted), "")
+    return next((value for key, value in labels if key == name), "")
 
 
 def nameless(labels: Labels) -> Labels:
     """Return labels without the metric's name."""
-    return tuple(pair for pair in labels if pair[0] not in _METADATA)
+    return without(labels, _METADATA)
 
 
 def only(labels: Labels, names: Collection[str]) -> Labels:
@@ -59,10 +91,11 @@ def only(labels: Labels, names: Collection[str]) -> Labels:
 
 
 def without(labels: Labels, names: Collection[str]) -> Labels:
-    """Return all other labels, without the metric's name."""
-    return tuple(pair for pair in nameless(labels) if pair[0] not in names)
+    return tuple(pair for pair in labels if pair[0] not in names)
 
 
-def shown(labels: Labels) -> str:
-    """Return labels as Prometheus writes them in messages."""
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in labels) + "}"
+def distinct(vector: Vector) -> Vector:
+    """Return ``vector``; raises ``Unanswerable`` when two elements have the same labels."""
+    if len({sample.labels for sample in vector}) < len(vector):
+        raise Unanswerable("vector cannot contain metrics with the same labelset")
+    return vector

@@ -6,11 +6,9 @@ import struct
 import pytest
 
 from podscale.sandbox.promql import parameters
-from podscale.sandbox.promql.columns import STALE, SeriesColumns
-from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
-from podscale.sandbox.promql.evaluation.engine import Evaluation
-from podscale.sandbox.promql.head import SeriesHead
-from podscale.sandbox.promql.values import NAME, label_set
+from podscale.sandbox.promql.evaluation import Evaluation
+from podscale.sandbox.promql.head import STALE, SeriesColumns, SeriesHead
+from podscale.sandbox.promql.values import NAME, BadData, PromqlError, Unanswerable, label_set
 
 MINUTE = 60_000
 
@@ -23,7 +21,7 @@ def head(*values, name="m", every_ms=MINUTE, **labels):
 
 
 def ask(found, query, at_ms):
-    value = Evaluation(found, at_ms, at_ms).at(parameters.query(query), at_ms)
+    value = Evaluation(found).at(parameters.query(query), at_ms)
     return [sample.value for sample in value] if isinstance(value, list) else value
 
 
@@ -89,6 +87,10 @@ def test_series_whose_samples_retention_has_passed_are_gone():
         ("sort_by_label(m, 'a')", Unanswerable, "sort_by_label"),
         ("limitk(1, m)", Unanswerable, "limitk"),
         ("histogram_count(m)", Unanswerable, "histogram_count"),
+        ("predict_linear(m[5m], 60)", Unanswerable, "predict_linear"),
+        ("quantile(0.9, m)", Unanswerable, "quantile"),
+        ("max_over_time((m + 1)[5m:1m])", Unanswerable, "subquery"),
+        ("m @ 60", Unanswerable, "@"),
         ('{a="b" or c="d"}', Unanswerable, "or"),
         ("+".join(["a"] * 600), Unanswerable, "too many operators"),
         ("rate(m)", BadData, "rate"),
