@@ -1,5 +1,4 @@
-"""Old and new side by side: what both would have asked for at past moments, KEDA and the
-migrated HPA, or the in-tree controller behind prometheus-adapter and ours.
+"""Old and new side by side: what KEDA and the migrated HPA would have asked for at past moments.
 
 Pure, over answers of Prometheus. Compared is the number that the external metrics ask for,
 within the limits: no tolerance, no stabilization, no behavior, which both sides share.
@@ -20,8 +19,6 @@ class ComparedMetric(Struct, frozen=True):
     query: str
     target: float  # per replica
     silence_is_zero: bool  # KEDA's ignoreNullValues, on a query without a default of its own
-    is_nan_zero: bool = False  # prometheus-adapter served NaN as 0
-    takes_several: bool = False  # elements are added up by the old one as well
 
 
 class Comparable(Struct, frozen=True):
@@ -33,7 +30,6 @@ class Comparable(Struct, frozen=True):
     most: int
     fallback: int | None = None  # replicas; None: the size is held
     left_out: Sequence[str] = ()  # metrics that cannot be compared
-    old: str = "KEDA"
 
 
 class Moment(Struct, frozen=True):
@@ -59,10 +55,7 @@ def at(compared: Comparable, time_s: float, answers: Mapping[str, Sequence[float
         numbers = [each for each in answers.get(metric.name, ()) if math.isfinite(each)]
         values[metric.name] = sum(numbers) if numbers else None
         new.append(_asked(values[metric.name], metric) if numbers else compared.fallback)
-        given = answers.get(metric.name, ())
-        if metric.is_nan_zero and given:
-            old.append(_asked(sum(numbers), metric))  # those that are no numbers were 0
-        elif len(given) > 1 and not metric.takes_several:
+        if len(answers.get(metric.name, ())) > 1:
             old.append(compared.fallback)  # KEDA refuses several elements
         elif numbers:
             old.append(_asked(numbers[0], metric))

@@ -13,8 +13,6 @@ from podscale.cli.inputs import EXIT_USAGE, WrongInput, called, read
 from podscale.cli.output import note, plainly, progress, said
 
 if TYPE_CHECKING:
-    from podscale.feed.http.client import PrometheusClient
-    from podscale.migrate.compare import Comparable
     from podscale.migrate.outcome import MigrationOutcome
 
 _DAY_S = 86_400.0
@@ -45,7 +43,7 @@ _DAY_S = 86_400.0
     "--prometheus-url",
     default="",
     metavar="URL",
-    help="Show what old and new would have asked for at moments of the last day.",
+    help="Show what KEDA and podscale would have asked for at moments of the last day.",
 )
 @click.option(
     "--side-by-side",
@@ -123,7 +121,7 @@ def command(
     else:
         click.echo(render(outcome), nl=False)
     is_compared = not prometheus_url or asyncio.run(
-        _compare(outcome, texts, prometheus_url, moments, beside=form == "json" or bool(only))
+        _compare(outcome, prometheus_url, moments, beside=form == "json" or bool(only))
     )
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
@@ -166,48 +164,7 @@ def _refusal_of(program: str, flag: str, value: str) -> str:
     return ""
 
 
-async def _plain_hpas(
-    client: "PrometheusClient", texts: Sequence[tuple[str, str]]
-) -> "list[Comparable] | None":
-    """Return what of the input's HPAs can be compared, by the input's rules; None: no answer."""
-    from adapter.errors import ConfigInvalid
-    from adapter.rules.presumed import PresumingMapper
-    from adapter.rules.ruleset import RuleSet, read_rules
-    from podscale.feed.errors import QueryError
-    from podscale.migrate.documents import objects, text_at
-    from podscale.migrate.hpa_history import comparable, rules_wanted
-    from podscale.migrate.rules_source import find
-
-    hpas, rules = [], RuleSet.empty()
-    for text, file in texts:
-        found = objects(text, file)
-        hpas += [each for each in found if text_at(each, "kind") == "HorizontalPodAutoscaler"]
-        try:
-            source = find(text, file)
-            _, read = read_rules(source.text, source.file, PresumingMapper())
-        except ConfigInvalid:
-            continue  # a manifest, or rules that have been told to be wrong
-        rules = read if read.custom or read.external else rules
-    names: dict[str, list[str]] = {}
-    for rule in rules_wanted(hpas, rules):
-        try:
-            names[rule.id] = sorted(
-                (await client.series(rule.series_query, time.time() - _DAY_S)).names
-            )
-        except QueryError as error:
-            note(f"not compared: {rule.id}: {plainly(str(error))}")
-            return None
-    return [comparable(hpa, rules, names) for hpa in hpas]
-
-
-async def _compare(
-    outcome: "MigrationOutcome",
-    texts: Sequence[tuple[str, str]],
-    url: str,
-    moments: int,
-    *,
-    beside: bool,
-) -> bool:
+async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, beside: bool) -> bool:
     """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr.
 
     Returns whether Prometheus told what was asked.
@@ -217,24 +174,24 @@ async def _compare(
     from podscale.feed.options import PrometheusOptions
     from podscale.migrate.compare import at
 
+    for about in (each for each in outcome.read if each.startswith("HorizontalPodAutoscaler ")):
+        hpa = about.partition(",")[0]
+        note(f"not compared: {hpa}: podscale replay hpa/NAME -n NAMESPACE replays its history")
     now = time.time()
     drawn = progress()
     async with PrometheusClient(PrometheusOptions(url=url)) as client:
-        plain = await _plain_hpas(client, texts)
-        if plain is None:
-            return False
-        for done, compared in enumerate([*outcome.compared, *plain]):
+        for done, compared in enumerate(outcome.compared):
             if not compared.metrics:
                 why = ", ".join(compared.left_out) or "it has no metrics with an average target"
                 note(f"not compared: {compared.about}: {why}")
                 continue
             click.echo(
-                f"# {compared.about}: replicas asked for (old is {compared.old}, new is podscale)",
+                f"# {compared.about}: replicas asked for (old is KEDA, new is podscale)",
                 err=beside,
             )
             if compared.left_out:
                 click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)
-            several = len(outcome.compared) + len(plain)
+            several = len(outcome.compared)
             for number in range(moments):
                 drawn(done * moments + number + 1, several * moments, compared.about)
                 time_s = now - _DAY_S + _DAY_S * (number + 1) / moments

@@ -19,7 +19,7 @@ spec:
   maxReplicas: 5
   metrics:
   - type: External
-    external: {metric: {name: queue}, target: {type: AverageValue, averageValue: AVERAGE}}
+    external: {metric: {name: queue}, target: {type: AverageValue, averageValue: "5"}}
 """
 
 
@@ -41,15 +41,10 @@ def test_a_whole_call_without_a_place_in_the_input_ends_with_2(tmp_path):
     assert "input.yaml:2:7: not YAML: '0x_' is no int" in done.output
 
 
-@pytest.mark.parametrize(("average", "said"), [
-    ("5", "queue (no rule of the input exposes it)"),
-    ("0", "queue (its target is not above 0)"),
-    ("many", "queue (its target 'many' is no quantity)"),
-])  # fmt: skip
-def test_what_cannot_be_compared_is_said(tmp_path, average, said):
-    done = migrate(tmp_path, HPA.replace("AVERAGE", average), "--prometheus-url", NOWHERE)
+def test_a_plain_hpa_is_compared_by_replay(tmp_path):
+    done = migrate(tmp_path, HPA, "--prometheus-url", NOWHERE)
     assert done.exit_code == 0, done.output
-    assert f"not compared: HorizontalPodAutoscaler shop/web: {said}" in done.output
+    assert "not compared: HorizontalPodAutoscaler shop/web: podscale replay hpa/NAME" in done.output
 
 
 def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_read(tmp_path, monkeypatch):
