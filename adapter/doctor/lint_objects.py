@@ -21,6 +21,7 @@ MIN_EQUALS_MAX = "MinEqualsMax"
 FOREIGN_PODS = "ForeignPods"
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
 NOT_SCALING = "NotScaling"
+SCHEDULE_REFUSED = "ScheduleRefused"
 
 OBJECT_LINTS: Mapping[str, str] = {
     NO_REQUESTS: "a utilisation target over containers without requests",
@@ -31,6 +32,7 @@ OBJECT_LINTS: Mapping[str, str] = {
     FOREIGN_PODS: "an HPA's selector matches pods of somebody else",
     UNKNOWN_ANNOTATION: "a podscale.io/ annotation of an HPA that is no setting",
     NOT_SCALING: "an HPA whose controller says that it cannot decide",
+    SCHEDULE_REFUSED: "an HPA that is not lowered because its schedule is refused",
 }
 
 

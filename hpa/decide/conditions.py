@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.api.spec import Condition
+from hpa.decide.api.spec import HPA, Condition
 from podscale.core.metrics import SampleGap
 from podscale.core.times.duration import format_prometheus
 from podscale.core.times.rfc3339 import rfc3339
@@ -14,7 +14,9 @@ ACTIVE = "ScalingActive"
 LIMITED = "ScalingLimited"
 TO_ZERO = "ScaledToZero"
 ANCHOR_MOVED = "AnchorMoved"  # ours, an event: the recommender wrote another anchor
-GAP = "GapInWindow"  # ours: nothing shrinks by what was measured over an outage
+GAP: Literal["GapInWindow"] = "GapInWindow"  # ours: nothing shrinks by what an outage hides
+# Ours: nothing shrinks while a schedule is written that cannot be followed.
+REFUSED: Literal["ScheduleRefused"] = "ScheduleRefused"
 COORDINATED = "Coordinated"  # ours: whether the target hangs on a VPA's anchor
 
 GOT_SCALE = "the HPA controller was able to get the target's current scale"
@@ -62,6 +64,11 @@ def gap_text(gap: SampleGap) -> str:
         f"Prometheus was away from {since} to {until}; what is measured over "
         f"{format_prometheus(gap.window_s)} is whole again at {whole}, until then nothing shrinks"
     )
+
+
+def refusal_text(hpa: HPA) -> str:
+    """Return what is wrong with the schedule of ``hpa``, and what that is for it."""
+    return f"{hpa.options.refused_schedule}; until that is corrected nothing shrinks"
 
 
 class DecisionEvent(Struct, frozen=True, gc=False):

@@ -252,7 +252,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
     if desired != wanted:
-        _tell_gap(pass_)
+        _tell_wait(pass_)
     if went_to_zero and normalized < hpa.min_replicas:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
@@ -283,25 +283,31 @@ def _tell_held(pass_: _Pass) -> None:
 def _not_below(pass_: _Pass, current: int, desired: int) -> int:
     if desired >= current:
         return desired
-    held, gap, settings = pass_.observation.held, pass_.observation.gap, pass_.settings
-    is_holding = settings.holds_after_outage and settings.mode != "shadow"  # who acts holds nothing
-    if not is_holding or (gap is not None and gap.whole_s <= pass_.now):
-        gap = None
-    is_anchored = held is not None and not held.may_shrink
-    if not (is_anchored or gap):
+    observation, settings = pass_.observation, pass_.settings
+    held, gap = observation.held, observation.gap
+    if settings.mode == "shadow":
+        return desired  # who acts holds nothing
+    if held is not None and not held.may_shrink:
+        step = ShrinkWaits(desired, current, "AnchorMissing")
+    elif observation.hpa.options.refused_schedule:
+        step = ShrinkWaits(desired, current, words.REFUSED)
+    elif settings.holds_after_outage and gap is not None and gap.whole_s > pass_.now:
+        step = ShrinkWaits(desired, current, words.GAP, gap)
+    else:
         return desired
-    pass_.steps.append(ShrinkWaits(desired, current, None if is_anchored else gap))
+    pass_.steps.append(step)
     return current
 
 
-def _tell_gap(pass_: _Pass) -> None:
+def _tell_wait(pass_: _Pass) -> None:
     waits = next((step for step in pass_.steps if isinstance(step, ShrinkWaits)), None)
-    if waits is None or waits.gap is None:
+    if waits is None or waits.reason == "AnchorMissing":
         return
-    text = words.gap_text(waits.gap)
-    if all(each.message != text for each in pass_.observation.hpa.status.conditions):
-        pass_.events.append(DecisionEvent("Normal", words.GAP, text))
-    put(pass_.conditions, words.ABLE, "True", words.GAP, text, pass_.now)
+    hpa = pass_.observation.hpa
+    text = words.refusal_text(hpa) if waits.gap is None else words.gap_text(waits.gap)
+    if all(each.message != text for each in hpa.status.conditions):
+        pass_.events.append(DecisionEvent("Normal", waits.reason, text))
+    put(pass_.conditions, words.ABLE, "True", waits.reason, text, pass_.now)
 
 
 def _counted_pods(observation: Observation) -> Pods:

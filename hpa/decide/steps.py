@@ -70,11 +70,13 @@ class Chosen(Struct, frozen=True, gc=False, tag=True):
 
 class ShrinkWaits(Struct, frozen=True, gc=False, tag=True):
     """Fewer replicas would be right for what was measured; whether they are for the anchor, which
-    is not known, or for what a gap in the samples hides, nobody knows."""
+    is not known, for what a gap in the samples hides, or for a schedule that is refused, nobody
+    knows."""
 
     before: int
     replicas: int
-    gap: SampleGap | None = None  # None: it is the anchor
+    reason: Literal["AnchorMissing", "GapInWindow", "ScheduleRefused"]
+    gap: SampleGap | None = None  # of GapInWindow
 
 
 class Blocked(Struct, frozen=True, gc=False, tag=True):

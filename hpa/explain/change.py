@@ -6,7 +6,7 @@ says so, and the next thing follows: what holds the number then.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from hpa.decide.conditions import GAP
+from hpa.decide.conditions import GAP, REFUSED
 from hpa.decide.steps import TargetUnreadable
 from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import Fact, facts
@@ -130,6 +130,7 @@ _FIXED: Mapping[str, str] = {
     "AllMetricsInvalid": "At least one metric can be read.",
     "AnchorMissing": "The recommender writes the anchor into the VPA, or podscale.io/coordinate "
     "is removed.",
+    REFUSED: "podscale.io/schedule is corrected or removed, or a metric rises.",
     "ScaleDownBlockedByInvalidMetric": "The unreadable metric is repaired, removed, or given a "
     "fallback.",
     "InvalidMetricIgnored": "Nothing for now; the metric is repaired before the load falls.",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from hpa.decide.behavior.limits import counts
-from hpa.decide.conditions import GAP
+from hpa.decide.conditions import GAP, REFUSED
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
@@ -279,6 +279,7 @@ def _unreadable(told: ReadTrace) -> Facts:
 
 _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
     "Paused": lambda _: {"annotation": "podscale.io/paused"},
+    REFUSED: lambda told: {"message": told.hpa.options.refused_schedule},
     "TargetNotFound": _unreadable,
     "ScaleForbidden": _unreadable,
     "SelectorMissing": _selector,

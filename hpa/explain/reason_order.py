@@ -9,7 +9,6 @@ outcome. A decision that was not put into effect says so before everything.
 from collections.abc import Sequence
 
 from hpa.decide import Trace
-from hpa.decide.conditions import GAP
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.pods import PodGroups
 from hpa.decide.reconcile import wakes
@@ -167,10 +166,10 @@ def _rules(told: ReadTrace) -> list[tuple[str, Variation]]:
 
 def _steps(told: ReadTrace) -> list[str]:
     # The steps that changed the number, in order.
-    found = []
+    found: list[str] = []
     waits = step_of(told.trace, ShrinkWaits)
     if waits is not None:
-        found.append("AnchorMissing" if waits.gap is None else GAP)
+        found.append(waits.reason)
     if told.window is not None:
         found.append(_window(told))
     if step_of(told.trace, ForecastApplied) is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
-from hpa.decide.conditions import GAP, gap_text
+from hpa.decide.conditions import GAP, REFUSED, gap_text, refusal_text
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
@@ -65,7 +65,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield from _metric(told, measured)
     yield from _choice(told)
     yield from _held(told)
-    yield from _gap(told)
+    yield from _waits(told)
     yield from _window(told)
     yield from _forecast(told)
     yield from _limit(told)
@@ -94,8 +94,8 @@ def sentence_of(told: ReadTrace, reason: str) -> str:
             found = _forecast(told)
         case "AnchorMissing":
             found = _held(told)
-        case _ if reason == GAP:
-            found = _gap(told)
+        case _ if reason in (GAP, REFUSED):
+            found = _waits(told)
         case "ScaleUpStabilized" | "ScaleDownStabilized":
             found = _window(told)
         case _ if told.limit is not None and reason == limit_reason(told):
@@ -291,16 +291,16 @@ def _held(told: ReadTrace) -> Iterator[str]:
     if held is not None:
         yield f"{held.text[:1].upper()}{held.text[1:]}."
     step = step_of(told.trace, ShrinkWaits)
-    if step is not None and step.gap is None:
+    if step is not None and step.reason == "AnchorMissing":
         yield f"Until the anchor is known nothing shrinks: {step.before} becomes {step.replicas}."
 
 
-def _gap(told: ReadTrace) -> Iterator[str]:
+def _waits(told: ReadTrace) -> Iterator[str]:
     step = step_of(told.trace, ShrinkWaits)
-    if step is not None and step.gap is not None:
+    if step is not None and step.reason != "AnchorMissing":
+        text = refusal_text(told.hpa) if step.gap is None else gap_text(step.gap)
         yield (
-            f"{gap_text(step.gap)}: {step.replicas} stays {step.replicas} (the metrics ask for "
-            f"{step.before})."
+            f"{text}: {step.replicas} stays {step.replicas} (the metrics ask for {step.before})."
         )
 
 

@@ -1,13 +1,14 @@
 """One batch of passes: look, ask once, decide each, write where something is to be written."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
 import structlog
 from msgspec import structs
 
-from hpa.decide import decide
+from hpa.decide import decide, schedules
 from hpa.forecast.demand import measured
 from hpa.forecast.plan import LiveForecast
 from hpa.loop.metrics_reader import Given, MetricsReader
@@ -19,6 +20,8 @@ from hpa.machine.instructions import Decide, Order
 from hpa.machine.record import AutoscalerRecord, Look
 
 _log = structlog.get_logger()
+
+_MOST_WINDOWS = 200  # of schedules, looked for in one pass for one namespace: some 20 ms
 
 _OURS, _WATCHED = AnsweredEvent(), AnsweredEvent(is_watched=True)
 _WATCH = Decide(is_bystander=True)
@@ -50,7 +53,8 @@ class Passes:
         mapper = self._state.ports.mapper()
         now = self._clock.now()
         free = [each for each in records if self._begins(each, now)]
-        decide_late = partial(self._decide_late, started=started)
+        windows: Counter[str] = Counter()  # of schedules, by namespace
+        decide_late = partial(self._decide_late, started=started, windows=windows)
         looks = await self._reader.looks(free, mapper, decide_late)
         for look in looks:
             if look.hpa.is_read_apart:
@@ -59,9 +63,9 @@ class Passes:
         if self._metrics.is_slow:
             async with asyncio.TaskGroup() as apart:
                 for some in _by_metrics(looks):
-                    apart.create_task(self._decide_all(some, started))
+                    apart.create_task(self._decide_all(some, started, windows))
         else:
-            await self._decide_all(looks, started)
+            await self._decide_all(looks, started, windows)
 
     def _begins(self, record: AutoscalerRecord, now: float) -> bool:
         try:
@@ -70,13 +74,17 @@ class Passes:
             self._machines.fail(record)
             return False
 
-    async def _decide_late(self, looks: Sequence[Look], started: float) -> None:
+    async def _decide_late(
+        self, looks: Sequence[Look], started: float, windows: Counter[str]
+    ) -> None:
         try:
-            await self._decide_all(looks, started)
+            await self._decide_all(looks, started, windows)
         except Exception:  # noqa: BLE001 - nobody waits for it
             _log.exception("pass failed", keys=["/".join(look.record.key) for look in looks])
 
-    async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
+    async def _decide_all(
+        self, looks: Sequence[Look], started: float, windows: Counter[str]
+    ) -> None:
         begun = 0
         try:
             given = await self._metrics.about(looks)
@@ -89,6 +97,12 @@ class Passes:
                 page = range(begun, min(begun + PAGE, len(looks)))
                 begun = page.stop
                 for place in page:
+                    hpa = looks[place].hpa
+                    unknown = schedules.unknown(hpa.options.schedules, unix)
+                    windows[hpa.namespace] += unknown
+                    if unknown and windows[hpa.namespace] > _MOST_WINDOWS:
+                        self._machines.give_up(looks[place].record)  # until the next pass
+                        continue
                     try:
                         self._decide(looks[place], given[place], started, now, unix)
                     except Exception:  # noqa: BLE001 - as above

@@ -93,6 +93,9 @@ _OWN = {
     "GapInWindow": "Prometheus did not answer for a while, and a range of the query reaches into "
     "that time, where a rate reads low: the size is not lowered by it. Change: the metrics still "
     "ask for less when the range, and a quarter of it, has passed since.",
+    "ScheduleRefused": "podscale.io/schedule is refused, or an entry of it, which may be what "
+    "keeps the size up: it is not lowered. Change: the annotation is corrected or removed, or the "
+    "metrics ask for more.",
     "MetricQueryInvalid": "The query behind the metric is wrong: the template of its rule cannot "
     "be filled in, or Prometheus refuses the query. Change: correct metricsQuery of the rule; "
     "`podscale doctor` shows it.",

@@ -44,6 +44,8 @@ def read_options(annotations: Mapping[str, str], max_replicas: int | None = None
     if not any(key.startswith(PREFIX) for key in annotations):
         return _DEFAULTS
     problems: list[str] = []
+    refused: list[str] = []
+    schedules = read_schedules(annotations.get(SCHEDULE), max_replicas, refused, problems)
     return Options(
         is_paused=_flag(annotations, PAUSED, problems),
         sync_period_s=_period(annotations, problems),
@@ -51,9 +53,10 @@ def read_options(annotations: Mapping[str, str], max_replicas: int | None = None
         may_lower=_flag(annotations, MAY_LOWER, problems),
         pods_by_owner=_by_owner(annotations, problems),
         coordinates=_coordinates(annotations, problems),
-        schedules=read_schedules(annotations.get(SCHEDULE), max_replicas, problems),
+        schedules=schedules,
+        refused_schedule=next(iter(_shown(refused)), ""),
         forecasts=_forecasts(annotations, problems),
-        problems=_shown([*problems, *unknown_settings(annotations)]),
+        problems=_shown([*refused, *problems, *unknown_settings(annotations)]),
     )
 
 

@@ -127,6 +127,7 @@ class Options(Struct, frozen=True, gc=False):
     pods_by_owner: bool = False
     coordinates: bool | None = None  # with a VPA; None: as --coordinate says
     schedules: tuple[MinimumSchedule, ...] = ()
+    refused_schedule: str = ""  # why one that is written is not among them
     forecasts: bool = False  # where replaying its past shows that it pays
     problems: tuple[str, ...] = ()  # annotations that could not be read, for a person
 

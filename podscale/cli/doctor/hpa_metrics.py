@@ -1,4 +1,4 @@
-"""The metrics of HPAs as the doctor's questions."""
+"""The metrics of HPAs as the doctor's questions, and their schedules."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -6,8 +6,11 @@ import msgspec
 
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.objects import Hpa, HpaMetric, NamedMetricSource, ResourceMetricSource
+from adapter.doctor.lint_objects import SCHEDULE_REFUSED
+from adapter.doctor.lints import LintFinding
+from adapter.doctor.objects import Hpa, HpaMetric, NamedMetricSource, ResourceMetricSource, World
 from adapter.stages import Stage
+from hpa.decide.api.options import read_options
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
@@ -71,6 +74,13 @@ def unexposed(
             name = f"{made.resource}/{made.metric}" if made.api == "custom" else made.metric
             if name not in exposed[made.api]:
                 yield hpa, made, None
+
+
+def refused_schedules(world: World) -> Iterator[LintFinding]:
+    """Yield the HPAs that our HPA controller does not lower, for what it cannot follow."""
+    for hpa in world.hpas:
+        if why := read_options(hpa.metadata.annotations or {}).refused_schedule:
+            yield LintFinding(SCHEDULE_REFUSED, hpa.subject, f"it is not lowered: {why}")
 
 
 def _no_kind(error: NoMatch) -> Diagnosis:

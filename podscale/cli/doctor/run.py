@@ -29,7 +29,7 @@ from adapter.stages import Stage
 from podscale.cli.doctor import metric_rules
 from podscale.cli.doctor.asked_metrics import followed, served, served_or_followed
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.hpa_metrics import unexposed
+from podscale.cli.doctor.hpa_metrics import refused_schedules, unexposed
 from podscale.cli.doctor.metric_rules import ReadObject
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport
 from podscale.cli.doctor.rule_reports import (
@@ -87,8 +87,8 @@ async def examine(
         about = f"hpa/{plan.hpa} in {plan.namespace}"
         objects = [
             each
-            for each in lint_objects(world, plan.disabled | unsaid)
-            if not plan.hpa or each.subject == about
+            for each in (*lint_objects(world, plan.disabled | unsaid), *refused_schedules(world))
+            if each.lint not in plan.disabled and (not plan.hpa or each.subject == about)
         ]
     if (rules := plan.rules) is not None and read is not None:
         if not _lacks_rules(plan, read[1], stored):

@@ -207,7 +207,7 @@ def _cron(trigger: Object) -> Converted:
     replicas = words["desiredReplicas"]
     schedule["minReplicas"] = int(replicas) if replicas.isdecimal() else replicas
     problems: list[str] = []
-    read_schedules(json.dumps([schedule]), None, problems)
+    read_schedules(json.dumps([schedule]), None, problems, [])
     if problems:
         why = problems[0].partition("entry 0: ")[2]
         return Converted(

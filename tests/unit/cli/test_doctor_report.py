@@ -144,6 +144,25 @@ async def test_an_hpa_of_any_namespace_whose_metric_nobody_lists_is_a_finding(
     ]
 
 
+async def test_an_hpa_whose_schedule_is_refused_is_named_and_the_others_are_not() -> None:
+    entry = {"start": "0 0 * 2 1#5", "end": "0 18 * * *", "minReplicas": 2}
+    server = SandboxServer()
+    for name, entries in (("never", [entry]), ("daily", [{**entry, "start": "0 8 * * *"}])):
+        annotations = {"podscale.io/schedule": json.dumps(entries)}
+        server.objects.put({**HPA, "metadata": {"name": name, "namespace": "shop",
+                                                "annotations": annotations}})  # fmt: skip
+    async with server, connect(ApiServerTarget(server=server.url), user_agent="test") as api:
+        cluster = DoctorCluster(api)
+        await cluster.learn_resources()
+        for disabled in (frozenset[str](), frozenset(["ScheduleRefused"])):
+            report = await examine(
+                DoctorPlan(rules=None, disabled=disabled), cluster, lambda *_: None
+            )
+            found = [each for each in report.lints if each.lint == "ScheduleRefused"]
+            assert [each.subject for each in found] == ["hpa/never in shop"] * (not disabled)
+            assert all("entry 0: '0 0 * 2 1#5' does not come" in each.reason for each in found)
+
+
 @pytest.mark.parametrize(("beside", "lints"), [
     ([], ["NoRules"]), ([BackendTold("keda", "https://keda", 2)], []),
 ])  # fmt: skip

@@ -67,7 +67,6 @@ BOUNDED = {
     "adapter/apis/schemas.py:resource_paths": CODE,
     "hpa/decide/selection.py:_problem": "65,536 label values of objects, 63 characters each",
     "hpa/decide/behavior/stabilization.py:recommendation": "1,000 pairs of numbers",
-    "hpa/decide/schedules.py:_cron": "4,096 minutes of schedules, whose texts are bounded",
     "hpa/simulate/load.py:step_s": "one number of each load",
     "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
     "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",

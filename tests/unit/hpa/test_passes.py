@@ -1,7 +1,9 @@
 """A batch of passes: whoever is in it is decided on, remembered, told of and given back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -44,11 +46,14 @@ async def leading(cluster: Cluster) -> AsyncIterator[None]:
     await asyncio.wait({task})
 
 
-def webs(cluster: Cluster, count: int) -> list[str]:
+def webs(
+    cluster: Cluster, count: int, annotations: Callable[[int], dict[str, str]] = lambda _: {}
+) -> list[str]:
     names = [f"web{number:03}" for number in range(count)]
-    for name in names:
+    for number, name in enumerate(names):
         cluster.world.workloads[NS, name] = deployment_object(name, 2)
-        cluster.world.hpas[NS, name] = hpa_object(name)
+        cluster.world.hpas[NS, name] = written = hpa_object(name)
+        written["metadata"]["annotations"] = annotations(number)
     cluster.sync()
     cluster.put_pods(*(pod_object(name, n) for name in names for n in range(2)))
     return names
@@ -276,3 +281,25 @@ async def test_whoever_else_scales_ends_what_is_decided_as_ours_and_the_other_wa
         found += await passes(cluster, 4)
     modes = [trace.settings.mode for trace in found]
     assert modes == ["replace"] * 4 + ["shadow"] * watched + ["replace"] * 4
+
+
+def _schedules_of_its_own(number: int) -> dict[str, str]:
+    entries = [
+        {"start": f"{minute} 8 1 * *", "end": f"{number} 8 2 * *", "minReplicas": 2}
+        for minute in range(20)
+    ]
+    return {"podscale.io/schedule": json.dumps(entries)}
+
+
+async def test_schedules_that_are_new_wait_for_their_turn_and_delay_nobody_else() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    webs(cluster, 30, _schedules_of_its_own)
+    web(cluster, 2)
+    async with leading(cluster):
+        found = []
+        for _ in range(4):
+            await asyncio.sleep(15.0)
+            found.append(decided(cluster))
+    # Ten of them, of 20 entries each, and the one without a schedule; then ten more.
+    assert found[0] == 11
+    assert [after - before for before, after in itertools.pairwise(found)] == [21, 31, 31]

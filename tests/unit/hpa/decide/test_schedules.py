@@ -1,21 +1,28 @@
 """``podscale.io/schedule``: what is read, what is in force when, and how it is told."""
 
 import json
+import sys
+from collections.abc import Callable
 from datetime import datetime
+from types import FrameType
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
+from hpa.decide import Decision, Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
 from hpa.decide.decision import DONE
 from hpa.decide.schedules import minimum, scheduled
+from hpa.decide.settings import Mode
 from hpa.explain import explain
+from hpa.history.packed_trace import PackedTrace
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import Unavailable
-from tests.unit.hpa.decide.situations import queue
+from tests.unit.hpa.decide.situations import NOW as MEASURED
+from tests.unit.hpa.decide.situations import listed, pod, queue, seen, series
 from tests.unit.hpa.simulate.loads import START_S, load, simulated, web
 
 DAY = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timeZone": "Europe/Berlin",
@@ -45,6 +52,9 @@ def least(hpa: HPA, *when: int, zone: ZoneInfo = BERLIN, fold: int = 0) -> int:
     ({**DAY, "start": "0 8 * * 1-5 2030"}, "five fields"),
     ({**DAY, "end": "61 8 * * *"}, "'61 8 * * *' is neither"),
     ({**DAY, "end": "0 0 30 2 *"}, "'0 0 30 2 *' is neither"),
+    ({**DAY, "start": "0 0 * 2 1#5"}, "'0 0 * 2 1#5' does not come within five years"),
+    ({**DAY, "end": "0 0 */31 * 1#5"}, "'0 0 */31 * 1#5' does not come within five years"),
+    ({**DAY, "end": "0 8 * * 1" + ",1" * 100}, "a cron expression has more than 200 characters"),
     ({**DAY, "ramp": "soon"}, "ramp: "),
     ({**DAY, "ramp": "25h"}, "not between 0s and 24h"),
     ({**DAY, "end": "2026-11-27T18:00:00Z"}, "both cron expressions, or both RFC 3339"),
@@ -184,3 +194,88 @@ def test_a_replay_has_the_schedule_in_it() -> None:
     assert (run.replicas[is_scheduled] == 5).all()
     assert (run.replicas[run.time_s < starts] == 1).all()
     assert (run.replicas[run.time_s >= starts + 1200 + 315] == 1).all()
+
+
+def days_looked_at(work: Callable[[], object]) -> int:
+    """Return how many days cron expressions were compared with in ``work``."""
+    days = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal days
+        days += event == "call" and frame.f_code.co_name == "match_day"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return days
+
+
+def rare(number: int) -> dict[str, object]:
+    """Return an entry that never comes, and is no other's."""
+    return {**DAY, "start": f"{number % 60} {number // 60} */31 * 1#5"}
+
+
+def test_reading_looks_at_a_bounded_number_of_days() -> None:
+    found: list[HPA] = []
+    days = days_looked_at(lambda: found.append(with_schedules(*map(rare, range(20)), DAY)))
+    assert days == 0, "there are too many entries"
+    assert found[0].options.refused_schedule == (
+        "podscale.io/schedule: 21 entries, and 20 are the most"
+    )
+    days = days_looked_at(lambda: found.append(with_schedules(*map(rare, range(20)))))
+    assert days < 13_000
+    assert "too many steps" in found[1].options.problems[9]
+    yearly = [{**DAY, "start": f"{n} 8 29 2 *", "end": f"{n} 9 24-31 12 *"} for n in range(20)]
+    assert with_schedules(*yearly).options.problems == ()
+
+
+def test_start_and_end_are_looked_for_once_until_they_have_passed() -> None:
+    hpa = with_schedules(*({**DAY, "start": f"{n} 8 31 * *", "end": f"{n} 9 1 * *"}
+                           for n in range(20)))  # fmt: skip
+    begin = datetime(2026, 11, 24, 12, 0, tzinfo=BERLIN).timestamp()
+    assert days_looked_at(lambda: scheduled(hpa, begin)) > 0
+    period = range(15, 3 * 86400, 615)
+    assert days_looked_at(lambda: [scheduled(hpa, begin + after) for after in period]) == 0
+    assert least(hpa, 2026, 12, 31, 8, 0) == 5
+    assert least(hpa, 2027, 1, 1, 9, 19) == 1
+
+
+def idle(*entries: object, mode: Mode = "replace", at: float = MEASURED, **more: Any) -> Decision:
+    """Return what is decided about four pods whose queue one of them could empty."""
+    hpa = structs.replace(with_schedules(*entries), metrics=(queue(4000),), **more)
+    observed = seen(hpa, 4, listed(*[pod()] * 4), [series(1000)])
+    return decide(observed, Past(recommendations=()), Settings(mode=mode), at)
+
+
+NEVER = {**DAY, "start": "0 0 * 2 1#5"}
+
+
+@pytest.mark.parametrize("entries", [[NEVER], [NEVER, DAY], [DAY] * 21, ["x"]])
+def test_what_has_a_refused_schedule_is_not_lowered_until_it_is_corrected(entries) -> None:
+    assert idle(*entries).trace.decided == 4
+    assert idle(*entries, mode="shadow").trace.decided == 1, "who acts holds nothing"
+    assert idle(DAY).trace.decided == 1
+
+
+def test_it_grows_all_the_same_and_the_other_entries_are_followed() -> None:
+    at_noon = datetime(2025, 6, 16, 12, 0, tzinfo=BERLIN).timestamp()
+    assert idle(NEVER, DAY, at=at_noon).trace.decided == 5
+    assert idle(NEVER, max_replicas=3).trace.decided == 3, "above maxReplicas"
+
+
+def test_condition_event_and_explanation_name_the_refused_entry() -> None:
+    decision = idle(DAY, NEVER)
+    text = (
+        "podscale.io/schedule: entry 1: '0 0 * 2 1#5' does not come within five years; until that "
+        "is corrected nothing shrinks"
+    )
+    (able,) = [each for each in decision.status.conditions if each.type == "AbleToScale"]
+    assert (able.status, able.reason, able.message) == ("True", "ScheduleRefused", text)
+    assert [(each.reason, each.message) for each in decision.events] == [("ScheduleRefused", text)]
+    told = explain(decision.trace)
+    assert told.first_reason == "ScheduleRefused"
+    assert f"{text}: 4 stays 4 (the metrics ask for 1)." in told.sentences
+    assert "podscale.io/schedule" in told.change
+    assert PackedTrace.of(decision.trace).trace() == decision.trace
