@@ -1,4 +1,8 @@
-"""Bodies: reading what a client sent, writing lists, pages and answers."""
+"""Bodies: reading what a client sent, writing lists, pages and answers.
+
+Objects are written whole, or reduced to their metadata (``as=PartialObjectMetadata``), which
+cheap watches ask for.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -9,7 +13,6 @@ import yaml
 from aiohttp import web
 from msgspec import Struct
 
-from podscale.sandbox.encoding import protobuf
 from podscale.sandbox.errors import bad_request, unsupported_media
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.resources import SandboxResource
@@ -17,8 +20,9 @@ from podscale.sandbox.objects.storage import Object, Stored
 
 _JSON = "application/json"
 _YAML = ("application/yaml", "application/x-yaml")
-_PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC, patch.APPLY)
+_PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC)
 _encode = msgspec.json.Encoder().encode
+_METADATA = b'{"kind":"PartialObjectMetadata%b","apiVersion":"meta.k8s.io/v1","metadata":%b'
 
 
 class SandboxPage(Struct, frozen=True):
@@ -36,10 +40,8 @@ async def read_object(request: web.BaseRequest) -> Object:
     # As upstream: nothing said is JSON, and anything else is refused, so that no web page can
     # send an object without asking first.
     kind = request.content_type if request.headers.get("Content-Type") else _JSON
-    if kind == protobuf.CONTENT_TYPE:
-        return protobuf.decode(sent)
     if kind not in (_JSON, *_YAML):
-        raise unsupported_media(", ".join((_JSON, _YAML[0], protobuf.CONTENT_TYPE)))
+        raise unsupported_media(", ".join((_JSON, _YAML[0])))
     try:
         decoded = yaml.safe_load(sent) if kind in _YAML else msgspec.json.decode(sent)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
@@ -49,13 +51,13 @@ async def read_object(request: web.BaseRequest) -> Object:
     return decoded
 
 
-async def read_patch(request: web.BaseRequest, kind: str) -> Any:
-    if kind not in _PATCHES:
+async def read_patch(request: web.BaseRequest) -> Any:
+    """Return what was sent; raises ``StatusError`` for a type that is not served."""
+    if request.content_type not in _PATCHES:
         raise unsupported_media(", ".join(_PATCHES))
-    sent = await request.read()
     try:
-        return yaml.safe_load(sent) if kind == patch.APPLY else msgspec.json.decode(sent)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        return msgspec.json.decode(await request.read())
+    except msgspec.DecodeError as error:
         raise bad_request(f"error decoding patch: {error}") from None
 
 
@@ -73,6 +75,26 @@ def encode_list(
     else:
         items = b",".join([stored.tail for stored in found])
     return b"%b%b]}" % (head, items)
+
+
+def wants_metadata(accept: str) -> bool:
+    """Return whether the first form the client takes is metadata alone."""
+    return "as=PartialObjectMetadata" in accept.split(",")[0]
+
+
+def encode_metadata(stored: Stored) -> bytes:
+    """Return one object's metadata."""
+    return _METADATA % (b"", _encode(stored.object["metadata"])) + b"}"
+
+
+def encode_metadata_list(listed: Sequence[Stored], metadata: Mapping[str, Any]) -> bytes:
+    items = b",".join(map(encode_metadata, listed))
+    return _METADATA % (b"List", _encode(metadata)) + b',"items":[%b]}' % items
+
+
+def metadata_line(kind: str, stored: Stored) -> bytes:
+    """Return a watch event."""
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), encode_metadata(stored))
 
 
 def write_page(page: SandboxPage) -> str:

@@ -1,4 +1,4 @@
-"""Tables for ``kubectl get``: the columns that kube-apiserver prints."""
+"""Tables for ``kubectl get``: one list of columns a kind, as a CRD's additionalPrinterColumns."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from podscale.sandbox.objects.field_values import at
+from podscale.sandbox.objects.field_values import is_true
 from podscale.sandbox.objects.resources import Column, SandboxResource
 from podscale.sandbox.objects.storage import Object, Stored
 
 CONTENT_TYPE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-Cells = Callable[[Object], list[Any]]
 _encode = msgspec.json.Encoder().encode
-_TARGETS = ("averageUtilization", "averageValue", "value")
-_INDEX = re.compile(r"\[\?\(@\.(\w+)==[\"']([^\"']*)[\"']\)\]|\[(\d+)\]|\['([^']+)'\]|([^.\[\]]+)")
+_TARGETS = {"averageUtilization": "%", "averageValue": " (avg)", "value": ""}  # and their units
+_STEPS = re.compile(r"\[\?\(@\.(\w+)==[\"']([^\"']*)[\"']\)\]|\[(\d+)\]|\['([^']+)'\]|([^.\[\]]+)")
+_NAME = Column("Name", "string", ".metadata.name")
+_AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
 def is_wanted(accept: str) -> bool:
@@ -27,20 +27,42 @@ def is_wanted(accept: str) -> bool:
 def of_list(
     resource: SandboxResource,
     version: str,
-    found: Sequence[Stored],
+    listed: Sequence[Stored],
     metadata: Mapping[str, Any],
     query: Mapping[str, str],
     now: float,
 ) -> Object:
     """Return the Table of stored objects; ages are those at ``now`` (unix seconds)."""
-    columns, cells = _printer(resource, version)
+    columns = (_NAME, *_columns(resource, version))
     include = query.get("includeObject", "Metadata")
+    rows = []
+    for stored in listed:
+        row: dict[str, Any] = {"cells": [_cell(stored.object, each, now) for each in columns]}
+        if include == "Object":
+            row["object"] = {**stored.object, "apiVersion": resource.api_version(version)}
+        elif include == "Metadata":
+            row["object"] = {
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": stored.object["metadata"],
+            }
+        rows.append(row)
+    definitions = [
+        {
+            "name": column.name,
+            "type": "string" if column.type == "date" else column.type,
+            "format": "name" if column is _NAME else "",
+            "description": column.name,
+            "priority": column.priority,
+        }
+        for column in columns
+    ]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": [_definition(column) for column in columns],
-        "rows": [_row(resource, version, stored, cells, include, now) for stored in found],
+        "columnDefinitions": definitions,
+        "rows": rows,
     }
 
 
@@ -57,99 +79,18 @@ def renderer(
     return render
 
 
-def _row(
-    resource: SandboxResource, version: str, stored: Stored, cells: Cells, include: str, now: float
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "cells": [
-            cell.before(now) if isinstance(cell, _Since) else cell for cell in cells(stored.object)
-        ]
-    }
-    if include == "Object":
-        row["object"] = {**stored.object, "apiVersion": resource.api_version(version)}
-    elif include == "Metadata":
-        row["object"] = {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": stored.object["metadata"],
-        }
-    return row
-
-
-def _definition(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "type": "string" if column.type == "date" else column.type,
-        "format": "name" if column.name == "Name" else "",
-        "description": column.name,
-        "priority": column.priority,
-    }
-
-
-def _printer(resource: SandboxResource, version: str) -> tuple[Sequence[Column], Cells]:
-    if resource.is_custom:
-        custom = resource.columns.get(version) or (
-            Column("Age", "date", ".metadata.creationTimestamp"),
-        )
-        return (
-            (Column("Name", "string", ""), *custom),
-            lambda content: [content["metadata"]["name"], *(_custom(content, c) for c in custom)],
-        )
-    names, cells = _PRINTERS.get(resource.name, ((), lambda _: []))
-    columns = [Column("Name", "string", "")]
-    columns += [Column(name.lstrip("+"), "string", "", int(name[0] == "+")) for name in names]
-    columns.append(Column("Age", "string", ""))
-    # "+" marks a column of `-o wide`; Age stands before those.
-    ordered = [column for column in columns if not column.priority]
-    ordered += [column for column in columns if column.priority]
-
-    def row(content: Object) -> list[Any]:
-        values = [content["metadata"]["name"], *cells(content), _age(content)]
-        pairs = list(zip(columns, values, strict=True))
-        plain = [value for column, value in pairs if not column.priority]
-        return plain + [value for column, value in pairs if column.priority]
-
-    return ordered, row
-
-
-def _custom(content: Object, column: Column) -> Any:
-    value = follow(content, column.json_path)
-    if column.type == "date" and isinstance(value, str):
-        return _Since(value)
-    if isinstance(value, dict | list):
-        return _encode(value).decode()
-    return value
-
-
 def follow(content: Any, path: str) -> Any:
-    """Return what a simple JSONPath finds: fields, indexes, ``[?(@.type=="X")]``."""
-    for field, wanted, index, quoted, name in _INDEX.findall(path):
+    """Return what a simple JSONPath selects: fields, indexes, ``[?(@.type=="X")]``."""
+    for field, value, index, quoted, name in _STEPS.findall(path):
         if field:
             items = content if isinstance(content, list) else []
-            content = next((i for i in items if str(i.get(field)) == wanted), None)
+            content = next((i for i in items if str(i.get(field)) == value), None)
         elif index:
             is_there = isinstance(content, list) and int(index) < len(content)
             content = content[int(index)] if is_there else None
         else:
             content = content.get(quoted or name) if isinstance(content, dict) else None
     return content
-
-
-class _Since(Struct, frozen=True):
-    """A time in a cell, to be shown as how long ago it was."""
-
-    text: str
-
-    def before(self, now: float) -> str:
-        try:
-            then = datetime.fromisoformat(self.text)
-        except ValueError:
-            return "<unknown>"
-        return duration_text(now - then.timestamp())
-
-
-def _age(content: Object) -> _Since:
-    return _Since(content["metadata"].get("creationTimestamp", ""))
 
 
 def duration_text(seconds: float) -> str:
@@ -168,152 +109,122 @@ def duration_text(seconds: float) -> str:
     return f"{hours}h" if hours < 48 else f"{hours // 24}d"
 
 
-def _pods(pod: Object) -> list[Any]:
-    status = pod.get("status") or {}
-    containers = pod["spec"].get("containers") or ()
-    held = status.get("containerStatuses") or ()
-    ready = sum(bool(container.get("ready")) for container in held)
-    restarts = sum(container.get("restartCount", 0) for container in held)
-    phase = status.get("reason") or status.get("phase", "Unknown")
-    for container in held:
-        state = container.get("state") or {}
-        phase = (state.get("waiting") or state.get("terminated") or {}).get("reason") or phase
+def _columns(resource: SandboxResource, version: str) -> Sequence[Column]:
+    if resource.is_custom:
+        return resource.columns.get(version) or (_AGE,)
+    own = _BUILTIN.get(resource.name, {})
+    # "+" marks a column of `-o wide`; Age stands before those.
+    return (
+        *(Column(name, "string", path) for name, path in own.items() if name[0] != "+"),
+        _AGE,
+        *(Column(name[1:], "string", path, 1) for name, path in own.items() if name[0] == "+"),
+    )
+
+
+def _cell(content: Object, column: Column, now: float) -> Any:
+    if callable(column.json_path):
+        return column.json_path(content)
+    value = _value(content, column.json_path)
+    if column.type == "date" and isinstance(value, str):
+        try:
+            return duration_text(now - datetime.fromisoformat(value).timestamp())
+        except ValueError:
+            return "<unknown>"
+    return _encode(value).decode() if isinstance(value, dict | list) else value
+
+
+def _value(content: Object, path: str) -> Any:
+    """Return what ``path`` selects, or what stands behind its ``|``; ``{path}`` fills a text."""
+    if path.startswith("{"):
+        return re.sub(r"\{(.+?)\}", lambda match: str(_value(content, match[1])), path)
+    path, _, absent = path.partition("|")
+    value = follow(content, path)
+    return (absent or None) if value is None else value
+
+
+def _statuses(pod: Object) -> Sequence[Mapping[str, Any]]:
+    return (pod.get("status") or {}).get("containerStatuses") or ()
+
+
+def _pod_ready(pod: Object) -> str:
+    ready = sum(bool(each.get("ready")) for each in _statuses(pod))
+    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
+
+
+def _pod_status(pod: Object) -> Any:
     if pod["metadata"].get("deletionTimestamp"):
-        phase = "Terminating"
-    return [
-        f"{ready}/{len(containers)}",
-        phase,
-        restarts,
-        status.get("podIP") or "<none>",
-        pod["spec"].get("nodeName") or "<none>",
-    ]
+        return "Terminating"
+    states = [each.get("state") or {} for each in _statuses(pod)]
+    ends = [state.get("waiting") or state.get("terminated") or {} for state in states]
+    reasons = [end["reason"] for end in ends if end.get("reason")]
+    return reasons[-1] if reasons else _value(pod, ".status.phase|Unknown")
 
 
-def _deployments(content: Object) -> list[Any]:
-    return [
-        *_statefulsets(content),
-        *_fields("status.updatedReplicas", "status.availableReplicas")(content),
-    ]
-
-
-def _fields(*paths: str, absent: Any = 0) -> Cells:
-    return lambda content: [
-        absent if (value := at(content, path)) is None else value for path in paths
-    ]
-
-
-def _statefulsets(content: Object) -> list[Any]:
-    status = content.get("status") or {}
-    return [f"{status.get('readyReplicas', 0)}/{content['spec'].get('replicas', 0)}"]
-
-
-def _hpas(hpa: Object) -> list[Any]:
-    spec, status = hpa["spec"], hpa.get("status") or {}
-    reference = spec["scaleTargetRef"]
-    return [
-        f"{reference['kind']}/{reference['name']}",
-        _hpa_targets(spec.get("metrics") or (), status.get("currentMetrics") or ()),
-        str(spec.get("minReplicas", "<unset>")),
-        spec["maxReplicas"],
-        status.get("currentReplicas", 0),
-    ]
-
-
-def _hpa_targets(specs: Sequence[Any], current: Sequence[Any]) -> str:
-    shown = []
-    for place, spec in enumerate(specs[:2]):
+def _hpa_targets(hpa: Object) -> str:
+    texts = []
+    current = (hpa.get("status") or {}).get("currentMetrics") or ()
+    for place, spec in enumerate(hpa["spec"].get("metrics") or ()):
         source: dict[str, Any] = next((v for k, v in spec.items() if k != "type"), {})
         target = source.get("target") or {}
-        held: dict[str, Any] = current[place] if place < len(current) else {}
-        state: dict[str, Any] = next((v for k, v in held.items() if k != "type"), {})
-        now = state.get("current") or {}
+        metric: dict[str, Any] = current[place] if place < len(current) else {}
+        state: dict[str, Any] = next((v for k, v in metric.items() if k != "type"), {})
         field = next((name for name in _TARGETS if name in target), "value")
-        unit = "%" if field == "averageUtilization" else " (avg)" if field != "value" else ""
-        value = now.get(field, "<unknown>")
-        name = source.get("name") or ""
-        label = f"{name}: " if spec.get("type") in ("Resource", "ContainerResource") else ""
-        if unit == "%":
-            value = f"{value}%" if field in now else value
-            shown.append(f"{label}{value}/{target.get(field)}%")
-        else:
-            shown.append(f"{label}{value}/{target.get(field)}{unit}")
-    more = f" + {len(specs) - 2} more..." if len(specs) > 2 else ""
-    return ", ".join(shown) + more or "<none>"
+        unit = _TARGETS[field]
+        value = (state.get("current") or {}).get(field, "<unknown>")
+        shown = f"{value}%" if isinstance(value, int) else value
+        label = f"{source['name']}: " if source.get("name") else ""
+        texts.append(f"{label}{shown}/{target.get(field)}{unit}")
+    return ", ".join(texts) or "<none>"
 
 
-def _nodes(node: Object) -> list[Any]:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), "Unknown")
-    state = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
-    if node["spec"].get("unschedulable") if node.get("spec") else False:
-        state += ",SchedulingDisabled"
-    prefix = "node-role.kubernetes.io/"
-    labels = node["metadata"].get("labels") or {}
-    roles = ",".join(sorted(key[len(prefix) :] for key in labels if key.startswith(prefix)))
-    return [state, roles or "<none>", at(node, "status.nodeInfo.kubeletVersion") or ""]
-
-
-def _services(service: Object) -> list[Any]:
-    spec = service["spec"]
-    ports = [f"{port['port']}/{port.get('protocol', 'TCP')}" for port in spec.get("ports") or ()]
-    external = spec.get("externalName") or "<none>"
-    return [spec.get("type"), spec.get("clusterIP") or "<none>", external, ",".join(ports)]
-
-
-def _events(event: Object) -> list[Any]:
-    about = event.get("involvedObject") or event.get("regarding") or {}
-    seen = event.get("lastTimestamp") or event.get("eventTime") or ""
-    return [
-        _Since(seen),
-        event.get("type"),
-        event.get("reason"),
-        f"{about.get('kind', '').lower()}/{about.get('name', '')}",
-        (event.get("message") or event.get("note") or "").strip(),
-    ]
-
-
-def _apiservices(service: Object) -> list[Any]:
-    reference = service["spec"].get("service")
-    where = f"{reference['namespace']}/{reference['name']}" if reference else "Local"
-    conditions = (service.get("status") or {}).get("conditions") or ()
-    available: dict[str, Any] = next((c for c in conditions if c.get("type") == "Available"), {})
-    text = available.get("status", "Unknown")
-    if text == "False":
-        text += f" ({available.get('reason')})"
-    return [where, text]
-
-
-_REPLICAS = (
-    ("Desired", "Current", "Ready"),
-    _fields("spec.replicas", "status.replicas", "status.readyReplicas"),
-)
-_PRINTERS: dict[str, tuple[Sequence[str], Cells]] = {
-    "pods": (("Ready", "Status", "Restarts", "+IP", "+Node"), _pods),
-    "deployments.apps": (("Ready", "Up-to-date", "Available"), _deployments),
+_REPLICAS = {
+    "Desired": ".spec.replicas|0",
+    "Current": ".status.replicas|0",
+    "Ready": ".status.readyReplicas|0",
+}
+_READY = "{.status.readyReplicas|0}/{.spec.replicas|0}"
+_BUILTIN: Mapping[str, Mapping[str, str | Callable[[Object], Any]]] = {
+    "pods": {
+        "Ready": _pod_ready,
+        "Status": _pod_status,
+        "Restarts": lambda pod: sum(each.get("restartCount", 0) for each in _statuses(pod)),
+        "+IP": ".status.podIP|<none>",
+        "+Node": ".spec.nodeName|<none>",
+    },
+    "deployments.apps": {
+        "Ready": _READY,
+        "Up-to-date": ".status.updatedReplicas|0",
+        "Available": ".status.availableReplicas|0",
+    },
     "replicasets.apps": _REPLICAS,
     "replicationcontrollers": _REPLICAS,
-    "statefulsets.apps": (("Ready",), _statefulsets),
-    "horizontalpodautoscalers.autoscaling": (
-        ("Reference", "Targets", "MinPods", "MaxPods", "Replicas"),
-        _hpas,
-    ),
-    "nodes": (("Status", "Roles", "Version"), _nodes),
-    "services": (("Type", "Cluster-IP", "External-IP", "Port(s)"), _services),
-    "namespaces": (("Status",), lambda ns: [at(ns, "status.phase")]),
-    "configmaps": (("Data",), lambda cm: [len(cm.get("data") or {})]),
-    "secrets": (("Type", "Data"), lambda s: [s.get("type"), len(s.get("data") or {})]),
-    "leases.coordination.k8s.io": (("Holder",), lambda le: [at(le, "spec.holderIdentity")]),
-    "events": (("Last Seen", "Type", "Reason", "Object", "Message"), _events),
-    "poddisruptionbudgets.policy": (
-        ("Min Available", "Max Unavailable", "Allowed Disruptions"),
-        lambda pdb: [
-            *map(str, _fields("spec.minAvailable", "spec.maxUnavailable", absent="N/A")(pdb)),
-            *_fields("status.disruptionsAllowed")(pdb),
-        ],
-    ),
-    "apiservices.apiregistration.k8s.io": (("Service", "Available"), _apiservices),
-    "customresourcedefinitions.apiextensions.k8s.io": (
-        ("Created At",),
-        lambda crd: [crd["metadata"]["creationTimestamp"]],
-    ),
+    "statefulsets.apps": {"Ready": _READY},
+    "horizontalpodautoscalers.autoscaling": {
+        "Reference": "{.spec.scaleTargetRef.kind}/{.spec.scaleTargetRef.name}",
+        "Targets": _hpa_targets,
+        "MinPods": ".spec.minReplicas|<unset>",
+        "MaxPods": ".spec.maxReplicas",
+        "Replicas": ".status.currentReplicas|0",
+    },
+    "nodes": {
+        "Status": lambda node: "Ready" if is_true(node, "Ready") else "NotReady",
+        "Version": ".status.nodeInfo.kubeletVersion",
+    },
+    "namespaces": {"Status": ".status.phase"},
+    "leases.coordination.k8s.io": {"Holder": ".spec.holderIdentity"},
+    "events": {
+        "Type": ".type",
+        "Reason": ".reason",
+        "Object": "{.involvedObject.kind}/{.involvedObject.name}",
+        "Message": ".message",
+    },
+    "poddisruptionbudgets.policy": {
+        "Min Available": ".spec.minAvailable|N/A",
+        "Max Unavailable": ".spec.maxUnavailable|N/A",
+        "Allowed Disruptions": ".status.disruptionsAllowed|0",
+    },
+    "apiservices.apiregistration.k8s.io": {
+        "Service": "{.spec.service.namespace}/{.spec.service.name}",
+        "Available": '.status.conditions[?(@.type=="Available")].status|Unknown',
+    },
 }

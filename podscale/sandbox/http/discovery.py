@@ -103,7 +103,6 @@ def _subresources(resource: SandboxResource) -> list[tuple[str, dict[str, str], 
         eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
         found.append(("eviction", eviction, ["create"]))
         found.append(("resize", own, ["get", "patch", "update"]))
-        found.append(("binding", {"group": "", "version": "v1", "kind": "Binding"}, ["create"]))
     if resource.name == "serviceaccounts":
         token = {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}
         found.append(("token", token, ["create"]))

@@ -132,55 +132,40 @@ def _spend(objects: SandboxObjects, budget: Object, pod: Object) -> None:
 
 
 def allowance(objects: SandboxObjects, budget: Object) -> dict[str, Any]:
-    """Return a budget's status as the disruption controller would count it now."""
-    spec = budget["spec"]
-    chosen = labels.from_wire(spec.get("selector"))
-    pods = objects.list("pods", budget["metadata"]["namespace"], chosen)
+    """Return a budget's status as the disruption controller would count it now.
+
+    Its bounds are numbers: percentages are not served.
+    """
+    spec, namespace = budget["spec"], budget["metadata"]["namespace"]
     pods = [
-        pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        pod
+        for pod in objects.list("pods", namespace, labels.from_wire(spec.get("selector")))
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
     healthy = sum(map(is_ready, pods))
-    wanted = spec.get("minAvailable", spec.get("maxUnavailable"))
-    by_controller = "maxUnavailable" in spec or isinstance(wanted, str)
-    expected = (_controlled(objects, pods) if by_controller else 0) or len(pods)
+    expected = len(pods)
+    desired = spec.get("minAvailable", 1)
     if "maxUnavailable" in spec:
-        desired = expected - _portion(spec["maxUnavailable"], expected)
-    else:
-        desired = _portion(spec.get("minAvailable", 1), expected)
+        expected = _controlled(objects, pods) or expected
+        desired = max(expected - spec["maxUnavailable"], 0)
     return {
         "observedGeneration": budget["metadata"].get("generation", 1),
-        "disruptionsAllowed": max(healthy - max(desired, 0), 0) if expected else 0,
+        "disruptionsAllowed": max(healthy - desired, 0) if pods else 0,
         "currentHealthy": healthy,
-        "desiredHealthy": max(desired, 0),
+        "desiredHealthy": desired,
         "expectedPods": expected,
     }
 
 
 def _controlled(objects: SandboxObjects, pods: list[Object]) -> int:
-    """Return how many pods the controllers of ``pods`` want: what percentages are of."""
-    controllers: dict[str, int] = {}
-    for pod in pods:
-        top, content = "", pod
-        while (owner := _controller(objects, content)) is not None:
-            top, content = owner["metadata"]["uid"], owner
-        if top:
-            controllers[top] = at(content, "spec.replicas") or 0
-    return sum(controllers.values())
-
-
-def _controller(objects: SandboxObjects, content: Object) -> Object | None:
-    for owner in content["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            resource = objects.registry.of_kind(owner["apiVersion"], owner["kind"])
-            namespace = content["metadata"]["namespace"]
-            return objects.find(resource, namespace, owner["name"]) if resource else None
-    return None
-
-
-def _portion(value: int | str, total: int) -> int:
-    if isinstance(value, int):
-        return value
-    return -(-int(value.rstrip("%")) * total // 100)  # percentages round up
+    """Return how many pods the controllers of ``pods`` want."""
+    owners = {
+        owner["uid"]: (owner["kind"], pod["metadata"]["namespace"], owner["name"])
+        for pod in pods
+        for owner in pod["metadata"].get("ownerReferences") or ()
+        if owner.get("controller")
+    }
+    return sum(at(objects.find(*owner) or {}, "spec.replicas") or 0 for owner in owners.values())
 
 
 def _success() -> Object:

@@ -6,15 +6,18 @@ from aiohttp import web
 
 from podscale.core.ascii_text import whole_number
 from podscale.sandbox.auth.identity import SandboxTokens
-from podscale.sandbox.encoding import partial_metadata, table
+from podscale.sandbox.encoding import table
 from podscale.sandbox.encoding.bodies import (
     SandboxPage,
     as_bytes,
     as_json,
     encode_list,
+    encode_metadata,
+    encode_metadata_list,
     read_object,
     read_page,
     read_patch,
+    wants_metadata,
     write_page,
 )
 from podscale.sandbox.errors import (
@@ -52,7 +55,6 @@ class ResourceVerbs:
         self._admission = admission
         self._tokens = tokens
         self._watches = watches
-        self._applied: dict[tuple[str, str], Object] = {}  # (uid, manager) → what it applied
 
     async def answer(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         """Return the answer to a request for ``resource``; raises ``StatusError``."""
@@ -108,8 +110,8 @@ class ResourceVerbs:
         accept = asked.http.headers.get("Accept", "")
         if table.is_wanted(accept):
             return self._rows(resource, asked, found, metadata)
-        if partial_metadata.is_wanted(accept):
-            return as_bytes(partial_metadata.of_list(found, metadata))
+        if wants_metadata(accept):
+            return as_bytes(encode_metadata_list(found, metadata))
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
 
     async def _create(self, resource: SandboxResource, asked: Request) -> web.Response:
@@ -137,46 +139,19 @@ class ResourceVerbs:
         self, resource: SandboxResource, asked: Request, subresource: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
-        kind = asked.http.content_type
-        given = await read_patch(asked.http, kind)
-        found = self._objects.find(resource, namespace, name)
-        if found is None and kind == patch.APPLY and not subresource:
-            body = {**given, "metadata": {**(given.get("metadata") or {}), "name": name}}
-            write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
-            body = await self._admission.admit(write, body)
-            stored = self._objects.create(resource, namespace, body)
-            self._applied[stored.object["metadata"]["uid"], _manager(asked)] = given
-            return as_bytes(self._encoded(resource, asked, stored), 201)
+        sent = await read_patch(asked.http)
         for attempt in range(_PATCH_ATTEMPTS):
             old = self._objects.get(resource, namespace, name)
-            new = self._patched(resource, asked, old, given, kind)
-            revision = _revision(given) or old["metadata"]["resourceVersion"]
+            new = _patched(resource, asked, old, sent)
+            revision = _revision(sent) or old["metadata"]["resourceVersion"]
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": revision}}
             try:
                 return await self._write(resource, asked, namespace, name, new, subresource)
             except StatusError as error:
                 is_last = attempt == _PATCH_ATTEMPTS - 1
-                if error.status.reason != "Conflict" or _revision(given) or is_last:
+                if error.status.reason != "Conflict" or _revision(sent) or is_last:
                     raise
         raise AssertionError("unreachable")
-
-    def _patched(
-        self, resource: SandboxResource, asked: Request, old: Object, given: Any, kind: str
-    ) -> Object:
-        new: Object
-        if kind == patch.JSON:
-            new = patch.json_patch(old, given)
-        elif kind == patch.MERGE:
-            new = patch.merge(old, given)
-        elif kind == patch.STRATEGIC:
-            if resource.is_custom:
-                raise unsupported_media(", ".join((patch.JSON, patch.MERGE, patch.APPLY)))
-            new = patch.strategic(old, given)
-        else:
-            key = (old["metadata"]["uid"], _manager(asked))
-            new = patch.apply(old, given, self._applied.get(key, {}))
-            self._applied[key] = given
-        return new
 
     async def _write(
         self,
@@ -240,8 +215,6 @@ class ResourceVerbs:
                 return await self._resize(resource, asked, verb)
             case "resize", "get" if resource.name == "pods":
                 return self._one(resource, asked, self._objects.stored(resource, namespace, name))
-            case "binding", "create" if resource.name == "pods":
-                return self._bind(namespace, name, await read_object(asked.http))
             case "token", "create" if resource.name == "serviceaccounts":
                 body = await read_object(asked.http)
                 answer = subresources.request_token(self._tokens, namespace, name, body)
@@ -256,11 +229,8 @@ class ResourceVerbs:
         if verb == "update":
             given = await read_object(asked.http)
         elif verb == "patch":
-            kind = asked.http.content_type
-            sent = await read_patch(asked.http, kind)
-            given = (
-                patch.json_patch(scale, sent) if kind == patch.JSON else patch.merge(scale, sent)
-            )
+            sent = await read_patch(asked.http)
+            given = _patched(resource, asked, scale, sent)
             if not _revision(sent):
                 given["metadata"].pop("resourceVersion", None)
         else:
@@ -272,29 +242,21 @@ class ResourceVerbs:
         namespace, name = _key(resource, asked)
         pod = self._objects.get(resource, namespace, name)
         if verb == "patch":
-            kind = asked.http.content_type
-            given = await read_patch(asked.http, kind)
-            body = self._patched(resource, asked, pod, given, kind)
-            revision = _revision(given)
-            body = {**body, "metadata": {**body["metadata"], "resourceVersion": revision}}
+            sent = await read_patch(asked.http)
+            body = _patched(resource, asked, pod, sent)
+            body = {**body, "metadata": {**body["metadata"], "resourceVersion": _revision(sent)}}
         else:
             body = await read_object(asked.http)
         return await self._write(
             resource, asked, namespace, name, subresources.resized(pod, body), "resize"
         )
 
-    def _bind(self, namespace: str, name: str, binding: Object) -> web.Response:
-        pod = self._objects.get("pods", namespace, name)
-        spec = {**pod["spec"], "nodeName": (binding.get("target") or {}).get("name", "")}
-        self._objects.update("pods", namespace, name, {**pod, "spec": spec})
-        return as_json({"kind": "Status", "apiVersion": "v1", "status": "Success"}, status=201)
-
     def _one(self, resource: SandboxResource, asked: Request, stored: Stored) -> web.Response:
         if table.is_wanted(asked.http.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
             return self._rows(resource, asked, [stored], metadata)
-        if partial_metadata.is_wanted(asked.http.headers.get("Accept", "")):
-            return as_bytes(partial_metadata.encoded(stored))
+        if wants_metadata(asked.http.headers.get("Accept", "")):
+            return as_bytes(encode_metadata(stored))
         return as_bytes(self._encoded(resource, asked, stored))
 
     def _rows(
@@ -340,8 +302,18 @@ def _revision(sent: Any) -> str:
     return str((metadata or {}).get("resourceVersion") or "")
 
 
-def _manager(asked: Request) -> str:
-    return asked.query.get("fieldManager", "")
+def _patched(resource: SandboxResource, asked: Request, old: Object, sent: Any) -> Object:
+    new: Object
+    kind = asked.http.content_type
+    if kind == patch.JSON:
+        new = patch.json_patch(old, sent)
+    elif kind == patch.MERGE:
+        new = patch.merge(old, sent)
+    elif resource.is_custom:
+        raise unsupported_media(", ".join((patch.JSON, patch.MERGE)))
+    else:
+        new = patch.strategic(old, sent)
+    return new
 
 
 def _success(resource: SandboxResource, content: Object) -> Object:

@@ -9,7 +9,8 @@ from aiohttp import web
 from podscale.core.ascii_text import whole_number
 from podscale.core.selectors import selector as labels
 from podscale.core.selectors.selector import SelectorError
-from podscale.sandbox.encoding import partial_metadata, table
+from podscale.sandbox.encoding import table
+from podscale.sandbox.encoding.bodies import metadata_line, wants_metadata
 from podscale.sandbox.errors import bad_request
 from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.request import Request
@@ -37,9 +38,7 @@ class OpenWatches:
         """Stream events until the time-out, a cut, or the client's end."""
         watch = _read(resource, asked)
         accept = asked.http.headers.get("Accept", "")
-        render: Render | None = (
-            partial_metadata.line if partial_metadata.is_wanted(accept) else None
-        )
+        render: Render | None = metadata_line if wants_metadata(accept) else None
         if table.is_wanted(accept):
             render = table.renderer(resource, asked.target.version, asked.query, self._storage.wall)
         response = web.StreamResponse()

@@ -171,7 +171,6 @@ class SandboxObjects:
             return self._delete_namespace(resource, old)
         grace = options.get("gracePeriodSeconds")
         waits = self._waits_for_kubelet(resource, old.object) and grace != 0
-        orphans = options.get("propagationPolicy") == "Orphan"
         if metadata.get("finalizers") or waits:
             if metadata.get("deletionTimestamp"):
                 return old
@@ -183,14 +182,14 @@ class SandboxObjects:
                 "deletionGracePeriodSeconds": seconds if waits else 0,
             }
             return self._store(resource, old.key, {**old.object, "metadata": marked})
-        return self._remove(resource, old.key, orphans=orphans)
+        return self._remove(resource, old.key)
 
     def _store(self, resource: SandboxResource, key: Key, content: Object) -> Stored:
         if (resource.group, resource.plural) == _CRDS:
             content = crd.accept(self.registry, content, self.now_text())
         return self.storage.write(resource.group, resource.plural, key, content)
 
-    def _remove(self, resource: SandboxResource, key: Key, *, orphans: bool = False) -> Stored:
+    def _remove(self, resource: SandboxResource, key: Key) -> Stored:
         gone = self.storage.delete(resource.group, resource.plural, key)
         if (resource.group, resource.plural) == _CRDS:
             self._remove_custom(gone.object)
@@ -202,7 +201,7 @@ class SandboxObjects:
             stored = self.storage.table(group, plural).objects[dependent]
             owners = stored.object["metadata"]["ownerReferences"]
             left = [owner for owner in owners if owner.get("uid") != uid]
-            if left or orphans:
+            if left:
                 metadata = {**stored.object["metadata"], "ownerReferences": left}
                 self._store(owned, dependent, {**stored.object, "metadata": metadata})
             else:

@@ -1,4 +1,4 @@
-"""JSON patch (RFC 6902), merge patch (RFC 7396), strategic merge patch, and apply.
+"""JSON patch (RFC 6902, without move and copy), merge patch (RFC 7396), strategic merge patch.
 
 Strategic merging knows the merge keys of the lists that people patch by field name,
 where upstream reads them from the types; an unknown list is replaced as a whole.
@@ -15,7 +15,6 @@ from podscale.serving.status import StatusError
 JSON = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 _MERGE_KEYS = {
     "addresses": "type",
@@ -91,14 +90,6 @@ def json_patch(target: Any, operations: Any) -> Any:
     return document
 
 
-def apply(target: Any, given: Any, before: Any) -> Any:
-    """Return ``target`` with ``given`` applied by a manager that had applied ``before``.
-
-    What the manager gave before and gives no longer is removed.
-    """
-    return strategic(_subtracted(target, before, given), given)
-
-
 def _strategic_list(target: list[Any], patch: list[Any], field: str) -> list[Any]:
     key = _merge_key(field, [*target, *patch])
     if key is None:
@@ -151,31 +142,6 @@ def _without_directives(value: Any) -> Any:
     return deepcopy(value)
 
 
-def _subtracted(target: Any, before: Any, given: Any, field: str = "") -> Any:
-    if isinstance(target, dict) and isinstance(before, dict):
-        given = given if isinstance(given, dict) else {}
-        result = dict(target)
-        for key, value in before.items():
-            if key not in result or (not field and key in ("apiVersion", "kind")):
-                continue
-            if key not in given and not isinstance(value, dict | list):
-                del result[key]
-            elif key in given or isinstance(value, dict | list):
-                result[key] = _subtracted(result[key], value, given.get(key), key)
-                if key not in given and result[key] in ({}, []):
-                    del result[key]
-        return result
-    if isinstance(target, list) and isinstance(before, list):
-        given = given if isinstance(given, list) else []
-        key = _merge_key(field, [*target, *before, *given])
-        if key is None:
-            return target if given else []
-        kept = {item.get(key) for item in given}
-        gone = {item.get(key) for item in before} - kept
-        return [item for item in target if item.get(key) not in gone]
-    return target
-
-
 def _apply_one(document: Any, operation: Mapping[str, Any]) -> Any:
     kind, path = operation.get("op"), _pointer(operation.get("path", ""))
     if kind == "test":
@@ -188,11 +154,6 @@ def _apply_one(document: Any, operation: Mapping[str, Any]) -> Any:
         return _set(document, path, deepcopy(operation.get("value")), is_add=kind == "add")
     if kind == "remove":
         return _remove(document, path)
-    if kind in ("move", "copy"):
-        source = _pointer(operation.get("from", ""))
-        value = deepcopy(_get(document, source))
-        document = _remove(document, source) if kind == "move" else document
-        return _set(document, path, value, is_add=True)
     raise _refused(f"Unexpected kind: {kind}")
 
 

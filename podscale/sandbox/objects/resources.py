@@ -1,6 +1,6 @@
 """The resources that the sandbox serves: the built-in ones, and those of CRDs as they come."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -15,11 +15,11 @@ class ScalePaths(Struct, frozen=True):
 
 
 class Column(Struct, frozen=True):
-    """One printed column of a CRD."""
+    """One printed column."""
 
     name: str
     type: str
-    json_path: str
+    json_path: str | Callable[[dict[str, Any]], Any]  # a function of the object where no path does
     priority: int = 0
 
 
