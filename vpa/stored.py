@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from podscale.core import quantity
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.pod_state import PodReadiness
 from podscale.core.quantity import Format, Quantity
 from podscale.kube.client.wire import ObjectMeta
@@ -29,10 +30,10 @@ T = TypeVar("T")
 
 _EMPTY = Raw(b"{}")
 _FORMATS: Mapping[str, Format] = {"cpu": "DecimalSI", "memory": "BinarySI"}
-_SPEC = msgspec.json.Decoder(VpaSpec, dec_hook=objects.decode_hook)
-_STATUS = msgspec.json.Decoder(VpaStatus, dec_hook=objects.decode_hook)
-_LIMITS = msgspec.json.Decoder(LimitRangeSpec, dec_hook=objects.decode_hook)
-_POD = msgspec.json.Decoder(SizedPod, dec_hook=objects.decode_hook)
+_SPEC = JsonDecoder(VpaSpec, dec_hook=objects.decode_hook)
+_STATUS = JsonDecoder(VpaStatus, dec_hook=objects.decode_hook)
+_LIMITS = JsonDecoder(LimitRangeSpec, dec_hook=objects.decode_hook)
+_POD = JsonDecoder(SizedPod, dec_hook=objects.decode_hook)
 
 
 class _CountedSpec(Struct, frozen=True, rename="camel"):
@@ -61,8 +62,8 @@ class _CountedVpa(Struct, frozen=True):
     spec: _CountedVpaSpec = _CountedVpaSpec()
 
 
-_COUNTED = msgspec.json.Decoder(_Counted)
-_COUNTED_VPA = msgspec.json.Decoder(_CountedVpa)
+_COUNTED = JsonDecoder(_Counted)
+_COUNTED_VPA = JsonDecoder(_CountedVpa)
 
 
 class StoredVpa(Struct, frozen=True):
@@ -174,10 +175,10 @@ def pod_of(view: PodView) -> SizedPod:
     )
 
 
-def _read(decoder: msgspec.json.Decoder[T], body: bytes | Raw, root: str) -> T:
+def _read(decoder: JsonDecoder[T], body: bytes | Raw, root: str) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise ObjectError.of(error, root) from error
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from adapter.backends.backends_file import BackendConfig
 from podscale.core import quantity
+from podscale.core.json_decoder import decode_json
 from podscale.core.metrics import ExternalMetric, ExternalSamples, NotFound, Unavailable
 from podscale.core.selectors import selector as selectors
 from podscale.kube.client.api import Api, Response
@@ -157,8 +158,8 @@ class ReaderCredentials:
                 f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
                 body=msgspec.json.encode(body),
             )
-            return msgspec.json.decode(answer.body, type=_TokenRequest).status.token
-        except (KubeError, msgspec.MsgspecError) as error:
+            return decode_json(answer.body, _TokenRequest).status.token
+        except (KubeError, msgspec.DecodeError) as error:
             # Whatever the cluster answered, a 404 too: it is no answer about the metric.
             what = f"no token of the ServiceAccount {namespace}/{name}: {error}"
             raise NotConfigured(what) from None
@@ -219,7 +220,7 @@ class ExternalBackend:
                 )
             is_timeout = isinstance(error, ApiUnreachable) and error.is_timeout
             return self._failed(_words(error), str(error), is_timeout=is_timeout)
-        except (msgspec.MsgspecError, quantity.QuantityError, ValueError) as error:
+        except (msgspec.DecodeError, quantity.QuantityError, ValueError) as error:
             return self._failed(f"its answer is no list of values of {question.metric}", str(error))
         self._failure = ""
         return PassedAnswer(answer.body, samples)
@@ -237,7 +238,7 @@ class ExternalBackend:
             self.names, self.is_listed = frozenset(own[:_MOST_NAMES]), True
             if len(own) > _MOST_NAMES:
                 problem = f"it lists {len(own)} metrics, {_MOST_NAMES} of them are taken"
-        except (KubeError, msgspec.MsgspecError, ValueError) as error:
+        except (KubeError, msgspec.DecodeError, ValueError) as error:
             problem = problem or str(error)
         if problem and problem != self.problem:
             log.warning("external backend not listed", backend=self.config.name, error=problem)

@@ -169,7 +169,7 @@ class BackendRouter:
             return configs
         try:
             return configs | self._of_services(await self._services(), configs.keys())
-        except (KubeError, msgspec.MsgspecError) as error:
+        except (KubeError, msgspec.DecodeError) as error:
             if self._refused.get("Services") != (problem := f"not listed: {error}"):
                 log.warning("Services of external backends not listed", error=str(error))
             self._refused["Services"] = problem

@@ -27,6 +27,7 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
+from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
 
 FORMAT = "podscale-doctor/1"
@@ -86,11 +87,9 @@ def encode(recording: Recording) -> bytes:
 def decode(document: bytes) -> Recording:
     """Return the recording; raises ``RecordingInvalid``."""
     try:
-        read = msgspec.json.decode(document, type=Recording)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        read = decode_json(document, Recording)
+    except msgspec.DecodeError as error:
         raise RecordingInvalid(f"not a recording of podscale doctor: {error}") from None
-    except RecursionError:
-        raise RecordingInvalid("not a recording of podscale doctor: nested too deeply") from None
     if read.format != FORMAT:
         raise RecordingInvalid(f"a recording of format {read.format!r}; this reads {FORMAT!r}")
     entries = list(read.entries)

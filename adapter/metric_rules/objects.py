@@ -25,6 +25,7 @@ from adapter.rules.config import (
 )
 from adapter.rules.ruleset import Rule, compile_object_rule
 from adapter.sources.sources_file import NamedSources
+from podscale.core.json_decoder import JsonDecoder
 from podscale.feed.prover.confinement import (
     Confinement,
     NotConfined,
@@ -99,7 +100,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
     source: str = ""
 
 
-_SPEC = msgspec.json.Decoder(_Spec)
+_SPEC = JsonDecoder(_Spec)
 
 
 def compiled(

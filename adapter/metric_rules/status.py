@@ -8,6 +8,7 @@ from msgspec import Struct
 from adapter.discovery.registry import MetricRegistry, RuleState, is_namespaced
 from adapter.doctor.rule_problems import problem_of_state
 from adapter.metric_rules.objects import RuleRefusal, StoredMetricRule
+from podscale.core.json_decoder import JsonDecoder
 
 MOST_NAMES = 100  # of the metrics that are listed by name
 ACCEPTED, SERVING = "Accepted", "Serving"
@@ -36,7 +37,7 @@ class MetricRuleStatus(Struct, frozen=True, rename="camel", omit_defaults=False)
     source: str = ""  # that answers it; "": which one depends on the namespace that asks
 
 
-_STATUS = msgspec.json.Decoder(MetricRuleStatus)
+_STATUS = JsonDecoder(MetricRuleStatus)
 
 
 def written_status(stored: StoredMetricRule) -> MetricRuleStatus:

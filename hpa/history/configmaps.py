@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from hpa.history.history import HistoryRecord
 from hpa.machine.record import Key
+from podscale.core.json_decoder import JsonDecoder
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import (
     ApiError,
@@ -43,10 +44,9 @@ _TOGETHER = 8  # one by one they would cost the API server twice as much
 _TIMEOUT_S = 10.0
 _PAUSE_S = 1.0  # after a write that was refused, doubled ...
 _PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
-_LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_RECORD = msgspec.json.Decoder(HistoryRecord)
+_LINES = JsonDecoder(dict[str, msgspec.Raw])
+_RECORD = JsonDecoder(HistoryRecord)
 _REFUSED = (KubeError, msgspec.DecodeError)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Refusal(Struct, frozen=True):
@@ -342,13 +342,13 @@ def history_records(stored: ConfigMap) -> dict[str, HistoryRecord]:
     found: dict[str, HistoryRecord] = {}
     try:
         lines = _LINES.decode(_unpacked(packed))
-    except (zlib.error, *_UNREADABLE) as error:
+    except (zlib.error, msgspec.DecodeError) as error:
         _log.warning("history not readable", name=name, error=str(error))
         return found
     for key, line in lines.items():
         try:
             found[key] = _RECORD.decode(line)
-        except _UNREADABLE as error:
+        except msgspec.DecodeError as error:
             _log.warning("history not readable", name=name, key=key, error=str(error))
     return found
 

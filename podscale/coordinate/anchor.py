@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import JsonDecoder
+
 ANNOTATION = "podscale.io/anchor"  # of the VPA
 MOST_MILLI = 10**9  # a million cores
 _LONGEST = 512  # characters of the annotation that are read
@@ -27,7 +29,7 @@ class Anchor(Struct, frozen=True, forbid_unknown_fields=True):
     container: str = ""  # whose requests ``size`` is; "": those of the whole pod
 
 
-_DECODER = msgspec.json.Decoder(Anchor)
+_DECODER = JsonDecoder(Anchor)
 
 
 def parse(text: str | None, uid: str, container: str = "") -> Anchor | None:
@@ -37,7 +39,7 @@ def parse(text: str | None, uid: str, container: str = "") -> Anchor | None:
         return None
     try:
         found = _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     in_range = all(0 < each <= MOST_MILLI for each in (found.milli, found.size))
     is_own = bool(uid) and (found.uid, found.container) == (uid, container)

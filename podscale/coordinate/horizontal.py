@@ -13,6 +13,7 @@ from msgspec import Struct
 from podscale.coordinate.anchor import Anchor, anchor_clause
 from podscale.coordinate.comfort import comfort_of
 from podscale.coordinate.pairing import CONDITION, ScaledObject
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.core.settings import COMFORT, COORDINATE, PAUSED
 
@@ -111,8 +112,8 @@ class HorizontalSide(Struct, frozen=True):
         return comfort_of(self.comfort, self.min_replicas, self.max_replicas, kept)
 
 
-_SPEC = msgspec.json.Decoder(_Spec)
-_STATUS = msgspec.json.Decoder(_Status)
+_SPEC = JsonDecoder(_Spec)
+_STATUS = JsonDecoder(_Status)
 
 
 def horizontal_side(
@@ -124,7 +125,7 @@ def horizontal_side(
     """Return what the HPA says; None where it does not coordinate, or cannot be read."""
     try:
         wanted, found = _SPEC.decode(spec), _STATUS.decode(status)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     conditions = {each.type: each for each in found.conditions or ()}
     reason = conditions.get(CONDITION, _Condition()).reason

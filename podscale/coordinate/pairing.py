@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import JsonDecoder
+
 CONDITION = "Coordinated"  # of the HPA that acts; the recommender goes by it
 _ACTING = ("Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
 
@@ -76,14 +78,14 @@ class Pairing(Struct, frozen=True):
     vpa: VpaSide | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Spec)
+_DECODER = JsonDecoder(_Spec)
 
 
 def vpa_side(name: str, spec: bytes | msgspec.Raw) -> VpaSide | None:
     """Return what the VPA says; None where it cannot be read, or names no target."""
     try:
         found = _DECODER.decode(spec)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     if found.target_ref is None:
         return None

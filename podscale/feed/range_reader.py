@@ -27,6 +27,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from podscale.core.json_decoder import JsonDecoder, decode_json
 from podscale.core.showable import is_same_origin
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
 from podscale.feed.http import refusals
@@ -148,8 +149,8 @@ class _WireAnswer(Struct):
     data: _WireData
 
 
-_answers = msgspec.json.Decoder(_WireAnswer)
-_pairs = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
+_answers = JsonDecoder(_WireAnswer)
+_pairs = JsonDecoder(list[tuple[float, float]], strict=False)
 _labels = msgspec.msgpack.Decoder(dict[str, str])
 _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
 
@@ -425,12 +426,11 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the parent closes the pipe."""
     os.nice(_NICE)  # whoever answers others meanwhile goes first
     gc.disable()  # it would look at a million pairs again and again; answers have no cycles
-    options = msgspec.json.decode(
-        source.readline(), type=PrometheusOptions, dec_hook=lambda _, value: Path(value)
-    )
+    read = JsonDecoder(PrometheusOptions, dec_hook=lambda _, value: Path(value)).decode
+    options = read(source.readline())
     ask = HistoryRequest(options)
     for line in source:
-        request = msgspec.json.decode(line, type=_Request)
+        request = decode_json(line, _Request)
         try:
             for made in slices(request, ask):
                 _send(sink, made)

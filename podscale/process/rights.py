@@ -34,7 +34,7 @@ async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
             verdict = await reviewed(
                 api, {"resourceAttributes": attributes}, "SelfSubjectAccessReview"
             )
-        except (KubeError, msgspec.MsgspecError) as error:
+        except (KubeError, msgspec.DecodeError) as error:
             log.warning("rights not checked", error=str(error))
             return missing
         if not verdict.allowed:

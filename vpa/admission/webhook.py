@@ -98,8 +98,8 @@ class Webhook:
             _log.warning("let through unchanged", reason="TooLarge", bytes=len(request.body))
             return ApiResponse(value=reviewed(unread, UNCHANGED))
         try:
-            review = msgspec.json.decode(request.body, type=Review)
-        except (msgspec.DecodeError, RecursionError) as error:
+            review = decode(request.body, Review)
+        except msgspec.DecodeError as error:
             return status.bad_request(f"not an AdmissionReview: {error}")
         if review.request is None or review.api_version != API_VERSION:
             return status.bad_request(f"expected an AdmissionReview of {API_VERSION}")
@@ -236,7 +236,7 @@ def _read(raw: Raw) -> Vpa | None:
         return None
     try:
         return vpa_of(decode(raw, StoredVpa))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise ObjectError.of(error, "") from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from podscale.core.change_ring import ChangeRing
+from podscale.core.json_decoder import decode_json
 from vpa.model.samples.membership import VpaKey
 
 
@@ -43,7 +44,7 @@ class SizingHistory:
         """Return the explanation in force at a time; None: not known that far back."""
         told = self._told.get(key)
         plain = None if told is None else told.before(time_s)
-        return None if plain is None else msgspec.json.decode(plain)
+        return None if plain is None else decode_json(plain)
 
     def known_since(self, key: VpaKey) -> float | None:
         told = self._told.get(key)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from vpa.explain.admission import AdmittedPod, ValueQuestion
 from vpa.explain.explanation import SizingExplanation, explanation
 from vpa.model.api.quantities import RESOURCES
@@ -79,6 +80,6 @@ def read(annotations: Mapping[str, str] | None) -> AdmissionReasons | None:
     if text is None or len(text) > _MOST_BYTES:
         return None
     try:
-        return msgspec.json.decode(text, type=AdmissionReasons)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode_json(text, AdmissionReasons)
+    except msgspec.DecodeError:
         return None

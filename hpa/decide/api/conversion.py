@@ -15,6 +15,7 @@ from hpa.decide.api import wire
 from hpa.decide.api.reading import read_behavior, read_metric
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from podscale.core import quantity
+from podscale.core.json_decoder import decode_json
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -113,8 +114,8 @@ def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any]
     if key not in annotations:
         return None
     try:
-        return turned(msgspec.json.decode(annotations[key]))
-    except (msgspec.MsgspecError, ConversionError, ValueError, TypeError, RecursionError):
+        return turned(decode_json(annotations[key]))
+    except (ConversionError, ValueError, TypeError, RecursionError):
         return None
 
 

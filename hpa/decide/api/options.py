@@ -12,6 +12,7 @@ import msgspec
 from hpa.decide.api.schedules import read_schedules
 from hpa.decide.api.spec import Fallback, Options
 from podscale.coordinate.comfort import ComfortError, parse_comfort
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.settings import (
     COMFORT,
     COORDINATE,
@@ -34,8 +35,8 @@ MOST_PROBLEMS = 10  # that are named: an annotation may have thousands
 _MOST_SHOWN = 200  # characters of one
 
 _DEFAULTS = Options()
-_NAMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
+_NAMED = JsonDecoder(dict[str, msgspec.Raw])
+_TEXT = JsonDecoder(str)
 _FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
 
 
@@ -127,10 +128,7 @@ def _fallbacks(
     except msgspec.ValidationError:
         problems.append(f"{FALLBACK}: not an object of metric names")
         return ()
-    except RecursionError:
-        problems.append(f"{FALLBACK}: not JSON: nested too deeply")
-        return ()
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except msgspec.DecodeError as error:
         problems.append(f"{FALLBACK}: not JSON: {error}")
         return ()
     found = []
@@ -149,7 +147,7 @@ def _fallbacks(
 def _fallback(raw: msgspec.Raw) -> Fallback | None:
     try:
         match = _FALLBACK.fullmatch(_TEXT.decode(raw))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     if match is None:
         return None

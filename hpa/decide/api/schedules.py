@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from hpa.decide.api.cron import Cron
 from hpa.decide.api.spec import MinimumSchedule
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.settings import SCHEDULE
 from podscale.core.times.duration import DurationError, parse_go
 
@@ -35,8 +36,8 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     ramp: str = "0s"
 
 
-_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_ENTRY = msgspec.json.Decoder(_Written)
+_LIST = JsonDecoder(list[msgspec.Raw])
+_ENTRY = JsonDecoder(_Written)
 
 
 def read_schedules(
@@ -50,7 +51,7 @@ def read_schedules(
         return ()
     try:
         written = _LIST.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         refused.append(f"{SCHEDULE}: not a JSON list: {error}")
         return ()
     if len(written) > MOST:
@@ -60,7 +61,7 @@ def read_schedules(
     for place, raw in enumerate(written):
         try:
             read = _schedule(_ENTRY.decode(raw), steps)
-        except (ValueError, UnicodeError, RecursionError) as error:
+        except ValueError as error:
             refused.append(f"{SCHEDULE}: entry {place}: {error}")
             continue
         if most is not None and read.min_replicas > most:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from podscale.core.json_decoder import decode_json
+
 if TYPE_CHECKING:
     from podscale.cli.cluster import ClusterChoice
 
@@ -108,14 +110,13 @@ def names(ctx: click.Context, path: str) -> list[str]:
 
 
 async def _listed(choice: "ClusterChoice", path: str) -> list[str]:
-    import msgspec
 
     namespace = choice.only_namespace
     async with choice.connect("completion") as api:
         answer = await api.request(
             "GET", path.format(namespace), query={"limit": _MOST}, timeout_s=_PATIENCE_S
         )
-    items = msgspec.json.decode(answer.body)["items"]
+    items = decode_json(answer.body)["items"]
     return sorted({str(item["metadata"]["name"]) for item in items})
 
 

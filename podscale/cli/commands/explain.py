@@ -19,6 +19,7 @@ from podscale.cli.commands.explained import print_explanation, print_list
 from podscale.cli.commands.story import story_lines
 from podscale.cli.inputs import EXIT_USAGE
 from podscale.cli.output import Form, emit, note, output_option, printable, said
+from podscale.core.json_decoder import decode_json
 from podscale.core.times.moment import read_time
 
 if TYPE_CHECKING:
@@ -198,7 +199,6 @@ async def whole_answer(
 async def _ask(
     api: "Api", path: str, query: Mapping[str, str] | None, group: str
 ) -> Mapping[str, Any]:
-    import msgspec
 
     from podscale.kube.client.errors import (
         ApiUnreachable,
@@ -213,7 +213,7 @@ async def _ask(
     while True:
         try:
             answer = await api.request("GET", path, query=query, timeout_s=10.0)
-            found: Mapping[str, Any] = msgspec.json.decode(answer.body)
+            found: Mapping[str, Any] = decode_json(answer.body)
             return found
         except ServerFailed as error:
             # NotLeader, or a leader that has just begun: the next answer is another one.

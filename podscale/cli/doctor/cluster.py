@@ -267,7 +267,7 @@ class DoctorCluster:
             verdict = await reviewed(
                 self._api, {"user": user, "groups": groups, "resourceAttributes": attributes}
             )
-        except (KubeError, msgspec.MsgspecError) as error:
+        except (KubeError, msgspec.DecodeError) as error:
             self.notes.append(f"Whether {user} may read the metric is not known: {error}")
             return None
         return Access(user, verdict.allowed, verdict.reason)
@@ -286,7 +286,7 @@ class DoctorCluster:
         try:
             answer = await self._api.request("GET", path, query=query, timeout_s=15.0)
             return decode(answer.body, kind)
-        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (KubeError, msgspec.DecodeError) as error:
             raise ClusterFailed(f"{path}: {error}") from error
 
 

@@ -18,6 +18,7 @@ from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.output import count
+from podscale.core.json_decoder import decode_json
 from podscale.feed.http.refusals import QUERY_TIMEOUT
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import (
@@ -66,10 +67,10 @@ async def running_rules(cluster: DoctorCluster) -> RulesTold:
     for place in _PLACES:
         try:
             found = await cluster.read(f"/apis/{place}/{RESOURCE}")
-            return msgspec.json.decode(found.body, type=RulesTold)
+            return decode_json(found.body, RulesTold)
         except KubeError as error:
             problems[place] = error
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
     for api in API_GROUPS:
         await cluster.api_services(api)
@@ -110,7 +111,7 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
     except KubeError as error:
         return _refused(error)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         return _found(
             Stage.API_SERVICE_ELSEWHERE,
             f"Who answers for {API_GROUPS[asked.api]} is no adapter: its answer is no list of "
@@ -159,7 +160,7 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
             measured_nodes = decode(body, ListOf[NodeMetrics]).items or []
             return await _of_nodes(cluster, asked, measured_nodes)
         found = decode(body, ListOf[PodMetrics])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         return Diagnosis(
             Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
         )

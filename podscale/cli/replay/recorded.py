@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Self
 
-import msgspec
 from msgspec import Struct, structs
 
 from adapter.discovery.relist import Relister, RelistOptions
@@ -21,6 +20,7 @@ from podscale.cli.inputs import WrongInput
 from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay import files
+from podscale.core.json_decoder import decode_json
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
@@ -74,7 +74,7 @@ def recorded_usage(
     async def read() -> tuple[dict[str, Any], PodUsageHistory, dict[str, dict[str, int]]]:
         async with RecordedCluster(cluster, options) as found:
             answer = await found.cluster.read(VPAS.path(cluster.namespace, name))
-            plain: dict[str, Any] = msgspec.json.decode(answer.body)
+            plain: dict[str, Any] = decode_json(answer.body)
             return plain, *await found.usage(plain, progress())
 
     with errors_in_words(options):

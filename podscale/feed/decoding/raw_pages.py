@@ -10,6 +10,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import JsonDecoder
+
 T = TypeVar("T")
 
 
@@ -30,7 +32,7 @@ class LabelText(Struct, frozen=True):
             part = texts[start : start + rows]
             yield LabelText(_joined(part), len(part))
 
-    def _each(self, decoder: msgspec.json.Decoder[list[T]]) -> list[T]:
+    def _each(self, decoder: JsonDecoder[list[T]]) -> list[T]:
         found = decoder.decode(b"[%b]" % self.text[:-1])
         if len(found) != self.rows:
             raise ValueError(f"{len(found)} label sets in {self.rows} rows")
@@ -60,10 +62,10 @@ class _TextSample(Struct, gc=False):
     value: tuple[float, str] | None = None
 
 
-_samples = msgspec.json.Decoder(list[_Sample], strict=False)
-_text_samples = msgspec.json.Decoder(list[_TextSample])
-_label_sets = msgspec.json.Decoder(list[dict[str, str]])
-_label_texts = msgspec.json.Decoder(list[msgspec.Raw])
+_samples = JsonDecoder(list[_Sample], strict=False)
+_text_samples = JsonDecoder(list[_TextSample])
+_label_sets = JsonDecoder(list[dict[str, str]])
+_label_texts = JsonDecoder(list[msgspec.Raw])
 _metrics_of, _points_of = attrgetter("metric"), attrgetter("value")
 _time_of, _number_of = itemgetter(0), itemgetter(1)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from podscale.core.json_decoder import decode_json
+
 PAGE_BYTES = 8 * 1024  # about 40 series of 200 bytes, an eighth of a millisecond
 ENTRY_BYTES = 128 * 1024  # of one entry, where somebody is told of those that are longer
 
@@ -114,7 +116,7 @@ class Splitter:
             # A label value may read like the end of the list; only what is it leaves a document.
             document = head + bytes(self._buffer[end + len(_LAST) - 1 :])
             try:
-                msgspec.json.decode(document, type=msgspec.Raw)
+                decode_json(document, msgspec.Raw)
             except msgspec.DecodeError:
                 continue
             return document

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.times.rfc3339 import LAST_S
 from podscale.feed.decoding import raw_pages
 from podscale.feed.decoding.paged import PagedList
@@ -107,13 +108,12 @@ class PrometheusRefusal(Struct, frozen=True):
     error: str
 
 
-# Nesting deeper than the decoder follows is a RecursionError.
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
+DECODE_ERRORS = (ValueError,)  # msgspec.DecodeError is one
 
-_samples = msgspec.json.Decoder(list[WireSample])
-_envelope = msgspec.json.Decoder(Envelope)
-_data = msgspec.json.Decoder(_Data)
-_point = msgspec.json.Decoder(tuple[float, str])
+_samples = JsonDecoder(list[WireSample])
+_envelope = JsonDecoder(Envelope)
+_data = JsonDecoder(_Data)
+_point = JsonDecoder(tuple[float, str])
 
 
 class VectorReader:

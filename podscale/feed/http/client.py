@@ -15,11 +15,11 @@ from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import aiohttp
-import msgspec
 import structlog
 from msgspec import Struct
 from yarl import URL
 
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.showable import shown_url
 from podscale.feed.decoding.splitter import PAGE_BYTES, Splitter
 from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer, VectorReader, refusal
@@ -298,7 +298,7 @@ class PrometheusClient:
         """Return the server's configuration as it writes it (YAML); raises ``QueryError``."""
         path, compress = "/api/v1/status/config", not self.is_local
         rest = await self._exchange("GET", path, [], _Whole(), compress=compress)
-        return _decoded(msgspec.json.Decoder(_Configuration).decode, rest).data.yaml
+        return _decoded(JsonDecoder(_Configuration).decode, rest).data.yaml
 
     async def _exchange(
         self,

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
 
-import msgspec
-
+from podscale.core.json_decoder import JsonDecoder
 from podscale.feed.decoding.splitter import PAGE_BYTES
 from podscale.feed.decoding.wire import is_partial, success
 
@@ -31,7 +30,7 @@ _NAME = re.compile(rb'"__name__":"((?:[^"\\]|\\.){0,%d})"' % LONGEST_NAME)
 
 _Shape = tuple[str, ...]  # label names, as they were written
 
-_entries = msgspec.json.Decoder(list[dict[str, str]])
+_entries = JsonDecoder(list[dict[str, str]])
 
 
 class _Shapes:

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import Api
 
 _PATH = "/apis/authorization.k8s.io/v1"
@@ -27,8 +28,8 @@ async def reviewed(
     spec: Mapping[str, object],
     kind: Literal["SubjectAccessReview", "SelfSubjectAccessReview"] = "SubjectAccessReview",
 ) -> AccessVerdict:
-    """Return the verdict on ``spec``; raises ``KubeError`` or ``msgspec.MsgspecError``."""
+    """Return the verdict on ``spec``; raises ``KubeError`` or ``msgspec.DecodeError``."""
     review = {"kind": kind, "apiVersion": "authorization.k8s.io/v1", "spec": spec}
     path = f"{_PATH}/{kind.lower()}s"
     answer = await api.request("POST", path, body=msgspec.json.encode(review))
-    return msgspec.json.decode(answer.body, type=_Answer).status
+    return decode_json(answer.body, _Answer).status

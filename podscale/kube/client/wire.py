@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import JsonDecoder, JsonText, NestsTooDeep
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.client.nesting import shallow
 
 if TYPE_CHECKING:
     Time = float
@@ -140,20 +142,31 @@ class WatchEvent(Struct, Generic[T], frozen=True, rename="camel"):
     object: T
 
 
+class ObjectDecoder(JsonDecoder[T]):
+    """Decodes objects of the API server; those that nest too deep without what does."""
+
+    def decode(self, text: JsonText) -> T:
+        """Return the object in ``text``; raises ``msgspec.DecodeError``."""
+        try:
+            return super().decode(text)
+        except NestsTooDeep:
+            return super().decode(shallow(bytes(text.encode() if isinstance(text, str) else text)))
+
+
 def decode(body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return the object in ``body``; raises ``msgspec.ValidationError`` or ``DecodeError``."""
+    """Return the object in ``body``; raises ``msgspec.DecodeError``."""
     return decoder(type_).decode(body)
 
 
-def decoder(type_: type[T]) -> "msgspec.json.Decoder[T]":
+def decoder(type_: type[T]) -> ObjectDecoder[T]:
     """Return the decoder of ``type_``, always the same one."""
-    made: msgspec.json.Decoder[T] = _decoder(cast(Hashable, type_))
+    made: ObjectDecoder[T] = _decoder(cast(Hashable, type_))
     return made
 
 
 @functools.cache
-def _decoder(type_: Hashable) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(type_, dec_hook=_from_wire)
+def _decoder(type_: Hashable) -> ObjectDecoder[Any]:
+    return ObjectDecoder(cast(type[Any], type_), dec_hook=_from_wire)
 
 
 def encode(value: object) -> bytes:

@@ -125,7 +125,7 @@ Happening = ListedState | WatchPage[T] | ListPage | Changes[T] | WatchAlive | Wa
 
 async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
     """Yield what happens to ``source`` for ever; ends only by cancellation."""
-    pause = _Pause(source.rhythm)
+    pause = WatchPause(source.rhythm)
     polls_left = 0
     # Watching was refused: a list that tries it again follows the ones before as one of them,
     # or each of many namespaces would be in doubt for a moment in every five minutes.
@@ -172,7 +172,7 @@ async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T]
 
 
 async def _list_and_watch(
-    api: Api, source: WatchSource[T], pause: "_Pause", *, is_poll: bool
+    api: Api, source: WatchSource[T], pause: "WatchPause", *, is_poll: bool
 ) -> AsyncGenerator[Happening[T], None]:
     """One list and the watch behind it; returns when it is time to list again."""
     yield ListedState(is_poll)
@@ -229,7 +229,7 @@ async def _page(
     )
     try:
         page = decode(answer.body, ListOf[source.type])  # type: ignore[name-defined]
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         raw = decode(answer.body, ListOf[msgspec.Raw])
         return raw.metadata, list(_readable(source, raw.items or []))
     return page.metadata, page.items or []
@@ -240,12 +240,12 @@ def _readable(source: WatchSource[T], items: Sequence[msgspec.Raw]) -> Iterator[
     for item in items:
         try:
             yield decode(item, source.type)
-        except msgspec.ValidationError as error:
-            _log.warning("object not readable", resource=source.path, error=str(error))
+        except msgspec.DecodeError as error:
+            _log_unreadable(source, item, error)
 
 
 async def _watch(
-    api: Api, source: WatchSource[T], resource_version: str, pause: "_Pause"
+    api: Api, source: WatchSource[T], resource_version: str, pause: "WatchPause"
 ) -> AsyncGenerator[Happening[T], None]:
     """Connection after connection from ``resource_version`` on, until it is too old."""
     loop = asyncio.get_running_loop()
@@ -326,10 +326,8 @@ def _event(
     try:
         # Nearly every line is an object: reading it in one pass saves a third of its CPU.
         event = read(line)
-    except msgspec.ValidationError:
-        return _other_event(source, line)
     except msgspec.DecodeError as error:
-        raise ApiUnreachable(f"GET {source.path}: a watch line is not JSON: {error}") from error
+        return _other_event(source, line, error)
     match event.type:
         case "ADDED" | "MODIFIED" | "DELETED":
             return event.type, event.object
@@ -337,24 +335,33 @@ def _event(
             return _other_event(source, line)
 
 
-def _other_event(source: WatchSource[T], line: bytes) -> tuple[Kind, T] | str | None:
-    """A bookmark, an error, or an object that cannot be read."""
-    try:
-        event = decode(line, WatchEvent[msgspec.Raw])
-        if event.type == "ERROR":
-            status = decode(event.object, WireStatusDetails)
-            raise ApiError.of(status.code or 500, status.reason, status.message)
-        if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
-            return None
-        partial = decode(event.object, PartialObjectMetadata)
-    except msgspec.DecodeError as error:
-        raise ApiUnreachable(f"GET {source.path}: a watch line is not an event: {error}") from error
+def _other_event(
+    source: WatchSource[T], line: bytes, failure: msgspec.DecodeError | None = None
+) -> tuple[Kind, T] | str | None:
+    """A bookmark, an error, or an object that cannot be read because of ``failure``."""
+    event = decode(line, WatchEvent[msgspec.Raw])
+    if event.type == "ERROR":
+        status = decode(event.object, WireStatusDetails)
+        raise ApiError.of(status.code or 500, status.reason, status.message)
+    if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+        return None
+    partial = decode(event.object, PartialObjectMetadata)
     if event.type == "BOOKMARK":
         return partial.metadata.resource_version
-    name = f"{partial.metadata.namespace}/{partial.metadata.name}"
-    _log.warning("object not readable", resource=source.path, name=name)
+    _log_unreadable(source, event.object, failure)
     # Nothing is known of it any more, as after a list; stores read only metadata here.
     return "DELETED", cast(T, partial)
+
+
+def _log_unreadable(
+    source: WatchSource[T], item: msgspec.Raw, failure: msgspec.DecodeError | None
+) -> None:
+    try:
+        meta = decode(item, PartialObjectMetadata).metadata
+        name = f"{meta.namespace}/{meta.name}"
+    except msgspec.DecodeError:
+        name = "<unknown>"
+    _log.warning("object not readable", resource=source.path, name=name, error=str(failure))
 
 
 def _selectors(source: WatchSource[T]) -> dict[str, str]:
@@ -374,7 +381,7 @@ class _CannotWatch(Exception):
         self.reason = reason
 
 
-class _Pause:
+class WatchPause:
     """Pauses that double with jitter, and start small again after success."""
 
     def __init__(self, rhythm: WatchTiming) -> None:

@@ -18,6 +18,7 @@ from podscale.kube.informer.list_watch import (
     Happening,
     WatchBroken,
     WatchPage,
+    WatchPause,
     WatchSource,
     happenings,
 )
@@ -50,6 +51,17 @@ class Reflector(Generic[T]):
                 group.create_task(self._feed(source), name=f"reflect {source.path}")
 
     async def _feed(self, source: WatchSource[T]) -> None:
+        pause = WatchPause(source.rhythm)
+        while True:
+            try:
+                await self._follow(source)
+            except Exception as error:  # noqa: BLE001 - no object may end the process
+                _log.exception("watch failed", resource=source.path)
+                broken: WatchBroken = WatchBroken(f"{source.path}: {error!r}")
+                self._sink.apply(broken, scope=source.namespace, now=self._clock())
+                await pause.after(None)
+
+    async def _follow(self, source: WatchSource[T]) -> None:
         told = ""
         async with aclosing(happenings(self._api, source)) as stream:
             async for happening in stream:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import yaml
 
 from adapter.backends.backends_file import LABEL
+from podscale.core.json_decoder import decode_json
 from podscale.core.settings import ADOPTED_FROM
 from podscale.migrate.documents import Object, name_of, text_at
 from podscale.migrate.outcome import MigrationOutcome, Remark
@@ -39,7 +40,7 @@ def side_by_side(document: Object) -> MigrationOutcome:
         return MigrationOutcome(lost=[Remark(about, why)])
     adopted = text_at(document, "metadata", "annotations", ADOPTED_FROM)
     try:
-        keda = json.loads(adopted) if adopted else document
+        keda = decode_json(adopted) if adopted else document
     except ValueError:
         keda = {}
     namespace, name = (text_at(keda, "spec", "service", key) for key in ("namespace", "name"))

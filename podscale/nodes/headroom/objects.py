@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-import msgspec
 import structlog
 
 from podscale.core import quantity
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import BadRequest, NoMatch, Unprocessable, WriteConflict
 from podscale.kube.client.resource import DEPLOYMENTS, Resource
@@ -125,7 +125,7 @@ def _spec(resource: Resource, size: SizeClass, count: int, image: str) -> dict[s
 
 
 def _template(size: SizeClass, image: str) -> dict[str, Any]:
-    placing = msgspec.json.decode(size.placement) if size.placement else {}
+    placing = decode_json(size.placement) if size.placement else {}
     anti = placing.get("affinity", {}).get("podAntiAffinity", {})
     for each in chain(*anti.values(), placing.get("topologySpreadConstraints", ())):
         each.setdefault("labelSelector", {"matchLabels": {_CLASS: _name(size)}})

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.resource import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, decode
 from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
@@ -82,7 +83,7 @@ def coming(
 
 def _placing(template: TemplateOfPods, namespace: str) -> dict[str, Any]:
     # As the pod spec of what holds room. What lacks a labelSelector is about those alike.
-    told = msgspec.json.decode(template.spec)
+    told = decode_json(template.spec)
     placing = {name: told[name] for name in _PLACING if told.get(name)}
     affinity = told.get("affinity") or {}
     kept = {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}

@@ -13,6 +13,7 @@ import yaml
 from aiohttp import web
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from podscale.sandbox.errors import bad_request, unsupported_media
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.resources import SandboxResource
@@ -43,7 +44,7 @@ async def read_object(request: web.BaseRequest) -> Object:
     if kind not in (_JSON, *_YAML):
         raise unsupported_media(", ".join((_JSON, _YAML[0])))
     try:
-        decoded = yaml.safe_load(sent) if kind in _YAML else msgspec.json.decode(sent)
+        decoded = yaml.safe_load(sent) if kind in _YAML else decode_json(sent)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
     if not isinstance(decoded, dict):
@@ -56,7 +57,7 @@ async def read_patch(request: web.BaseRequest) -> Any:
     if request.content_type not in _PATCHES:
         raise unsupported_media(", ".join(_PATCHES))
     try:
-        return msgspec.json.decode(await request.read())
+        return decode_json(await request.read())
     except msgspec.DecodeError as error:
         raise bad_request(f"error decoding patch: {error}") from None
 
@@ -103,7 +104,7 @@ def write_page(page: SandboxPage) -> str:
 
 def read_page(token: str) -> SandboxPage:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=SandboxPage)
+        return decode_json(base64.urlsafe_b64decode(token), SandboxPage)
     except (ValueError, msgspec.DecodeError):
         raise bad_request(f"invalid continue token: continue key is not valid: {token!r}") from None
 

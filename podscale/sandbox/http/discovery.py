@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from podscale.core.json_decoder import decode_json
 from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.objects.resources import SandboxResource, SandboxResources
 from podscale.sandbox.objects.storage import Object
@@ -86,7 +87,7 @@ class SandboxDiscovery:
 
 def _decoded(body: bytes | None) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(body) if body else {}
+        found = decode_json(body) if body else {}
     except msgspec.DecodeError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector as labels
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects
@@ -86,7 +87,7 @@ class Admission:
             raise StatusError(Status(message=message, reason=reason, code=code))
         if not response.get("patch"):
             return content
-        operations = msgspec.json.decode(base64.b64decode(response["patch"]))
+        operations = decode_json(base64.b64decode(response["patch"]))
         patched: Object = patch.json_patch(content, operations)
         return patched
 
@@ -112,7 +113,7 @@ class Admission:
             body = await answer.read()
             if answer.status != 200:
                 raise ValueError(f"the server answered {answer.status}")
-            decoded: dict[str, Any] = msgspec.json.decode(body)
+            decoded: dict[str, Any] = decode_json(body)
             return decoded
 
     def _address(self, config: Mapping[str, Any]) -> tuple[str, str | None]:

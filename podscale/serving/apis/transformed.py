@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from podscale.core.goquote import quote
+from podscale.core.json_decoder import decode_json
 from podscale.serving import status
 from podscale.serving.apis.api import Media
 from podscale.serving.status import Status
@@ -27,7 +28,7 @@ def transformed(body: bytes, wanted: Media, include: str) -> bytes | Status:
     if len(body) > _MOST_BYTES and (wanted.as_metadata or include == "None"):
         return status.not_as_asked("the answer is too large to be given as mere metadata")
     if wanted.as_metadata:
-        return _metadata(msgspec.json.decode(body), wanted)
+        return _metadata(decode_json(body), wanted)
     if include not in _INCLUDED:
         return status.bad_request(
             f"Unable to convert to Table as requested: includeObject: Invalid value: "
@@ -35,7 +36,7 @@ def transformed(body: bytes, wanted: Media, include: str) -> bytes | Status:
         )
     if include != "None" and wanted.meta_version == "v1":
         return body
-    table = msgspec.json.decode(body)
+    table = decode_json(body)
     table["apiVersion"] = f"meta.k8s.io/{wanted.meta_version}"
     for row in table["rows"]:
         if include == "None":

@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 
+from podscale.core.json_decoder import decode_json
+
 AT_ONCE = 8 * 1024  # bytes of JSON, less than two milliseconds
 _REST_S = 0.001  # a process that rests now and then is woken at once on a busy machine, too
 
 
 def whole(body: bytes) -> bytes:
     """Return JSON ``body`` as YAML. Raises ``msgspec.DecodeError`` for other bytes."""
-    return _dumped(msgspec.json.decode(body))
+    return _dumped(decode_json(body))
 
 
 async def made(body: bytes, *, turn: asyncio.Lock) -> bytes:
@@ -38,18 +40,18 @@ def pieces(body: bytes, at_once: int = AT_ONCE) -> Iterator[bytes]:
     if not body.lstrip().startswith(b"{"):
         yield whole(body)
         return
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    fields = decode_json(body, dict[str, msgspec.Raw])
     if not fields:
         yield _dumped({})
     for name in sorted(fields):
         value = bytes(fields[name])
         items: list[msgspec.Raw] = []
         if len(value) > at_once and value.startswith(b"["):
-            items = msgspec.json.decode(value, type=list[msgspec.Raw])
+            items = decode_json(value, list[msgspec.Raw])
         head = _dumped({name: [0]}).removesuffix(b"- 0\n")
         # Below a name so long that YAML gives it lines of its own, items are indented.
         if not items or not head.endswith(b":\n"):
-            yield _dumped({name: msgspec.json.decode(value)})
+            yield _dumped({name: decode_json(value)})
             continue
         yield head
         for portion in _portions(items, at_once):
@@ -60,7 +62,7 @@ def _portions(items: list[msgspec.Raw], at_once: int) -> Iterator[list[Any]]:
     portion: list[Any] = []
     size = 0
     for item in items:
-        portion.append(msgspec.json.decode(item))
+        portion.append(decode_json(item))
         size += len(bytes(item))
         if size >= at_once:
             yield portion

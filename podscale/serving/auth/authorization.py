@@ -17,6 +17,7 @@ import structlog
 from msgspec import UNSET, Struct, UnsetType
 
 from podscale.core.boundedcache import BoundedCache
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiError, KubeError
 from podscale.serving import status
@@ -190,7 +191,7 @@ class Authorizer:
                 "POST", _PATH, body=msgspec.json.encode(_review(*key)), timeout_s=_TIMEOUT_S
             )
             code = str(response.status)
-            answer = msgspec.json.decode(response.body, type=_Answer).status
+            answer = decode_json(response.body, _Answer).status
         except (KubeError, msgspec.DecodeError) as error:
             if isinstance(error, ApiError):
                 code = str(error.status)

@@ -11,6 +11,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.boundedcache import BoundedCache
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiError, KubeError
 from podscale.serving.auth.user import User
@@ -102,7 +103,7 @@ class TokenReviews:
                 timeout_s=_TIMEOUT_S,
             )
             code = str(response.status)
-            answer = msgspec.json.decode(response.body, type=_Answer).status
+            answer = decode_json(response.body, _Answer).status
         except (KubeError, msgspec.DecodeError) as error:
             if isinstance(error, ApiError):
                 code = str(error.status)

@@ -15,6 +15,7 @@ from cryptography import x509
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import CONFIG_MAPS
@@ -235,7 +236,7 @@ def _words(data: Mapping[str, str], key: str) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        return tuple(msgspec.json.decode(text, type=list[str]))
+        return tuple(decode_json(text, list[str]))
     except msgspec.DecodeError as error:
         raise TrustError(f"{key} is not a JSON list of strings: {error}") from error
 

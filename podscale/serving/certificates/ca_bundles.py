@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 import structlog
 
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES
@@ -51,7 +52,7 @@ async def _publish_service(
     api: Api, name: str, service: ServiceName, bundle: bytes, may_adopt: Callable[[str], bool]
 ) -> None:
     path = API_SERVICES.path("", name)
-    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)  # base64
+    text = decode_json(msgspec.json.encode(bundle), str)  # base64
     found = decode((await api.request("GET", path)).body, ApiService)
     if found.spec.service != service:
         if may_adopt(name):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from podscale.core import quantity
+from podscale.core.json_decoder import decode_json
 from podscale.core.quantity import MICRO, Quantity, QuantityError
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.limits import proportional_limit
@@ -81,9 +82,9 @@ def read_original(pod: SizedPod, container: str) -> Resources | ObjectError | No
     if text is None:
         return None
     try:
-        value: Any = msgspec.json.decode(text)
+        value: Any = decode_json(text)
         return decode(value, Resources)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         return ObjectError(f"annotation {ANNOTATION_PREFIX}{container}: {error}")
     except ObjectError as error:
         return error

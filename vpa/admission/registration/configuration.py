@@ -10,6 +10,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import Api, Method
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import LEASES, MUTATING_WEBHOOKS
@@ -107,8 +108,8 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
                     f"may change it but not create it: apply the manifests again ({error})"
                 ) from error
             return
-        found = msgspec.json.decode(answer.body)
-        if _is_same(found, msgspec.json.decode(encode(body))):
+        found = decode_json(answer.body)
+        if _is_same(found, decode_json(encode(body))):
             return
         # Labels and annotations of the manifests, of Helm or of others stay as they are.
         labels = {**(found["metadata"].get("labels") or {}), **body["metadata"]["labels"]}

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms
 from vpa.model.histograms.matrix import ZERO_TIME, Columns
 from vpa.model.samples.aggregates import Aggregates, SampleSpan, merged
@@ -119,8 +120,8 @@ def decode(text: str | None, last_update: str | None) -> Extra | None:
     if text is None:
         return None
     try:
-        extra = msgspec.json.decode(text, type=Extra)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        extra = decode_json(text, Extra)
+    except msgspec.DecodeError:
         return None
     return extra if extra.at == last_update else None
 

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import VPA_CHECKPOINTS, VPAS
@@ -161,7 +162,7 @@ class Checkpoints:
             return 0
         self._unread.pop(named, None)  # one that is damaged is mended by the next write
         try:
-            status = msgspec.json.decode(stored.status)
+            status = decode_json(stored.status)
             checkpoint = from_wire(status)
             text = (meta.annotations or {}).get(ANNOTATION)
             extra = decode_extra(text, status.get("lastUpdateTime"))
@@ -282,7 +283,7 @@ class Checkpoints:
 def _vpa_of(stored: StoredCheckpoint) -> VpaKey | None:
     # Whose it is, also where it does not say of which container.
     try:
-        spec = msgspec.json.decode(stored.spec, type=_Owner)
+        spec = decode_json(stored.spec, _Owner)
     except msgspec.DecodeError:
         return None
     name = spec.vpa_object_name
@@ -292,7 +293,7 @@ def _vpa_of(stored: StoredCheckpoint) -> VpaKey | None:
 def _named(stored: StoredCheckpoint) -> Named | None:
     key = _vpa_of(stored)
     try:
-        container = msgspec.json.decode(stored.spec, type=_Container).container_name
+        container = decode_json(stored.spec, _Container).container_name
     except msgspec.DecodeError:
         return None
     return (key, container) if key is not None and container else None

@@ -12,6 +12,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core import quantity
+from podscale.core.json_decoder import decode_json
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodView as StoredPod
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
@@ -297,6 +298,6 @@ def remembered_recommendation(pod: SizedPod) -> VpaRecommendation | None:
     if text is None:
         return None
     try:
-        return decode_object(msgspec.json.decode(text), VpaRecommendation)
-    except (ObjectError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode_object(decode_json(text), VpaRecommendation)
+    except (ObjectError, msgspec.DecodeError):
         return None
