@@ -121,6 +121,7 @@ BOUNDED = {
     "podscale/kube/columns/rows.py:Rows._where": CLUSTER,
     "podscale/kube/informer/store.py:Store._listed": CLUSTER,
     "podscale/kube/informer/store.py:Store._objects": CLUSTER,
+    "podscale/core/json_decoder.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_from_wire": "4,096 texts that are times; others raise",
     "podscale/page/state/board.py:ShownWorkload.scalings": CLUSTER,

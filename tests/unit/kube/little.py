@@ -18,6 +18,7 @@ from podscale.kube.client.api import JSON, Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.sandbox.objects.patch import merge
 from tests.kit.api import FakeApi, Sent, ok
+from tests.kit.nested import expanded
 
 Object = dict[str, object]
 BOOKMARK_S = 20.0
@@ -276,8 +277,9 @@ async def served(cluster: LittleCluster, ssl: object = None) -> AsyncIterator[st
             if query.get("watch"):
                 return await stream(request, query)
             body = await request.read()
-            return web.json_response(
-                await cluster.handle(request.method, request.path, query, body)
+            answer = await cluster.handle(request.method, request.path, query, body)
+            return web.Response(
+                body=expanded(json.dumps(answer).encode()), content_type="application/json"
             )
         except Refusal as refusal:
             headers = {"Retry-After": refusal.retry_after} if refusal.retry_after else {}
@@ -330,7 +332,7 @@ def pods_path(namespace: str, name: str = "") -> str:
 
 
 def _line(type_: str, obj: Object) -> bytes:
-    return json.dumps({"type": type_, "object": obj}).encode() + b"\n"
+    return expanded(json.dumps({"type": type_, "object": obj}).encode()) + b"\n"
 
 
 def _is_collection(path: str) -> bool:

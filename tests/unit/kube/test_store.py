@@ -18,6 +18,7 @@ from podscale.kube.informer.list_watch import (
     ListedState,
     ListPage,
     WatchAlive,
+    WatchBroken,
     WatchSource,
     WatchTiming,
 )
@@ -25,6 +26,7 @@ from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
+from tests.kit.nested import managed
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path, served
 
 QUICK = WatchTiming(page_size=3, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
@@ -224,6 +226,61 @@ async def test_a_pod_that_becomes_unreadable_is_gone_for_those_who_listen_too():
         cluster.put(pods_path("shop", "other"), pod())
         await until(lambda: store.exists("shop", "other") and not store.exists("shop", "good"))
     assert left == ["good"]
+
+
+@pytest.mark.parametrize("levels", [3_000, 9_995])
+@pytest.mark.parametrize("kind", [Store, PodStore])
+async def test_an_object_that_nests_too_deep_is_read_without_what_does(kind, levels):
+    cluster, store = LittleCluster(), kind()
+    deep = {"managedFields": managed(levels)}
+    cluster.put(pods_path("shop", "listed"), pod() | {"metadata": deep})
+    cluster.put(pods_path("shop", "good"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        cluster.put(pods_path("shop", "watched"), pod() | {"metadata": deep})
+        await until(lambda: store.get("shop", "watched") is not None)
+        assert store.get("shop", "listed") is not None
+        assert store.get("shop", "good") is not None
+
+
+async def test_a_store_that_fails_is_not_believed_and_is_filled_again():
+    class Failing(Store[Pod]):
+        failures = 2
+
+        def apply(self, happening: Any, *, scope: str, now: float) -> None:
+            if isinstance(happening, ListPage) and self.failures:
+                self.failures -= 1
+                assert not self.is_current()
+                raise RecursionError("maximum recursion depth exceeded")
+            if isinstance(happening, WatchBroken):
+                reasons.append(happening.reason)
+            super().apply(happening, scope=scope, now=now)
+
+    reasons: list[str] = []
+    cluster, store = LittleCluster(), Failing()
+    cluster.put(pods_path("shop", "good"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        assert names(store) == ["good"]
+    assert len(reasons) == 2
+    assert "RecursionError" in reasons[0]
+
+
+async def test_a_watch_line_that_is_no_json_lists_again():
+    class Garbled(LittleCluster):
+        async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+            if not any(each[0] == "GARBLED" for each in self.requests):
+                self.requests.append(("GARBLED", path, {}))
+                yield b'{"type":"ADDED","object":{]\n'
+            async for line in super().watch(path, query):
+                yield line
+
+    cluster, store = Garbled(), Store[Pod]()
+    cluster.put(pods_path("shop", "good"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(lambda: [method for method, *_ in cluster.requests].count("GET") == 2)
+        await until(store.is_current)
+    assert names(store) == ["good"]
 
 
 async def test_an_event_that_a_store_cannot_take_in_is_the_only_one_lost():
