@@ -6,8 +6,9 @@ before we touch the object; what it writes while we look makes us a bystander. P
 caller brings the times, which are monotonic.
 """
 
-from hpa.machine.objects import ManagedField
+from hpa.machine.objects import ManagedField, is_unreadable
 from hpa.machine.record import ForeignRescale, ForeignWrites
+from podscale.kube.client.nesting import UNREADABLE_MANAGER
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone
 IN_TREE_PERIOD_S = 15.0
@@ -32,6 +33,7 @@ class ForeignControllers:
         """Take in who wrote a status last; ``is_first``: we see the object for the first time."""
         if seen.first_seen is None:
             seen.first_seen = now
+        seen.is_unreadable = is_unreadable(writer)
         if writer is not None and not _counts(writer.manager):
             writer = None
         known, seen.writer = seen.writer, writer
@@ -62,7 +64,12 @@ class ForeignControllers:
         self._written -= seen.writer is not None
 
     def acting(self, seen: ForeignWrites, now: float) -> str | None:
-        """Return the controller that scales this object, None where nobody else does."""
+        """Return the controller that scales this object, None where nobody else does.
+
+        ``UNREADABLE_MANAGER``: who does cannot be read.
+        """
+        if seen.is_unreadable or seen.is_target_unreadable:
+            return UNREADABLE_MANAGER
         rescale = seen.rescale
         if rescale is not None and rescale.is_autoscaler and now - rescale.at < QUIET_S:
             return rescale.manager
@@ -100,4 +107,5 @@ class ForeignControllers:
 
 
 def _counts(manager: str) -> bool:
+    # UNREADABLE_MANAGER begins as ours do: it says nothing of other objects.
     return bool(manager) and not manager.startswith((_OURS, *_PEOPLE))

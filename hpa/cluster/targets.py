@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
-from hpa.machine.objects import is_part
+from hpa.machine.objects import TargetWorkload, is_part, is_unreadable, scale_writer
 from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
@@ -73,6 +73,9 @@ class ScaleTargets:
         if not store.is_synced or (group, kind) in self._silent:
             return None
         workload, kept = store.get(namespace, name), record.observed.scale
+        record.foreign.is_target_unreadable = isinstance(
+            workload, TargetWorkload
+        ) and is_unreadable(scale_writer(workload))
         if kept is not None and kept.workload is workload:
             return kept.seen
         if workload is not None and is_part(workload):

@@ -9,8 +9,15 @@ from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
 from hpa.explain import explain
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.client.nesting import UNREADABLE_MANAGER
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
+
+_UNREADABLE = (
+    "Who writes this object or its target cannot be read, because metadata.managedFields nest too "
+    "deep, and counts as another controller: podscale only watches. Change: empty the field by "
+    """kubectl patch --type=merge -p '{"metadata":{"managedFields":[{}]}}'."""
+)
 
 KIND = DecisionKind(
     "hpa.podscale.io",
@@ -91,7 +98,9 @@ def _conditions(known: KnownDecisions) -> list[dict[str, str]]:
         found.append(
             _condition(
                 "ForeignController",
-                f"{known.foreign} scales this object's target: podscale only watches. "
+                _UNREADABLE
+                if known.foreign == UNREADABLE_MANAGER
+                else f"{known.foreign} scales this object's target: podscale only watches. "
                 "Change: switch that controller off, or run podscale in shadow mode.",
             )
         )

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hpa.decide.api import wire
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import HPA, MetricObject
+from podscale.kube.client.nesting import UNREADABLE_MANAGER
 from podscale.kube.client.wire import ObjectMeta, Time
 from podscale.kube.objects.scale import ReplicationController, Workload
 
@@ -102,6 +103,11 @@ def status_writer(written: Autoscaler) -> ManagedField | None:
 def scale_writer(target: TargetWorkload) -> ManagedField | None:
     """Return who wrote the size last through the scale subresource."""
     return _last(target.metadata, "scale")
+
+
+def is_unreadable(writer: ManagedField | None) -> bool:
+    """Whether who wrote was left out, because managedFields nest too deep."""
+    return writer is not None and writer.manager == UNREADABLE_MANAGER
 
 
 def _last(meta: WrittenMeta, subresource: str) -> ManagedField | None:

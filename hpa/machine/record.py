@@ -101,6 +101,9 @@ class ForeignWrites(Struct, eq=False, gc=False):
     """What other controllers did to it. Times are monotonic."""
 
     first_seen: float | None = None
+    # Whoever wrote the object, or its target, cannot be read: it counts as another controller.
+    is_unreadable: bool = False
+    is_target_unreadable: bool = False
     writer: ManagedField | None = None  # the last foreign writer of its status
     live_at: float | None = None  # when a foreign write was seen as it happened
     rescale: ForeignRescale | None = None

@@ -30,6 +30,7 @@ from podscale.core.selectors.selector import Selector
 from podscale.core.settings import COORDINATE
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.client.nesting import UNREADABLE_MANAGER
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
 from podscale.kube.client.wire import ObjectMeta, Time, decode, encode
 from podscale.kube.columns.pods import PodView
@@ -465,7 +466,8 @@ def _thinned(hpa: StoredHpa) -> StoredHpa:
 
 
 def _is_in_tree(meta: _HpaMeta) -> bool:
-    # It keeps conditions that it does not know, and so one that was left behind.
+    # It keeps conditions that it does not know, and so one that was left behind. Whom nobody can
+    # read may be it.
     writers = [each for each in meta.managed_fields if each.subresource == "status" and each.time]
     last = max(writers, key=lambda each: each.time or 0.0, default=None)
-    return last is not None and last.manager == _IN_TREE
+    return last is not None and last.manager in (_IN_TREE, UNREADABLE_MANAGER)

@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from hpa.decide import Settings
+from hpa.decisions.api import DecisionsApi
 from podscale.kube.client.resource import PODAUTOSCALERS
 from podscale.kube.leadership.lease import Term
+from tests.kit.nested import managed
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
+from tests.unit.serving.kit import answered
 
 pytestmark = pytest.mark.looptime
 
@@ -47,6 +50,39 @@ async def test_a_target_that_another_controller_scales_is_left_to_it(resource: s
     assert cluster.metrics.counts.foreign == 1
     await asyncio.sleep(620.0)
     assert "web" in {name for name, _ in cluster.scales()}  # it has been quiet for long
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+@pytest.mark.parametrize("levels", [3_000, 9_995])
+@pytest.mark.parametrize("part", ["hpa", "target"])
+async def test_whoever_cannot_be_read_counts_as_another_controller(part: str, levels: int) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    for name in ("web", "other"):
+        objects = {"hpa": hpa_object(name), "target": deployment_object(name, 2)}
+        if name == "web":
+            objects[part]["metadata"]["managedFields"] = managed(levels)
+        cluster.put(*objects.values())
+    cluster.put_pods(*(pod_object(n, row) for n in ("web", "other") for row in range(2)))
+    cluster.provider.usage = lambda _question, _pod: 3000
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(1000.0)
+    assert {name for name, _ in cluster.scales()} == {"other"}
+    assert {name for name, _ in cluster.statuses()} == {"other"}
+    assert cluster.controller.traces.reason((NS, "web")) == "ShadowMode"
+    api = DecisionsApi(cluster.controller, lambda: True, wall=cluster.wall)
+    path = f"/apis/hpa.podscale.io/v1alpha1/namespaces/{NS}/scalingdecisions/web"
+    found = await answered(api, path, {})
+    (condition,) = found["status"]["conditions"]
+    assert condition["type"] == "ForeignController"
+    assert "managedFields nest too deep" in condition["message"]
+    stored = cluster.world.hpas if part == "hpa" else cluster.world.workloads
+    stored[(NS, "web")]["metadata"] |= {
+        "managedFields": [], "resourceVersion": cluster.world.next_version(),
+    }  # fmt: skip
+    cluster.sync()
+    await asyncio.sleep(60.0)
+    assert "web" in {name for name, _ in cluster.scales()}
     leading.cancel()
     await asyncio.wait({leading})
 

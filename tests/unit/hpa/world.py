@@ -38,6 +38,7 @@ from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
 from tests.kit.api import FakeApi, Sent, ok
+from tests.kit.nested import expanded
 from tests.kit.stores import fill
 
 NS = "shop"
@@ -342,10 +343,11 @@ class Cluster:
     def sync(self, *, now: float | None = None) -> None:
         """Bring the stores to what the world holds; pods stay as they were put."""
         at = asyncio.get_running_loop().time() if now is None else now
-        hpas = [decode(msgspec.json.encode(each), Autoscaler) for each in self.world.hpas.values()]
+        written = self.world.hpas.values()
+        hpas = [decode(expanded(msgspec.json.encode(each)), Autoscaler) for each in written]
         workloads, replica_sets = [], []
         for each in self.world.workloads.values():
-            raw = msgspec.json.encode(each)
+            raw = expanded(msgspec.json.encode(each))
             if each.get("kind") == "ReplicaSet":
                 replica_sets.append(decode(raw, Workload))
             else:

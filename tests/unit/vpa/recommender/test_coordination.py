@@ -16,6 +16,7 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
+from podscale.kube.client.nesting import UNREADABLE_MANAGER
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
@@ -367,11 +368,12 @@ async def test_an_hpa_that_does_not_coordinate_changes_nothing(reason):
     assert "annotations" not in world.vpa["metadata"]
 
 
-async def test_a_condition_that_was_left_behind_does_not_count():
+@pytest.mark.parametrize("manager", ["kube-controller-manager", UNREADABLE_MANAGER])
+async def test_a_condition_that_was_left_behind_does_not_count(manager):
     world = World()
     world.managers = [
         {"manager": "podscale-hpa", "subresource": "status", "time": "2026-01-01T00:00:00Z"},
-        {"manager": "kube-controller-manager", "subresource": "status",
+        {"manager": manager, "subresource": "status",
          "time": "2026-01-02T00:00:00Z"},
     ]  # fmt: skip
     await Process(world).run(3)
