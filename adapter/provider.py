@@ -40,6 +40,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import is_label
 from podscale.feed.plan import Demand, QueryPlan
 from podscale.feed.reading import Outcome
 from podscale.feed.source_routing import DemandReader
@@ -250,7 +251,7 @@ class FeedProvider:
         except RuleQueryError as error:
             stage = Stage.NOT_NAMESPACED if isinstance(error, NoLabel) else Stage.QUERY_INVALID
             return Refused(stage, f"{source.rule.id}: {error}")
-        if plan.labels.namespace and not object_names.is_namespace(namespace):
+        if plan.labels.namespace and not is_label(namespace):
             return NoData(Stage.OBJECT_MISMATCH, f"no namespace can be called {namespace!r}")
         origin = Origin(metric, source.rule.id, self._plans.window_s(plan))
         demand = Demand(plan, namespace if plan.labels.namespace else "")

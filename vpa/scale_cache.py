@@ -1,20 +1,20 @@
 """Scales of objects of any kind, remembered; one that hangs keeps nobody waiting.
 
-What is known is answered at once and asked again beside that. Only what is not known is
-waited for; where a kind, or the object itself, has run into its deadline, no longer than
-the caller is patient.
+What was read lately is answered at once. Everything else is read, and waited for: up to the
+deadline where nothing is known, a moment where an older answer is, and where a request for the
+kind has run into its deadline, no longer than the caller is patient.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
-from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.boundedcache import BoundedCache
+from podscale.core.selectors.labels import is_label, is_subdomain
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.wire import decode
@@ -24,16 +24,16 @@ from podscale.kube.objects.scale import WireScale
 _log = structlog.get_logger()
 
 _FRESH_S = 600.0  # how long a scale is believed
-_OLD_S = 3600.0  # an older one is waited for, if it can be had
-_FAILED_S = 60.0  # how long a kind without one is not asked for again
-_AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0  # after no answer, doubled
-_SLOW_S = 60.0  # how long a kind counts as slow that ran into its deadline and answers nothing
+_ABSENT_S = 60.0  # how long an object without one is not asked for again
+_SILENT_S = 10.0  # how long one that gave no answer is not
+_SLOW_S = 60.0  # how long a kind counts as slow after a request has run into its deadline
+_MOMENT_S = 0.5
 _AT_ONCE = 4  # requests for one kind: what hangs holds up its own kind only
-_SLOW_AT_ONCE = 2  # of them for what was slow the last time: others of its kind are not held up
-_MOST = 20_000
+_SILENT_AT_ONCE = 2  # of them for what gave no answer the last time
+_MOST_BYTES = 32 * 1024 * 1024
+_STRUCT_BYTES = 1500  # of a scale, its metadata and its key, besides their texts
 
 _Key = tuple[str, str, str, str]  # namespace, group, kind, name
-_Kind = tuple[str, str]
 
 
 class ScaleRequest(Struct, frozen=True):
@@ -43,22 +43,8 @@ class ScaleRequest(Struct, frozen=True):
     scale: WireScale | None
     problem: str = ""
     is_answered: bool = True  # False: nobody could say
-    is_slow: bool = False  # not in time
-
-
-class _Silent(Struct, frozen=True):
-    # What gave no answer, and until when it is not asked again.
-    until: float
-    pause_s: float
-    is_slow: bool  # it ran into the deadline
-
-
-class _Places:
-    # Those at which questions about one kind are asked.
-
-    def __init__(self) -> None:
-        self.all = asyncio.Semaphore(_AT_ONCE)
-        self.slow = asyncio.Semaphore(_SLOW_AT_ONCE)
+    silent_until: float = 0.0  # where the last request had no answer: the next one comes then
+    size: int = 0  # bytes
 
 
 class ScaleCache:
@@ -76,12 +62,10 @@ class ScaleCache:
         self._kinds = kinds
         self._timeout_s = timeout_s
         self._clock = clock
-        self._known: dict[_Key, ScaleRequest] = {}
-        self._silent: dict[_Key, _Silent] = {}
-        self._slow: dict[_Kind, float] = {}  # until when
-        self._asking: dict[_Key, asyncio.Task[ScaleRequest]] = {}
-        # Only as long as a question stands at one: pods' authors write kinds as they like.
-        self._places: WeakValueDictionary[_Kind, _Places] = WeakValueDictionary()
+        # Pods' authors, and whoever reaches the webhook, write owners as they like.
+        self._known: BoundedCache[_Key, ScaleRequest] = BoundedCache(_MOST_BYTES, age_s=3600.0)
+        self._slow_until: BoundedCache[tuple[str, str], float] = BoundedCache(_MOST_BYTES // 32)
+        self._requests: dict[_Key, asyncio.Task[ScaleRequest]] = {}  # under way
 
     async def get(
         self,
@@ -91,126 +75,118 @@ class ScaleCache:
         name: str,
         *,
         fresh_s: float = _FRESH_S,
-        waits: bool = False,
         patience_s: float = 0.0,
     ) -> ScaleRequest:
         """Return the scale as it was at most ``fresh_s`` ago, an older one where nothing else
         is to be had.
 
-        ``waits``: ask for a fresh one first, though an older one is known. ``patience_s``:
-        how long to wait for what has been slow. Whoever asks for many, one after the other,
-        has none: it is asked beside, and known the next time.
+        ``patience_s``: how long to wait for a kind that has been slow. Whoever asks for many,
+        one after the other, has none: it is read meanwhile, and known the next time.
         """
         group, _, version = api_version.rpartition("/")
         key, now = (namespace, group, kind, name), self._clock()
+        if not _can_exist(key, version):
+            where = f"{kind[:64]} {namespace}/{name[:254]}"
+            return ScaleRequest(now, None, f"Unhandled targetRef {where}: no object is called so")
         known = self._known.get(key)
-        if known is not None and not self._is_due(key, known, now, fresh_s):
+        if known is not None and not self._is_due(known, now, fresh_s):
             return known
-        asking = self._ask_again(key, version)
-        has = known is not None and known.scale is not None
-        is_old = known is not None and now - known.at > _OLD_S
-        wait_s = min(patience_s, self._timeout_s) if self._is_slow(key, now) else self._timeout_s
-        if (waits or is_old or not has) and wait_s > 0:
-            # Whoever waits may be cancelled; the question is not.
-            await asyncio.wait({asking}, timeout=wait_s)
-        if asking.done():
-            return asking.result()
-        if known is not None:
-            return known
-        return ScaleRequest(
-            now, None, _unread(kind, namespace, name, "no answer yet"), is_answered=False
-        )
+        wait_s = self._timeout_s if known is None else min(_MOMENT_S, self._timeout_s)
+        if now < (self._slow_until.get((group, kind)) or now):
+            wait_s = min(patience_s, self._timeout_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                while not self._begin(key, version):
+                    await asyncio.wait(self._requests.values(), return_when=asyncio.FIRST_COMPLETED)
+                # Whoever waits may be cancelled; the request is not.
+                return await asyncio.shield(self._requests[key])
+        except TimeoutError:
+            if known is not None:
+                return known
+            problem = _unread(kind, namespace, name, "no answer yet")
+            return ScaleRequest(now, None, problem, is_answered=False)
 
     def begin(self, namespace: str, api_version: str, kind: str, name: str) -> None:
-        """Ask beside whatever is done now, where nothing fresh is known."""
+        """Read beside whatever is done now, where nothing fresh is known."""
         group, _, version = api_version.rpartition("/")
         key = (namespace, group, kind, name)
         known = self._known.get(key)
-        if known is None or self._is_due(key, known, self._clock(), _FRESH_S):
-            self._ask_again(key, version)
+        is_due = known is None or self._is_due(known, self._clock(), _FRESH_S)
+        if is_due and _can_exist(key, version):
+            self._begin(key, version)
 
     async def stop(self) -> None:
-        asking = list(self._asking.values())
-        for task in asking:
-            task.cancel()
-        if asking:
-            await asyncio.wait(asking)
+        requests = list(self._requests.values())
+        for request in requests:
+            request.cancel()
+        if requests:
+            await asyncio.wait(requests)
 
-    def _is_due(self, key: _Key, known: ScaleRequest, now: float, fresh_s: float) -> bool:
-        silent = self._silent.get(key)
-        if silent is not None:
-            return now >= silent.until
-        return now - known.at >= (fresh_s if known.scale is not None else _FAILED_S)
+    def _is_due(self, known: ScaleRequest, now: float, fresh_s: float) -> bool:
+        age_s = fresh_s if known.scale is not None else _ABSENT_S
+        return now >= (known.silent_until or known.at + age_s)
 
-    def _is_slow(self, key: _Key, now: float) -> bool:
-        silent = self._silent.get(key)
-        is_slow = silent is not None and silent.is_slow and now < silent.until + _SLOW_S
-        return is_slow or now < self._slow.get((key[1], key[2]), float("-inf"))
+    def _begin(self, key: _Key, version: str) -> bool:
+        # Returns whether the object is being read: not if its kind has too many requests.
+        if key in self._requests:
+            return True
+        known = self._known.get(key)
+        most = _SILENT_AT_ONCE if known is not None and known.silent_until else _AT_ONCE
+        if sum(other[1:3] == key[1:3] for other in self._requests) >= most:
+            return False
+        request = self._requests[key] = asyncio.create_task(self._read(key, version))
+        request.add_done_callback(lambda done: self._ended(key, done))
+        return True
 
-    def _ask_again(self, key: _Key, version: str) -> asyncio.Task[ScaleRequest]:
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._learn(key, version))
-            asking.add_done_callback(lambda done: self._asked(key, done))
-        return asking
-
-    def _asked(self, key: _Key, done: asyncio.Task[ScaleRequest]) -> None:
-        del self._asking[key]
+    def _ended(self, key: _Key, done: asyncio.Task[ScaleRequest]) -> None:
+        del self._requests[key]
         if not done.cancelled() and done.exception() is not None:
             _log.error("scale not read", namespace=key[0], kind=key[2], name=key[3],
                        exc_info=done.exception())  # fmt: skip
 
-    async def _learn(self, key: _Key, version: str) -> ScaleRequest:
-        kind = (key[1], key[2])
-        places = self._places.setdefault(kind, _Places())
-        before = self._silent.get(key)
-        async with AsyncExitStack() as stack:
-            if before is not None and before.is_slow:
-                await stack.enter_async_context(places.slow)
-            await stack.enter_async_context(places.all)
-            asked = await self._ask(key, version)
-        known = self._known.get(key)
-        if asked.is_answered:
-            self._silent.pop(key, None)
-            self._slow.pop(kind, None)  # it was that object, not its kind
-        else:
-            if asked.is_slow:
-                self._slow[kind] = asked.at + _SLOW_S
-            pause_s = min(before.pause_s * 2, _MOST_AGAIN_S) if before is not None else _AGAIN_S
-            self._silent[key] = _Silent(asked.at + pause_s, pause_s, asked.is_slow)
-            if known is not None and known.is_answered:
-                return known  # silence neither takes a scale away nor makes one likely
-        if len(self._known) >= _MOST:
-            self._known.clear()
-            self._silent.clear()
-            self._slow.clear()
-        self._known[key] = asked
-        return asked
-
-    async def _ask(self, key: _Key, version: str) -> ScaleRequest:
+    async def _read(self, key: _Key, version: str) -> ScaleRequest:
         namespace, group, kind, name = key
         problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
+        scale, silence, size = None, "", _STRUCT_BYTES + sum(map(len, key))
         try:
             async with asyncio.timeout(self._timeout_s):
                 for resource in await self._kinds.for_kind(kind, group, version):
+                    path = resource.path(namespace, name, "scale")
                     try:
-                        answer = await self._api.request(
-                            "GET",
-                            resource.path(namespace, name, "scale"),
-                            timeout_s=self._timeout_s,
-                        )
-                        return ScaleRequest(self._clock(), decode(answer.body, WireScale))
+                        answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
+                        scale, problem = decode(answer.body, WireScale), ""
+                        size += 4 * len(answer.body)
+                        break
                     except (ObjectNotFound, msgspec.DecodeError) as error:
                         problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
         except NoMatch as error:
             problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
         except (KubeError, TimeoutError) as error:
-            is_slow = isinstance(error, TimeoutError) or (
+            if isinstance(error, TimeoutError) or (
                 isinstance(error, ApiUnreachable) and error.is_timeout
-            )
-            problem = _unread(kind, namespace, name, str(error) or "no answer in time")
-            return ScaleRequest(self._clock(), None, problem, is_answered=False, is_slow=is_slow)
-        return ScaleRequest(self._clock(), None, problem)
+            ):
+                self._slow_until.put((group, kind), self._clock() + _SLOW_S, len(group + kind))
+            silence = _unread(kind, namespace, name, str(error) or "no answer in time")
+        now = self._clock()
+        request = ScaleRequest(now, scale, silence or problem, is_answered=not silence, size=size)
+        if silence:
+            # It neither takes a scale away nor makes one likely.
+            known = self._known.get(key)
+            request = known if known is not None and known.is_answered else request
+            request = msgspec.structs.replace(request, silent_until=now + _SILENT_S)
+        self._known.put(key, request, request.size + 4 * len(request.problem))
+        return request
+
+
+def _can_exist(key: _Key, version: str) -> bool:
+    # What is no segment of a path is not there, and nothing is kept of it.
+    _, group, kind, name = key
+    return (
+        is_subdomain(name)
+        and is_label(kind.lower())
+        and (not version or is_label(version))
+        and (not group or is_subdomain(group))
+    )
 
 
 def _unread(kind: str, namespace: str, name: str, why: str) -> str:

@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import is_subdomain
 from podscale.core.selectors.selector import Selector, SelectorError
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
@@ -47,7 +49,9 @@ _KINDS: Mapping[str, Resource] = {
     "Job": JOBS,
 }
 _TIMEOUT_S = 5.0
-_MOST_SELECTORS = 20_000
+_ABSENT_S = 10.0  # how long a controller that is not there is not asked for again
+_MOST_BYTES = 16 * 1024 * 1024  # of selectors, and of what is not there
+_SELECTOR_BYTES = 2000
 _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
 
@@ -85,7 +89,14 @@ class Workloads:
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
         self.scales = ScaleCache(api, kinds, clock=clock)
-        self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
+        self._clock = clock
+        # By UID, parsed once per object: the store keeps the struct until it changes.
+        self._selectors: BoundedCache[str, tuple[object, Selector | None]] = BoundedCache(
+            _MOST_BYTES, age_s=3600.0
+        )
+        # Since when, by namespace, kind, name and UID: an owner that is invented is not that
+        # of a pod, whose UID nobody knows before it is there.
+        self._absences: BoundedCache[tuple[str, str, str, str], float] = BoundedCache(_MOST_BYTES)
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
@@ -127,7 +138,7 @@ class Workloads:
         return store.get(namespace, name) if store is not None else None
 
     async def find_or_get(
-        self, namespace: str, kind: str, name: str, *, asks: bool = True
+        self, namespace: str, kind: str, name: str, uid: str = "", *, asks: bool = True
     ) -> TargetController | None:
         """Return a well-known controller; with ``asks`` also one that no watch has shown yet.
 
@@ -136,13 +147,18 @@ class Workloads:
         """
         found = self.find(namespace, kind, name)
         resource = _KINDS.get(kind)
-        if found is not None or resource is None or not asks:
+        if found is not None or resource is None or not asks or not is_subdomain(name):
             return found
+        key, now = (namespace, kind, name, uid), self._clock()
+        absent_since = self._absences.get(key)
+        if absent_since is not None and now - absent_since < _ABSENT_S:
+            return None
         try:
             path = resource.path(namespace, name)
             answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
             workload = decode(answer.body, Workload)
         except (ObjectNotFound, Forbidden):
+            self._absences.put(key, now, 500 + sum(map(len, key)))
             return None
         self.by_kind[kind].accept(workload)
         return workload
@@ -223,7 +239,7 @@ class Workloads:
                 top = OwningController(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
-            found = await self.find_or_get(namespace, owner.kind, owner.name, asks=asks)
+            found = await self.find_or_get(namespace, owner.kind, owner.name, owner.uid, asks=asks)
             top = OwningController(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
         return _Climbed(None, f"more than {_DEEPEST} owners above each other")
@@ -249,14 +265,12 @@ class Workloads:
             written = found.spec.selector
         uid = found.metadata.uid
         known = self._selectors.get(uid)
-        # Parsed once per object: the store keeps the struct until it changes.
         if known is not None and known[0] is written:
             return known[1]
-        made = _selector(written)
-        if len(self._selectors) >= _MOST_SELECTORS:
-            self._selectors.clear()
-        self._selectors[uid] = (written, made)
-        return made
+        selector = _selector(written)
+        size = _SELECTOR_BYTES + 10 * len(str(selector))
+        self._selectors.put(uid, (written, selector), size)
+        return selector
 
 
 def is_well_known(kind: str) -> bool:

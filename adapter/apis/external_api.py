@@ -14,12 +14,12 @@ from adapter.apis import request_options as options
 from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import Key, ResponseCache
 from adapter.backends.backend import CATEGORY, USER_AGENT, PassedAnswer
-from adapter.discovery import object_names
 from adapter.discovery.object_names import EVERY
 from adapter.discovery.registry import MetricRegistry
 from adapter.queries import readings
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSamples, NoData, Stale
+from podscale.core.selectors.labels import is_label
 from podscale.feed.pace import LoopPace
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY, LEFT_OUT
 from podscale.serving import status
@@ -91,7 +91,7 @@ class ExternalApi:
             return status.method_not_allowed()
         if request.info.verb == "watch":
             return options.watch_refused(request, "*", GROUP)  # one route for all metrics
-        if namespace != EVERY and not object_names.is_namespace(namespace):
+        if namespace != EVERY and not is_label(namespace):
             problem = f"no namespace can be called {namespace!r}"
             absence = NoData(Stage.OBJECT_MISMATCH, problem)
             return failures.metric_not_found("namespaces", parts[0], failure=absence)

@@ -8,17 +8,14 @@ A name in a path is whatever a client writes, and a rule may put it into its que
 import re
 from collections.abc import Sequence
 
+from podscale.core.selectors.labels import is_label, is_subdomain
 from podscale.kube.client.resource import NAMESPACES
 
 EVERY = "*"
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_PART}(\.{_PART})*")
-_LONGEST = 253
 # Kinds whose names the API server takes as any path segment. Of those only the ones that mean
 # themselves in PromQL, in and outside of quotes: "system:node", "2001:db8::1".
-_SEGMENT = re.compile(r"[A-Za-z0-9._:-]+")
+_SEGMENT = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _WITH_SEGMENTS = frozenset({
     "clusterroles.rbac.authorization.k8s.io",
     "clusterrolebindings.rbac.authorization.k8s.io",
@@ -30,20 +27,13 @@ _WITH_SEGMENTS = frozenset({
 })  # fmt: skip
 
 
-def is_namespace(name: str) -> bool:
-    """Return whether a namespace can be called so."""
-    return _LABEL.fullmatch(name) is not None
-
-
 def is_name(resource: str, name: str) -> bool:
     """Return whether an object of ``resource[.group]`` can be called so."""
     if resource == NAMESPACES.group_resource:
-        return is_namespace(name)
-    if len(name) > _LONGEST:
-        return False
+        return is_label(name)
     if resource in _WITH_SEGMENTS:
         return name not in (".", "..") and _SEGMENT.fullmatch(name) is not None
-    return _SUBDOMAIN.fullmatch(name) is not None
+    return is_subdomain(name)
 
 
 def askable(resource: str, names: Sequence[str]) -> Sequence[str]:
@@ -58,7 +48,7 @@ def problem(resource: str, namespace: str, name: str) -> str:
 
     ``namespace`` "" stands for none, ``name`` ``*`` for every one.
     """
-    if namespace and not is_namespace(namespace):
+    if namespace and not is_label(namespace):
         return f"no namespace can be called {namespace!r}"
     if name != EVERY and not is_name(resource, name):
         return f"none of the {resource} can be called {name!r}"

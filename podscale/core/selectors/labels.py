@@ -85,6 +85,16 @@ def subdomain_problems(name: str) -> list[str]:
     return problems
 
 
+def is_label(name: str) -> bool:
+    """Return whether ``name`` is an RFC 1123 label: a namespace, a version."""
+    return len(name) <= 63 and _LABEL.fullmatch(name) is not None
+
+
+def is_subdomain(name: str) -> bool:
+    """Return whether ``name`` is an RFC 1123 subdomain: an API group, most objects' name."""
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
 def dns_label_problems(name: str) -> list[str]:
     """Return why ``name`` is no RFC 1123 label (names of containers)."""
     problems = []

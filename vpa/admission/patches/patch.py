@@ -3,13 +3,13 @@
 Entries come in upstream's order; resources within one map are sorted.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
+from podscale.core.selectors.labels import is_label
 from vpa.admission.patches.acceptance import refused, refused_annotations
 from vpa.admission.patches.boost import (
     ANNOTATION_PREFIX,
@@ -40,7 +40,6 @@ UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"
 IN_PLACE_UPDATED = "vpaInPlaceUpdated"
 _SEPARATOR = ", "
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 PodField = Literal["requests", "limits"]
 
@@ -227,7 +226,7 @@ def parse_observed(value: str) -> list[str] | None:
     if not value:
         return []
     names = value.split(_SEPARATOR)
-    return names if all(_DNS_LABEL.fullmatch(name) for name in names) else None
+    return names if all(map(is_label, names)) else None
 
 
 def observed_containers(annotations: Mapping[str, str] | None) -> frozenset[str] | None:

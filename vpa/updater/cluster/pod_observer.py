@@ -253,7 +253,7 @@ class PodObserver:
     async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
         # Unlike the selector, the size is somebody's to change at any time.
         asked = await self._stores.workloads.scales.get(
-            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S, waits=True
+            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S
         )
         return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
 
