@@ -140,7 +140,8 @@ class VpaStores:
                     _log.warning("LimitRange not read", namespace=namespace, name=name,
                                  error=str(error))  # fmt: skip
             known = LimitRanges(merged(found, "Container"), merged(found, "Pod"))
-            self._ranges[namespace] = known
+            if found:  # a namespace without any costs nothing to look at again
+                self._ranges[namespace] = known
         return known
 
     def _vpa_changed(self, change: Change[StoredVpa]) -> None:
@@ -160,6 +161,7 @@ class VpaStores:
             self._read.pop(key, None)
         else:
             self._read[key] = vpa
+        if vpa is not None or change.new is None:
             self._unreadable.pop(key, None)
         for listener in self._listeners:
             listener(key, vpa)

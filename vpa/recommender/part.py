@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -87,9 +88,9 @@ class RecommenderPart(LeadingPart):
         )
         self._hpas = hpas
 
-    @property
+    @cached_property
     def groups(self) -> Sequence[ApiGroup]:
-        """The decisions, explained."""
+        """The decisions, explained: one that follows recommender and updater, whoever looks."""
         return (
             SizingApi(self.recommender, self.is_leader, updater=self._updater(), wall=self._wall),
         )

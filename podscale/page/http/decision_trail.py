@@ -98,13 +98,12 @@ class DecisionTrail:
                     key, mark.at, mark.title, mark.reason, mark.also, mark.sentences,
                     mark.change, dict(mark.facts),
                 )  # fmt: skip
-        traces, at = self._traces(), _time_of(key)
-        if traces is None or at is None:
-            return None
-        found = (traces.at((workload.id[0], hpa), at) for hpa in workload.scalings)
-        trace = next((each for each in found if each is not None), None)
+        traces = self._traces()
+        hpa, at = _hpa_and_time_of(key)
+        is_its = traces is not None and hpa in workload.scalings
+        trace = traces.at((workload.id[0], hpa), at) if traces is not None and is_its else None
         if trace is None:
-            return _without_trace(workload, at)
+            return _without_trace(workload, key)
         explained = explain(trace)
         return ShownWords(
             key,
@@ -124,7 +123,9 @@ class DecisionTrail:
         if trace is None:
             return None
         state = facts(trace, reason).state
-        made = ShownDecision(_key(at), at, "scale", _title(trace), reason, _direction(trace, state))
+        made = ShownDecision(
+            _key(key[1], at), at, "scale", _title(trace), reason, _direction(trace, state)
+        )
         if len(self._read) >= _REMEMBERED:
             self._read.clear()
         # A mark is read at a time when the same shape may still be the newest: what it
@@ -160,12 +161,12 @@ def _direction(trace: Trace, state: State) -> Direction:
     return "up" if after > before else "down"
 
 
-def _without_trace(workload: ShownWorkload, at: float) -> ShownWords | None:
+def _without_trace(workload: ShownWorkload, key: str) -> ShownWords | None:
     for rescale in workload.rescales:
-        if rescale.at == at:
+        if _key(rescale.hpa, rescale.at) == key:
             text = "How it came about is not known any more: only the last traces are kept."
             return ShownWords(
-                _key(at), at, rescale.title, rescale.reason, (), (text,), "", {}
+                key, rescale.at, rescale.title, rescale.reason, (), (text,), "", {}
             )  # fmt: skip
     return None
 
@@ -173,25 +174,30 @@ def _without_trace(workload: ShownWorkload, at: float) -> ShownWords | None:
 def _of_rescale(rescale: Rescale) -> ShownDecision:
     direction: Direction = "up" if rescale.after > rescale.before else "down"
     return ShownDecision(
-        _key(rescale.at), rescale.at, "scale", rescale.title, rescale.reason, direction
+        _key(rescale.hpa, rescale.at),
+        rescale.at,
+        "scale",
+        rescale.title,
+        rescale.reason,
+        direction,
     )
 
 
-def _key(at: float) -> str:
-    return f"{_SCALE}{at!r}"
+def _key(hpa: str, at: float) -> str:
+    return f"{_SCALE}{at!r}-{hpa}"
 
 
 def _of_mark(mark: SizingMark) -> ShownDecision:
     return ShownDecision(mark.key, mark.at, mark.kind, mark.title, mark.reason, mark.direction)
 
 
-def _time_of(key: str) -> float | None:
-    if not key.startswith(_SCALE):
-        return None
+def _hpa_and_time_of(key: str) -> tuple[str, float]:
+    # Of a key of scaling; no HPA where it is none.
+    at, _, hpa = key.removeprefix(_SCALE).partition("-")
     try:
-        return float(key.removeprefix(_SCALE))
+        return hpa, float(at)
     except ValueError:
-        return None
+        return "", 0.0
 
 
 def _plain(fact: object) -> str | int | float | bool | None:

@@ -27,6 +27,7 @@ class Rescale(Struct, frozen=True, gc=False):
     """One change of a size."""
 
     at: float
+    hpa: str
     before: int
     after: int
     reason: str
@@ -112,7 +113,7 @@ class WorkloadBoard:
         workload = self._workload(id_)
         workload.scalings[key[1]] = found
         _draw_first(workload)
-        self._note_rescale(workload, found)
+        self._note_rescale(workload, key[1], found)
         if workload.hpa != key[1]:
             return
         if workload.scaling_ring is None:
@@ -134,11 +135,11 @@ class WorkloadBoard:
             Recent("/".join(workload.id), mark.at, mark.title, mark.reason, mark.direction)
         )
 
-    def _note_rescale(self, workload: ShownWorkload, found: ScalingFacts) -> None:
+    def _note_rescale(self, workload: ShownWorkload, hpa: str, found: ScalingFacts) -> None:
         before, after = found.before, found.replicas
         if before is None or after is None or before == after:
             return
-        made = Rescale(found.at, before, after, found.reason)
+        made = Rescale(found.at, hpa, before, after, found.reason)
         workload.rescales.append(made)
         direction: Direction = "up" if after > before else "down"
         id_ = "/".join(workload.id)

@@ -24,7 +24,7 @@ from podscale.page.values.sizing import SizingMark
 from vpa.decisions.decisions import body as told
 from vpa.decisions.decisions import explain_update
 from vpa.model.samples.membership import VpaKey
-from vpa.updater.decide.decision import PodDecision
+from vpa.updater.decide.decision import AppliedDecision
 
 MOST_PODS = 2000
 MOST_VPAS = 500  # a round, in turn: a quarter of a second
@@ -61,7 +61,7 @@ class Sampler:
         self._sources = sources
         self._wall = wall
         self._period_s = period_s
-        self._pods_seen: dict[tuple[tuple[str, str], str], float] = {}
+        self._acts: dict[VpaKey, dict[str, float]] = {}  # when, by pods that the updater knows
         self._turn = 0  # whose turn it is among more VPAs than are looked at in a round
 
     async def run(self) -> None:
@@ -96,9 +96,7 @@ class Sampler:
                 self._look_at_vpa(key, sized)
         alive = {(key.namespace, key.name) for key in keys}
         self._board.keep_vpas(alive)
-        self._pods_seen = {
-            (vpa, pod): at for (vpa, pod), at in self._pods_seen.items() if vpa in alive
-        }
+        self._acts = {key: self._acts[key] for key in keys if key in self._acts}
 
     def _in_turn(self, keys: Sequence[VpaKey]) -> Sequence[VpaKey]:
         # Explaining one takes a millisecond, and recommendations change once a minute.
@@ -139,20 +137,20 @@ class Sampler:
                      tuple(status["also"]), tuple(status["sentences"]), status["change"],
                      status["facts"])
             )  # fmt: skip
-        for pod in known.pods:
-            self._note_pod(key, workload, pod)
+        acts = {pod.pod: pod.act for pod in known.pods if pod.act is not None}
+        noted = self._acts.get(key, {})
+        for name, act in acts.items():
+            if noted.get(name) != act.at:
+                self._note_act(workload, name, act)
+        self._acts[key] = {name: act.at for name, act in acts.items()}
 
-    def _note_pod(self, key: VpaKey, workload: ShownWorkload, pod: PodDecision) -> None:
-        place = ((key.namespace, key.name), pod.pod)
-        act = pod.act
-        if act is None or self._pods_seen.get(place) == act.at:
-            return
-        self._pods_seen[place] = act.at
-        explained = explain_update(act.decision)
+    def _note_act(self, workload: ShownWorkload, pod: str, act: AppliedDecision) -> None:
+        explained, due = explain_update(act.decision), act.decision.due
         verb = "resized in place" if act.in_place else "evicted"
+        is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
         self._board.noted(
             workload,
-            SizingMark(act.at, "pod", f"{pod.pod} {verb}", explained.first, "up",
+            SizingMark(act.at, "pod", f"{pod} {verb}", explained.first, "up" if is_up else "down",
                  explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
         )  # fmt: skip
 

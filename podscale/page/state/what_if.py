@@ -8,13 +8,17 @@ may read the page learns no more by it, and asks neither the cluster nor Prometh
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from podscale.page.state.drawn_load import SWEEP
+
+_log = structlog.get_logger()
 
 _MOST_WAITING = 8
 _MOST_KEPT = 32
@@ -69,32 +73,34 @@ class WhatIf:
         """Replay one after the other, for ever."""
         while True:
             id_, given = await self._waiting.get()
-            found = await self._replayed(given)
-            self._found.pop(id_)
+            try:
+                found = await self._replayed(given)
+            except Exception as error:  # noqa: BLE001 - what is only tried must not end the process
+                _log.exception("page: replay failed")
+                found = WhatIfAnswer("failed", str(error), made_at=self._wall())
+            self._found.pop(id_, None)
             self._found[id_] = found
             while len(self._found) > _MOST_KEPT + _MOST_WAITING:
                 del self._found[next(iter(self._found))]
 
     async def _replayed(self, given: ReplayInputs) -> WhatIfAnswer:
-        spec = None
         try:
-            spec = os.memfd_create("spec")
-            os.write(spec, given.spec)
-            words = ["replay", "--trace", "-", "--hpa", f"/dev/fd/{spec}", "--sweep", SWEEP,
-                     "--replicas", str(given.replicas), "--workers", "1",
-                     "-o", "json"]  # fmt: skip
-            child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "podscale", *words, pass_fds=[spec],
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            with tempfile.TemporaryFile(buffering=0) as spec:
+                spec.write(given.spec)
+                spec.seek(0)
+                fd = spec.fileno()
+                words = ["replay", "--trace", "-", "--hpa", f"/dev/fd/{fd}", "--sweep", SWEEP,
+                         "--replicas", str(given.replicas), "--workers", "1",
+                         "-o", "json"]  # fmt: skip
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "podscale", *words, pass_fds=[fd],
+                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
         except OSError as error:
             return WhatIfAnswer(
                 "failed", f"no child process: {error.strerror}", made_at=self._wall()
             )
-        finally:
-            if spec is not None:
-                os.close(spec)
         try:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, _NICE)

@@ -6,6 +6,7 @@ import time
 import msgspec
 import pytest
 
+from podscale.page.http.decision_trail import DecisionTrail
 from podscale.page.http.listing import Query, WorkloadList
 from podscale.page.http.rows import row
 from podscale.page.values.json_values import ShownListing
@@ -135,3 +136,25 @@ async def test_several_autoscalers_of_one_object_are_all_named_and_none_hides_an
             left, ["web-too"] if gone == "web" else []
         )  # fmt: skip
     assert board.get(("shop", "Deployment", "web")) is None
+
+
+async def test_each_mark_tells_the_reasons_of_its_own_autoscaler() -> None:
+    played = Played()
+    await played.play(600.0)
+    board, traces = played.page.board, played.traces
+    trail = DecisionTrail(lambda: traces)
+    for at, _ in traces.changes(("shop", "web")):
+        trace = traces.at(("shop", "web"), at)
+        assert trace is not None
+        later = msgspec.structs.replace(trace, now=trace.now + 1.0)
+        traces.put(("shop", "a-second"), later)
+    workload = board.get(("shop", "Deployment", "web"))
+    assert workload is not None
+    assert set(workload.scalings) == {"web", "a-second"}
+    marks = trail.decisions(workload)
+    assert len({mark.key for mark in marks}) == len(marks) > 4
+    for mark in marks:
+        words = trail.told(workload, mark.key)
+        assert words is not None
+        assert (words.at, words.title, words.reason) == (mark.at, mark.title, mark.reason)
+    assert trail.told(workload, marks[0].key + "-of-another") is None

@@ -14,6 +14,7 @@ from vpa.decisions.decisions import KnownSizing
 from vpa.explain.recommendation import TargetState
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
+from vpa.updater.decide.priority import Due, Priority
 
 KEY = VpaKey("shop", "web")
 EVICT = UpdateDecision("evict", ("OutsideBounds",), {"resource": "memory"})
@@ -67,6 +68,37 @@ async def test_an_act_is_told_once_and_as_it_went(
     act = AppliedDecision(101.0, in_place, decision)
     later = PodDecision("web-0", 160.0, NOTHING, act)
     assert await shown(PodDecision("web-0", 100.0, decision, act), later) == [(101.0, title)]
+
+
+@pytest.mark.parametrize(
+    ("due", "direction"),
+    [
+        pytest.param(Priority(scale_up=True), "up", id="some container wants more"),
+        pytest.param(Priority(resource_diff=0.5), "down", id="all want less"),
+        pytest.param(None, "down", id="a boost ends"),
+    ],
+)
+async def test_a_pod_goes_where_its_requests_go(due: Priority | None, direction: str):
+    board, vpas = WorkloadBoard(), Vpas()
+    sources = PageSources(vpas=vpas)
+    sampler = Sampler(board, FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
+    decision = structs.replace(
+        RESIZE, due=None if due is None else Due(is_due=True, reason="OutsideBounds", priority=due)
+    )
+    vpas.pod = PodDecision("web-0", 100.0, decision, AppliedDecision(101.0, True, decision))
+    await sampler.once()
+    assert [mark.direction for each in board for mark in each.marks] == [direction]
+
+
+async def test_of_pods_that_are_gone_nothing_stays():
+    board, vpas = WorkloadBoard(), Vpas()
+    sources = PageSources(vpas=vpas)
+    sampler = Sampler(board, FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
+    for number in range(50):
+        act = AppliedDecision(100.0 + number, False, EVICT)
+        vpas.pod = PodDecision(f"web-{number}", 100.0 + number, EVICT, act)
+        await sampler.once()
+    assert len(sampler._acts[KEY]) == 1
 
 
 async def test_who_does_not_lead_any_more_shows_nothing_that_it_decided_before():

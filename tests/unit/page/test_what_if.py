@@ -5,6 +5,7 @@ import csv
 import errno
 import io
 import os
+import tempfile
 from collections.abc import Callable
 
 import msgspec
@@ -66,14 +67,51 @@ def test_of_months_the_last_day_is_replayed():
 
 
 async def test_without_file_descriptors_it_fails_and_stops_nothing(monkeypatch):
-    def none_left(*_):
+    def none_left(**_):
         raise OSError(errno.EMFILE, "Too many open files")
 
     what_if = WhatIf(lambda: 0.0)
-    monkeypatch.setattr(os, "memfd_create", none_left)
+    monkeypatch.setattr(tempfile, "TemporaryFile", none_left)
     working = asyncio.create_task(what_if.run())
     found = await finished(what_if, inputs)
     assert (found.state, found.message) == ("failed", "no child process: Too many open files")
+    assert not working.done()
+    working.cancel()
+
+
+@pytest.mark.timeout(120)
+async def test_it_needs_nothing_that_only_linux_has(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    what_if = WhatIf(lambda: 0.0)
+    working = asyncio.create_task(what_if.run())
+    found = await finished(what_if, inputs)
+    assert found.state == "done", found.message
+    assert not working.done()
+    working.cancel()
+
+
+class Instant(WhatIf):
+    """Replays that take no time, of which some end as nobody thought of."""
+
+    async def _replayed(self, given: ReplayInputs) -> WhatIfAnswer:
+        if given.replicas == 0:
+            raise ZeroDivisionError("nobody thought of it")
+        return WhatIfAnswer("done", made_at=self._wall())
+
+
+async def test_whatever_is_asked_for_the_process_goes_on():
+    now = [0.0]
+    what_if = Instant(lambda: now[0])
+    working = asyncio.create_task(what_if.run())
+    for number in range(200):
+        now[0] += 61.0  # each is asked for again and again, and forgotten in turn
+        what_if.answer(("shop", "Deployment", "first"), inputs)
+        for other in range(7):
+            what_if.answer(("shop", "Deployment", f"web-{number}-{other}"), inputs)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    what_if.answer(ID, lambda: ReplayInputs("", b"", 0))
+    assert (await finished(what_if, inputs)).message == "nobody thought of it"
     assert not working.done()
     working.cancel()
 

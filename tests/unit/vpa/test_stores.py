@@ -4,13 +4,16 @@ import time
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
 from tests.kit.stores import fill
+from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 
 API: Any = None  # nothing is asked
@@ -54,3 +57,25 @@ def test_a_kind_that_may_not_be_listed_has_no_objects() -> None:
     error = Forbidden(403, "Forbidden", "no")
     stores.workloads.cron_jobs.apply(WatchBroken("no", error), scope="", now=time.monotonic())
     assert stores.is_current()
+
+
+BROKEN = b"""{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"resourcePolicy":
+{"containerPolicies": [{"containerName": "app", "minAllowed": {"cpu": "much"}}]}}}"""
+
+
+def test_a_broken_vpa_is_told_of_once_and_again_when_it_is_made_again() -> None:
+    stores = VpaStores(API, NoKinds())
+    broken = decode(BROKEN, StoredVpa)
+    with capture_logs() as logs:
+        for vpas in ([broken], [broken], [], [broken]):
+            fill(stores.vpas, vpas)
+    assert [entry["event"] for entry in logs] == ["VPA not read"] * 2
+    fill(stores.vpas, [])
+    assert stores._unreadable == {}
+
+
+def test_limit_ranges_are_kept_of_namespaces_that_have_any() -> None:
+    stores = VpaStores(API, NoKinds())
+    for number in range(100):
+        stores.ranges(f"ci-{number}")
+    assert stores._ranges == {}

@@ -156,7 +156,7 @@ class Updater:
         keys = sorted(key for key in index if first is None or key >= first)
         for number, key in enumerate(keys):
             try:
-                if now() > deadline:
+                if number and now() > deadline:
                     raise OutOfTime
                 await self._turn(key, index[key], view, deadline)
             except NotLeading:
@@ -167,11 +167,10 @@ class Updater:
                 _log.warning("loop ended: the watches are not current", left=len(keys) - number)
                 return False
             except OutOfTime:
-                # One that takes a whole loop to itself does not keep the others waiting.
-                takes_all = number == 0 and key == first and len(keys) > 1
-                self._pass.next = keys[1] if takes_all else key
-                _log.warning("loop took longer than its interval", left=len(keys) - number)
-                return False
+                left = keys[max(number, 1) :]  # who takes a whole loop to itself has had a turn
+                self._pass.next = next(iter(left), None)
+                _log.warning("loop took longer than its interval", left=len(left))
+                return not left
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 self._metrics.broken.inc()
                 _log.exception("VPA passed over", namespace=key.namespace, name=key.name)

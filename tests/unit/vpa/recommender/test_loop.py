@@ -16,6 +16,7 @@ from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
+from vpa.recommender.part import RecommenderPart
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredEvent, StoredVpa
 from vpa.stores import VpaStores
@@ -76,3 +77,13 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
     await named("bd", "13")
     await named("db", "14")
     assert made.cluster.vpas[key].initial == {}, "another workload begins anew"
+
+
+def test_decisions_are_followed_once_however_often_they_are_looked_up() -> None:
+    stores = VpaStores(API, NoKinds())
+    provider: Any = None
+    registry = CollectorRegistry()
+    part = RecommenderPart(API, stores, provider, Options(), registry, lease=None)
+    groups = [part.groups for _ in range(5)]
+    assert all(each is groups[0] for each in groups)
+    assert len([each for each in stores._listeners if "SizingApi" in repr(each)]) == 1

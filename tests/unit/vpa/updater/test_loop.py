@@ -13,6 +13,7 @@ from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import UpdateDecision
 from vpa.updater.flags import Options
 from vpa.updater.loop.loop import Updater
+from vpa.updater.loop.vpa_reconcile import OutOfTime
 from vpa.updater.selfmetrics import UpdaterMetrics
 
 pytestmark = pytest.mark.looptime
@@ -124,3 +125,36 @@ async def test_who_does_not_update_any_more_tells_nothing_of_what_it_decided_bef
     assert not part.decisions.of(key)
     part.decisions.note(seen, key, decision, NOW)  # of another term
     assert len(part.decisions.everything()) == 1
+
+
+async def turns(names: str, endless: str, loops: int, interval_s: float = 60.0) -> str:
+    """Return whose turns were taken, where one uses up whatever time is left."""
+    taken = ""
+
+    async def some_vpas(**_more: Any) -> dict[VpaKey, Any]:
+        return {VpaKey("shop", name): () for name in names}
+
+    async def turn(key: VpaKey, _rivals: Any, _view: Any, deadline: float) -> None:
+        nonlocal taken
+        taken += key.name
+        if key.name == endless:
+            await asyncio.sleep(deadline - asyncio.get_running_loop().time())
+            raise OutOfTime
+
+    part = updater(Webhook(0.0), CollectorRegistry(), interval_s)
+    part._turn = turn  # type: ignore[method-assign]
+    part._tools.observer.index = some_vpas  # type: ignore[method-assign]
+    part.decisions.forget = lambda _stores: None  # type: ignore[method-assign]
+    for _ in range(loops):
+        await part.once()
+    return taken
+
+
+@pytest.mark.parametrize("endless", "abc")
+async def test_one_that_uses_up_every_loop_leaves_every_third_to_the_others(endless: str) -> None:
+    taken = await turns("abc", endless, 99)
+    assert {name: taken.count(name) >= 33 for name in "abc"} == dict.fromkeys("abc", True), taken
+
+
+async def test_one_that_is_alone_and_never_done_goes_on_in_each_loop() -> None:
+    assert await turns("a", "a", 10) == "a" * 10
