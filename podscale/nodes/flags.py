@@ -52,7 +52,8 @@ OWN: tuple[Flag, ...] = (
     Flag("admission-controller-status-lease-namespace",
          help="For room: where the VPA admission controller's Lease is; empty: our own."),
     Flag("headroom-max", help="The most that pause pods may request which hold room for pods that "
-         "HPAs are about to ask for: cpu=8,memory=32Gi. Empty: no headroom."),
+         "HPAs are about to ask for: cpu=8,memory=32Gi; and pods=, how many they may be (50 where "
+         "it is not there), of which one namespace has a third. Empty: no headroom."),
     Flag("headroom-image", default="pause", help="Of these pods: any whose only process waits."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
@@ -74,7 +75,8 @@ def problems(flags: Flags) -> list[str]:
         found.append("--mode=ballast needs --leader-elect: without a Lease that somebody renews "
                      "the watchdog lets all ballast go")  # fmt: skip
     if flags.text("headroom-max") and _limit(flags.text("headroom-max")) is None:
-        found.append("--headroom-max must be amounts of both, as in cpu=8,memory=32Gi")
+        found.append("--headroom-max must be amounts of both, as in cpu=8,memory=32Gi, and may "
+                     "have pods=50")  # fmt: skip
     if not flags.text("ballast-namespace"):
         found.append("--ballast-namespace must not be empty")
     try:
@@ -115,15 +117,16 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
 
 
 def _limit(text: str) -> HeadroomLimit | None:
-    # None where it is not both amounts.
+    # None where it is not both amounts, or what is beside them is not a number of pods.
     parts = [part.partition("=") for part in text.split(",")]
     try:
         found = {name.strip(): quantity.parse(amount.strip()) for name, _, amount in parts}
     except QuantityError:
         return None
-    if found.keys() != {"cpu", "memory"} or min(each.nano for each in found.values()) < 0:
+    pods = found.pop("pods", quantity.parse("50"))
+    if found.keys() != {"cpu", "memory"} or min(each.nano for each in (pods, *found.values())) < 0:
         return None
-    return HeadroomLimit(found["cpu"].milli, found["memory"].value)
+    return HeadroomLimit(found["cpu"].milli, found["memory"].value, pods.value)
 
 
 def targets(flags: Flags) -> Targets:

@@ -74,13 +74,13 @@ class NodesPart(LeadingPart):
                                              recorder, wall=shared.wall).once  # fmt: skip
         if choice.headroom is not None:
             acting["nodes-headroom"] = HeadroomKeeper(
-                fenced, self._vpas, choice.headroom, metrics, lambda: shared.discovery.mapper,
-                wall=shared.wall,
+                fenced, self._nodes, shared.pods, self._vpas, choice.headroom, metrics,
+                lambda: shared.discovery.mapper, wall=shared.wall,
             ).once  # fmt: skip
         every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
         self._loops = [
             NodesLoop("nodes-rounds", self.rounds.once, every_s, self._is_synced, longest_s),
-            *(NodesLoop(*each, every_s, self.is_leader, _ACTING_S) for each in acting.items()),
+            *(NodesLoop(*each, every_s, self._may_act, _ACTING_S) for each in acting.items()),
         ]
         self.routes = (
             *LoadWatcher(self.rounds, shared.wall).routes(),
@@ -118,6 +118,9 @@ class NodesPart(LeadingPart):
 
     def _is_synced(self) -> bool:
         return self._nodes.is_synced and self._pods.is_synced
+
+    def _may_act(self) -> bool:
+        return self.is_leader() and self._is_synced()
 
     def _synced(self) -> HealthVerdict:
         is_ok = self._is_synced()

@@ -1,25 +1,31 @@
 """Keeps room for the pods that the HPA is about to ask for. Only the leader acts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+import numpy as np
 import structlog
 from msgspec import Struct
 
+from podscale.core.pod_state import PodPhase
+from podscale.core.selectors.selector import EVERYTHING
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, NotLeading, ObjectNotFound
-from podscale.kube.client.resource import Resource
+from podscale.kube.client.resource import RESOURCE_QUOTAS, Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide import headroom as deciding
 from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit, SizeClass
 from podscale.nodes.headroom import objects, shapes
-from podscale.nodes.headroom.shapes import ScalingDecision, TemplatedWorkload
+from podscale.nodes.headroom.shapes import Quota, ScalingDecision, TemplatedWorkload
 from podscale.nodes.scheduling.cluster_reading import read_all
+from podscale.nodes.scheduling.new_nodes import lasting
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +44,8 @@ class HeadroomKeeper:
     def __init__(
         self,
         api: Api,
+        nodes: Store[Node],
+        pods: PodStore,
         vpas: Store[WorkloadVpa],
         choice: HeadroomChoice,
         metrics: NodesMetrics,
@@ -47,6 +55,8 @@ class HeadroomKeeper:
     ) -> None:
         """``api`` is fenced by the Lease."""
         self._api = api
+        self._nodes = nodes
+        self._pods = pods
         self._vpas = vpas
         self._choice = choice
         self._metrics = metrics
@@ -73,7 +83,10 @@ class HeadroomKeeper:
         self._metrics.headroom_rounds.labels("done").inc()
 
     async def _round(self) -> None:
-        counts = deciding.headroom(await self._coming(self._wall()), self._choice.limit)
+        coming = await self._coming(self._wall())
+        # What namespaces have left is read for those that are short of pods.
+        quotas = await read_all(self._api, RESOURCE_QUOTAS.path(), Quota) if coming else ()
+        counts = deciding.headroom(coming, self._choice.limit, shapes.left_of(quotas))
         buffers = objects.buffers_of(self._mapper())
         try:
             written = await objects.hold(self._api, counts, self._choice.image, buffers, self._held)
@@ -103,10 +116,28 @@ class HeadroomKeeper:
             if present is not None and present < size.replicas:
                 short.append((workload, decision, size.replicas - present))
         self._expected = sizes
-        return [found for each in short if (found := await self._shaped(*each)) is not None]
+        taints = self._taints({decision.metadata.namespace for _, decision, _ in short})
+        found = [await self._shaped(*each, taints) for each in short]
+        return [each for each in found if each is not None]
+
+    def _taints(self, namespaces: Iterable[str]) -> dict[str, set[Taint]]:
+        # Of the nodes on which pods of each namespace run.
+        placed = self._pods.placed()
+        is_running = placed.phase == PodPhase.RUNNING
+        found = {}
+        for namespace in namespaces:
+            rows = self._pods.rows(namespace, EVERYTHING)
+            places = np.unique(placed.node[rows[is_running[rows]]]).tolist()
+            nodes = (self._nodes.get("", placed.nodes[place] or "") for place in places)
+            found[namespace] = {taint for node in nodes if node for taint in lasting(node)}
+        return found
 
     async def _shaped(
-        self, workload: str, decision: ScalingDecision, count: int
+        self,
+        workload: str,
+        decision: ScalingDecision,
+        count: int,
+        taints: Mapping[str, Iterable[Taint]],
     ) -> ComingPods | None:
         namespace, target = decision.metadata.namespace, decision.spec.scale_target_ref
         if target.kind not in shapes.WITH_TEMPLATES:
@@ -117,4 +148,4 @@ class HeadroomKeeper:
         except (ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
         vpas = [each for each in self._vpas.values(namespace) if each.spec.target_ref == target]
-        return shapes.coming(workload, count, template, vpas)
+        return shapes.coming(workload, count, template, vpas, taints[namespace])

@@ -9,18 +9,20 @@ from msgspec.structs import replace
 
 from podscale.core.json_decoder import decode_json
 from podscale.kube.client.resource import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, decode
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, decode
+from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.objects.cluster import Taint
 from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
 from podscale.nodes.decide.headroom import ComingPods
-from podscale.nodes.scheduling.matching import matches_labels
+from podscale.nodes.scheduling.matching import matches_labels, tolerates
 from podscale.nodes.scheduling.objects import ScheduledPod, ScheduledPodSpec
-from podscale.nodes.scheduling.requests import requests
+from podscale.nodes.scheduling.requests import limits, requests
 
 WITH_TEMPLATES: Mapping[str, Resource] = {
     each.kind: each for each in (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS)
 }
 # What of a pod decides on which nodes it may run: these as they are, others see ``_placing``.
-_PLACING = ("nodeSelector", "tolerations", "schedulerName")
+_PLACING = ("nodeSelector", "schedulerName")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -58,6 +60,50 @@ class TemplatedWorkload(Struct, frozen=True):
     spec: TemplatedSpec
 
 
+class QuotaScope(Struct, frozen=True, rename="camel"):
+    scope_name: str
+
+
+class QuotaScopeSelector(Struct, frozen=True, rename="camel"):
+    match_expressions: tuple[QuotaScope, ...] = ()
+
+
+class QuotaSpec(Struct, frozen=True, rename="camel"):
+    hard: Mapping[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: QuotaScopeSelector = QuotaScopeSelector()
+
+
+class QuotaStatus(Struct, frozen=True):
+    used: Mapping[str, Quantity] = {}
+
+
+class Quota(Struct, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: ObjectMeta
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
+
+    @property
+    def concerns_coming_pods(self) -> bool:
+        """Whether it may count pods that run on and request something."""
+        by_selector = (each.scope_name for each in self.spec.scope_selector.match_expressions)
+        return {"BestEffort", "Terminating"}.isdisjoint((*self.spec.scopes, *by_selector))
+
+
+def left_of(quotas: Iterable[Quota]) -> dict[str, dict[str, int]]:
+    """Return what pods to come may still take, in thousandths by namespace and resource."""
+    found: dict[str, dict[str, int]] = {}
+    for quota in quotas:
+        if quota.concerns_coming_pods:
+            room, used = found.setdefault(quota.metadata.namespace, {}), amounts(quota.status.used)
+            for name, hard in amounts(quota.spec.hard).items():
+                left = hard - used.get(name, 0)
+                room[name] = min(room.get(name, left), left)
+    return found
+
+
 def proposed(decision: ScalingDecision) -> int | None:
     """Return the size that the autoscaler would give without its policies; None: not known."""
     status = decision.status
@@ -66,19 +112,34 @@ def proposed(decision: ScalingDecision) -> int | None:
 
 
 def coming(
-    workload: str, count: int, template: TemplatedWorkload, vpas: Iterable[WorkloadVpa]
+    workload: str,
+    count: int,
+    template: TemplatedWorkload,
+    vpas: Iterable[WorkloadVpa],
+    taints: Iterable[Taint] = (),
 ) -> ComingPods:
-    """Return pods of the template; ``vpas`` are those that size the workload."""
+    """Return pods of the template; ``vpas`` are those that size the workload, ``taints`` those of
+    nodes on which pods of its namespace run."""
     placing = _placing(template.spec.template, workload.partition("/")[0])
     spec = decode(template.spec.template.spec, ScheduledPodSpec)
-    wanted = requests(ScheduledPod(ObjectMeta(), _sized(spec, vpas)))
+    # To these alone: whoever writes a template may tolerate the nodes of others.
+    tolerated = [{"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect}
+                 for each in sorted(set(taints), key=msgspec.structs.astuple)
+                 if any(tolerates(known, each) for known in spec.tolerations)]  # fmt: skip
+    if tolerated:
+        placing["tolerations"] = tolerated
+    pod = ScheduledPod(ObjectMeta(), _sized(spec, vpas))
+    wanted = requests(pod)
     return ComingPods(
         workload,
         count,
         wanted.get("cpu", 0),
         -(-wanted.get("memory", 0) // 1000),
         msgspec.json.encode(placing, order="deterministic").decode() if placing else "",
-    )
+        {"pods": 1000, "count/pods": 1000, **wanted,
+         **{f"requests.{name}": amount for name, amount in wanted.items()},
+         **{f"limits.{name}": amount for name, amount in limits(pod).items()}},
+    )  # fmt: skip
 
 
 def _placing(template: TemplateOfPods, namespace: str) -> dict[str, Any]:
@@ -130,10 +191,11 @@ def _sized(spec: ScheduledPodSpec, vpas: Iterable[WorkloadVpa]) -> ScheduledPodS
         if each.target
     }
     containers = tuple(
-        replace(each, resources=replace(
-            each.resources, requests={**(each.resources.requests or {}), **targets[each.name]}
-        ))
-        if each.name in targets else each
+        replace(each, resources=replace(each.resources, requests={
+            # The API server takes a limit for the request that is missing.
+            **(each.resources.limits or {}), **(each.resources.requests or {}),
+            **targets.get(each.name, {}),
+        }))
         for each in spec.containers
     )  # fmt: skip
     return replace(spec, containers=containers)

@@ -79,7 +79,7 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> T
     for taint in taints:
         if taint.effect == "PreferNoSchedule":
             continue
-        if not any(_tolerates(each, taint) for each in known):
+        if not any(tolerates(each, taint) for each in known):
             return taint
     return None
 
@@ -137,7 +137,8 @@ def _is_integer(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and int(text) < 2**63
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether the taint does not keep away what has the toleration."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

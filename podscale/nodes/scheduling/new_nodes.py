@@ -31,7 +31,7 @@ def kinds_of(nodes: Iterable[Node]) -> Mapping[str, Node]:
 
 def new_node(name: str, like: Node) -> Node:
     labels = {**(like.metadata.labels or {}), _HOST: name}
-    spec = changed(like.spec, taints=tuple(_lasting(like)), unschedulable=False)
+    spec = changed(like.spec, taints=tuple(lasting(like)), unschedulable=False)
     return changed(like, metadata=changed(like.metadata, name=name, labels=labels), spec=spec)
 
 
@@ -54,11 +54,12 @@ def broken_limits(pool: NodePool, like: Node) -> list[str]:
 def _kind(node: Node) -> object:
     labels = node.metadata.labels or {}
     sizes = node.status.allocatable or {}
-    taints = [(each.key, each.value, each.effect) for each in _lasting(node)]
+    taints = [(each.key, each.value, each.effect) for each in lasting(node)]
     return frozenset(labels.items() - {(_HOST, labels.get(_HOST))}), str(sizes), str(taints)
 
 
-def _lasting(node: Node) -> list[Taint]:
+def lasting(node: Node) -> list[Taint]:
+    """Return its taints but those that say how it is doing."""
     return [each for each in node.spec.taints if not each.key.startswith(_PASSING)]
 
 

@@ -21,6 +21,13 @@ def requests(pod: ScheduledPod) -> Requests:
     return _with_overhead(pod, _summed(pod, _wanted) | (pod_level or {}))
 
 
+def limits(pod: ScheduledPod) -> Requests:
+    """Return what the pod's spec limits it to, of the resources that it has limits of."""
+    pod_level = None if pod.spec.resources is None else amounts(pod.spec.resources.limits)
+    found = _summed(pod, lambda container: amounts(container.resources.limits))
+    return _with_overhead(pod, found | (pod_level or {}))
+
+
 def held_requests(pod: ScheduledPod) -> Requests:
     """Return what counts of a pod on a node: the most of what its spec wants, what the kubelet
     allocated and what is in force; the spec not, where the node can never give it."""

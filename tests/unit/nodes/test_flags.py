@@ -36,11 +36,15 @@ def test_what_is_switched_on() -> None:
     assert elsewhere.room is not None
     assert (elsewhere.namespace, elsewhere.room.ballast_namespace) == ("own", "own")
     assert got.headroom is not None
-    assert got.headroom.limit == HeadroomLimit(1500, 2**30)
+    assert got.headroom.limit == HeadroomLimit(1500, 2**30, 50)
+    more = chosen("--headroom-max=cpu=8,memory=1Gi,pods=200").headroom
+    assert more is not None
+    assert more.limit.pods == 200
 
 
 @pytest.mark.parametrize("text", ["cpu=8", "8", "cpu=8,memory=lots", "cpu=-1,memory=1Gi",
-                                  "cpu=1,memory=1Gi,nvidia.com/gpu=1"])  # fmt: skip
+                                  "cpu=1,memory=1Gi,nvidia.com/gpu=1",
+                                  "cpu=1,pods=5", "cpu=1,memory=1Gi,pods=-1"])  # fmt: skip
 def test_an_unreadable_limit_is_refused_with_an_example(text: str) -> None:
     parsed = flags.parse([f"--headroom-max={text}"], nodes_flags.TABLE)
     (problem,) = nodes_flags.problems(parsed)

@@ -1,6 +1,5 @@
 """Headroom as objects: what is read of decisions, workloads and VPAs, and what is written."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,13 +18,16 @@ from podscale.kube.client.errors import (
 )
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.restmapper import Mapper
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.headroom import HOLD_S, HeadroomLimit
 from podscale.nodes.headroom.keeper import HeadroomChoice, HeadroomKeeper
 from podscale.nodes.selfmetrics import NodesMetrics
+from tests.kit.stores import fill
 
 NOW = 1_795_000_000.0
 Json = dict[str, Any]
@@ -46,14 +48,16 @@ class HeadroomCluster:
         self.mapper = Mapper()
         self.now = NOW
         self.vpas = Store[WorkloadVpa]()
+        self.nodes, self.pods = Store[Node](), PodStore()
+        self.quotas: list[Json] = []
         limit = HeadroomLimit(int(cpu) * 1000, int(memory.removesuffix("Gi")) * 2**30)
         self.rounds = HeadroomKeeper(
-            self, self.vpas, HeadroomChoice(limit, "pause:1"), NodesMetrics(self.registry),
-            lambda: self.mapper, wall=lambda: self.now,
+            self, self.nodes, self.pods, self.vpas, HeadroomChoice(limit, "pause:1"),
+            NodesMetrics(self.registry), lambda: self.mapper, wall=lambda: self.now,
         )  # fmt: skip
 
-    def workload(self, name: str, cpu: str, **spec: Any) -> None:
-        resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    def workload(self, name: str, cpu: str, *, more: Json | None = None, **spec: Any) -> None:
+        resources = {"requests": {"cpu": cpu, "memory": "1Gi"}} if more is None else more
         containers = [{"name": "app", "image": "shop", "resources": resources}]
         template = {"spec": {"containers": containers, **spec}}
         self.workloads[name] = {"metadata": {"name": name}, "spec": {"template": template}}
@@ -84,10 +88,25 @@ class HeadroomCluster:
             "status": {"recommendation": {"containerRecommendations": [
                 {"containerName": "app", "target": {"cpu": cpu}}]}},
         }  # fmt: skip
-        items = [decode(msgspec.json.encode(vpa), WorkloadVpa)]
-        for happening in (ListedState(), WatchPage(items, "1"), ListPage("1"),
-                          WatchAlive("1", 1e9)):  # fmt: skip
-            self.vpas.apply(happening, scope="", now=time.monotonic())
+        fill(self.vpas, [decode(msgspec.json.encode(vpa), WorkloadVpa)])
+
+    def run_on(self, taints: Mapping[str, Json], running: Mapping[str, str]) -> None:
+        """Let there be a node with each taint, by name, and on each of ``running`` a pod of the
+        namespace."""
+        fill(self.nodes, [
+            decode(msgspec.json.encode({"metadata": {"name": name}, "spec": {"taints": [taint]}}),
+                   Node) for name, taint in taints.items()
+        ])  # fmt: skip
+        fill(self.pods, [
+            decode(msgspec.json.encode({
+                "metadata": {"name": f"on-{node}", "namespace": namespace, "uid": node},
+                "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"},
+            }), Pod) for node, namespace in running.items()
+        ])  # fmt: skip
+
+    def quota(self, hard: Json, used: Json, namespace: str = "shop", **spec: Any) -> None:
+        self.quotas.append({"metadata": {"name": "quota", "namespace": namespace},
+                            "spec": {"hard": hard, **spec}, "status": {"used": used}})  # fmt: skip
 
     async def round(self, seconds: float = 0.0) -> dict[str, int]:
         """Run one round; returns the CPU request and the replicas of what holds room."""
@@ -123,6 +142,8 @@ class HeadroomCluster:
             return _answer(self._held(method, self.held.setdefault(plural, {}), name, sent))
         if path.endswith("/scalingdecisions"):
             return _answer({"items": self.decisions})
+        if path == "/api/v1/resourcequotas":
+            return _answer({"items": self.quotas})
         name = path.rpartition("/")[2]
         if "/deployments/" in path and name in self.workloads:
             return _answer(self.workloads[name])
@@ -213,12 +234,11 @@ async def test_pause_pods_go_where_the_pods_would_and_harm_nobody(
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": []}}, "podAntiAffinity": {}}  # fmt: skip
     cluster.workload("web", "1", nodeSelector={"pool": "web"}, affinity=affinity,
-                     tolerations=[{"key": "web", "operator": "Exists"}],
                      serviceAccountName="web", priorityClassName="high")  # fmt: skip
     await cluster.round()
     (made,) = cluster.held["deployments"].values()
     spec = made["spec"]["template"]["spec"]
-    assert (spec["nodeSelector"], spec["tolerations"][0]["key"]) == ({"pool": "web"}, "web")
+    assert spec["nodeSelector"] == {"pool": "web"}
     assert spec["affinity"] == {"nodeAffinity": affinity["nodeAffinity"]}
     assert spec["priorityClassName"] == "podscale-headroom"
     assert "serviceAccountName" not in spec
@@ -269,7 +289,7 @@ async def test_pause_pods_keep_apart_and_near_as_the_pods_would(cluster: Headroo
 async def test_a_template_that_the_api_server_refuses_leaves_the_others_theirs(
     cluster: HeadroomCluster,
 ) -> None:
-    cluster.workload("bad", "2", tolerations=[{"operator": "nonsense"}])
+    cluster.workload("bad", "2", nodeSelector={"pool": "nonsense"})
     cluster.decide("bad", 1, 2)
     assert await cluster.round() == {"1": 3}
 
@@ -309,7 +329,7 @@ async def test_what_cannot_be_written_is_not_said_to_be_held(
 async def test_a_size_class_that_is_refused_is_not_counted_as_held(
     cluster: HeadroomCluster,
 ) -> None:
-    cluster.workload("bad", "2", tolerations=[{"operator": "nonsense"}])
+    cluster.workload("bad", "2", nodeSelector={"pool": "nonsense"})
     cluster.decide("bad", 1, 2)
     await cluster.round()
     assert cluster.sample("requests", resource="cpu") == 3
@@ -334,3 +354,52 @@ async def test_capacity_buffers_hold_the_room_where_they_are_known(
     cluster.decide("web", 7, 7)
     await cluster.round(15)
     assert (cluster.held["capacitybuffers"], cluster.held["podtemplates"]) == ({}, {})
+
+
+async def test_pause_pods_go_to_tainted_nodes_only_where_pods_of_the_namespace_run(
+    cluster: HeadroomCluster,
+) -> None:
+    taints = {name: {"key": "pool", "value": name, "effect": "NoSchedule"}
+              for name in ("web", "data", "free")}  # fmt: skip
+    away = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    cluster.run_on({**taints, "away": away}, {"web": "shop", "data": "data", "away": "shop"})
+    cluster.workload("web", "1", tolerations=[{"operator": "Exists"}])
+    cluster.workload("stern", "2")
+    cluster.decide("stern", 1, 2)
+    await cluster.round()
+    specs = [each["spec"]["template"]["spec"] for each in cluster.held["deployments"].values()]
+    tolerated = {"key": "pool", "operator": "Equal", "value": "web", "effect": "NoSchedule"}
+    assert [each.get("tolerations") for each in specs] == [None, [tolerated]]
+
+
+@pytest.mark.parametrize(("hard", "used", "spec", "expected"), [
+    pytest.param({"pods": "5"}, {"pods": "1"}, {}, {"10m": 4}, id="pods"),
+    pytest.param({"count/pods": "3"}, {"count/pods": "1"}, {}, {"10m": 2}, id="objects"),
+    pytest.param({"requests.cpu": "1"}, {"requests.cpu": "970m"}, {}, {"10m": 3}, id="requests"),
+    pytest.param({"memory": "4Gi"}, {"memory": "5Gi"}, {}, {}, id="used-up"),
+    pytest.param({"limits.cpu": "5"}, {"limits.cpu": "0"}, {}, {"10m": 2}, id="limits"),
+    pytest.param({"pods": "0"}, {}, {"scopes": ["BestEffort"]}, {"10m": 16}, id="of-others"),
+    pytest.param({"pods": "1"}, {}, {"scopeSelector": {"matchExpressions": [
+        {"scopeName": "NotTerminating", "operator": "Exists"}]}}, {"10m": 1}, id="of-these"),
+])  # fmt: skip
+async def test_never_more_than_resource_quotas_admit(
+    hard: Json, used: Json, spec: Json, expected: Json
+) -> None:
+    cluster = HeadroomCluster("1000", "1000Gi")
+    cluster.workload("web", "", more={"requests": {"cpu": "10m", "memory": "1Gi"},
+                                      "limits": {"cpu": "2"}})  # fmt: skip
+    cluster.decide("web", 1, 2**31 - 1, most=2**31 - 1)
+    cluster.quota(hard, used, **spec)
+    cluster.quota({"pods": "0"}, {}, namespace="data")
+    assert await cluster.round() == expected
+
+
+@pytest.mark.parametrize(("resources", "expected"), [
+    ({}, {}),
+    ({"limits": {"cpu": "2"}}, {"2": 3}),
+])  # fmt: skip
+async def test_pods_that_request_nothing_need_no_room(
+    cluster: HeadroomCluster, resources: Json, expected: Json
+) -> None:
+    cluster.workload("web", "", more=resources)
+    assert await cluster.round() == expected
