@@ -40,6 +40,8 @@ class ForeignControllers:
         self._written += (writer is not None) - (known is not None)
         if writer is not None and not is_first and (known is None or known.time != writer.time):
             seen.live_at = now
+            # Whoever writes an object may call itself anything.
+            self._active = {name: at for name, at in self._active.items() if now - at < QUIET_S}
             self._active[writer.manager] = now
 
     def note_rescale(

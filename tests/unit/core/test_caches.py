@@ -1,7 +1,9 @@
 """Everything that a process keeps by key, and what bounds it.
 
 What clients send is a key of a ``BoundedCache`` only. Whoever adds another dict, set or
-``lru_cache`` where requests pass says here what bounds it, or this test fails.
+``lru_cache`` where requests pass says here what bounds it, or this test fails. Elsewhere that
+is asked of what an object keeps and never removes by key: emptying it all at some size is no
+bound, since whoever writes the keys says when that is.
 """
 
 import ast
@@ -12,15 +14,21 @@ ROOT = Path(__file__).parents[3]
 PRODUCTS = ("podscale", "adapter", "hpa", "vpa")
 # What a request, or what it asks for, passes through.
 ROOMS = ("podscale/core", "podscale/serving", "podscale/feed", "podscale/kube", "podscale/page",
-         "adapter", "vpa/admission")  # fmt: skip
+         "adapter", "vpa/admission", "vpa/decisions", "vpa/scale_cache.py", "vpa/stores.py",
+         "vpa/targets.py")  # fmt: skip
+# Processes that end with their work.
+SHORT_LIVED = ("podscale/cli", "podscale/migrate", "podscale/replay", "podscale/sandbox")
 DECORATORS = ("cache", "cached_property", "lru_cache")
 HOLDERS = ("Counter", "OrderedDict", "WeakKeyDictionary", "WeakValueDictionary", "defaultdict",
            "dict", "set")  # fmt: skip
+
+REMOVERS = ("pop", "popitem", "discard", "remove", "difference_update", "intersection_update")
 
 CLUSTER = "by objects of the cluster, removed with them"
 CODE = "by names in the code"
 LIVE = "by what is under way, removed at its end"
 RULES = "by what the rules file says, made anew when it changes"
+MODES = "by modes and powers of two"
 SCRATCH = "lives for one piece of work"
 BOUNDED = {
     "adapter/apis/bodies.py:timestamp": "256 seconds",
@@ -135,9 +143,9 @@ BOUNDED = {
     "podscale/nodes/scheduling/cluster_view.py:placed": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:room": SCRATCH,
     "podscale/page/state/board.py:WorkloadBoard._workloads": CLUSTER,
-    "podscale/page/state/sampler.py:Sampler._pods_seen": CLUSTER,
+    "podscale/page/state/sampler.py:Sampler._acts": CLUSTER,
     "podscale/page/state/what_if.py:WhatIf._found": "40 workloads",
-    "podscale/page/http/decision_trail.py:DecisionTrail._read": CLUSTER,
+    "podscale/page/http/decision_trail.py:DecisionTrail._read": "4,096 marks",
     "podscale/serving/monitoring/liveness.py:OverlappingRounds._began": LIVE,
     "podscale/serving/certificates/ciphers.py:_has": CODE,
     "podscale/serving/apis/discovery.py:ServedDiscovery._documents": "by groups that are served",
@@ -157,6 +165,52 @@ BOUNDED = {
     "podscale/serving/certificates/tls.py:ServingTls._by_name": "by flags",
     "podscale/serving/auth/trust.py:TrustSource._published": CODE,
     "podscale/serving/apis/yaml_body.py:_dumper": CODE,
+    "hpa/cluster/catalog.py:Catalog._metrics": "10,000 lists of metrics of HPAs, which are shared",
+    "hpa/cluster/selected_pods.py:SelectedPods._places": "1,000 lists of columns, which are shared",
+    "hpa/cluster/selected_pods.py:SelectedPods._templates": "10,000 templates of pods",
+    "hpa/selfmetrics.py:HpaMetrics.decisions": CODE,
+    "hpa/selfmetrics.py:HpaMetrics.forecasts": CODE,
+    "hpa/selfmetrics.py:HpaMetrics.writes": CODE,
+    "hpa/selfmetrics.py:PassTally.counts": CODE,
+    "hpa/selfmetrics.py:PassTally.sums": CODE,
+    "podscale/nodes/cluster/live_requests.py:LiveRequests._columns": "by nodes there ever were",
+    "podscale/nodes/headroom/keeper.py:HeadroomKeeper._held": "by classes of sizes, as held now",
+    "vpa/decisions/api.py:SizingApi._changed": CLUSTER,
+    "vpa/decisions/history.py:SizingHistory._told": CLUSTER,
+    "vpa/explain/admission.py:AdmittedPod._containers": SCRATCH,
+    "vpa/explain/admission_reasons.py:AnnotationWriter._containers": SCRATCH,
+    "vpa/model/cluster.py:ClusterModel.killed": "until the next checkpoint",
+    "vpa/model/groups.py:ContainerGroups.count": SCRATCH,
+    "vpa/model/groups.py:ContainerGroups.first": SCRATCH,
+    "vpa/recommender/history/checkpoints.py:Checkpoints.loaded_until": "by those read in a term",
+    "vpa/recommender/history/usage_history.py:_Replay._gone": SCRATCH,
+    "vpa/recommender/history/usage_history.py:_Replay._told": SCRATCH,
+    "vpa/recommender/history/usage_history.py:_Replay.taken": SCRATCH,
+    "vpa/recommender/history/usage_history.py:_Replay.unknown": SCRATCH,
+    "vpa/recommender/part.py:groups": "one, of the part",
+    "vpa/recommender/publishing/quality.py:Quality._missing": MODES,
+    "vpa/recommender/publishing/quality.py:Quality._of": CODE,
+    "vpa/recommender/publishing/quality.py:_Counted._counts": MODES,
+    "vpa/recommender/publishing/quality.py:_Counted._sums": MODES,
+    "vpa/recommender/publishing/quality_samples.py:QualitySamples._numbers": MODES,
+    "vpa/scale_cache.py:ScaleCache._requests": LIVE,
+    "vpa/stores.py:VpaStores._ranges": CLUSTER,
+    "vpa/stores.py:VpaStores._read": CLUSTER,
+    "vpa/stores.py:VpaStores._unreadable": CLUSTER,
+    "vpa/updater/cluster/pod_observer.py:PodObserver._acted": "by pods of the last pass",
+    "vpa/updater/cluster/pod_observer.py:PodObserver._refused": "by pods of the last pass",
+    "vpa/updater/cluster/pod_observer.py:PodObserver._topmost": "by owners in one loop",
+    "vpa/updater/decide/disruption_budget.py:DisruptionBudget._disrupted": SCRATCH,
+    "vpa/updater/decide/disruption_budget.py:DisruptionBudget._least": SCRATCH,
+    "vpa/updater/decide/disruption_budget.py:DisruptionBudget._lost": SCRATCH,
+    "vpa/updater/loop/group_states.py:GroupStates._begun": SCRATCH,
+    "vpa/updater/loop/group_states.py:GroupStates._ended": SCRATCH,
+    "vpa/updater/loop/group_states.py:GroupStates._lost": SCRATCH,
+    "vpa/updater/loop/loop.py:_Pass.seen": SCRATCH,
+    "vpa/updater/loop/report.py:ReconcileReport._done": SCRATCH,
+    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._holding": SCRATCH,
+    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._known": SCRATCH,
+    "vpa/updater/selfmetrics.py:UpdateTally.counts": MODES,
     "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,
@@ -206,6 +260,32 @@ def _holds(assigned: ast.AnnAssign | ast.Assign) -> bool:
     return _name(value) == "defaultdict" or (_name(value) in HOLDERS and not value.args)
 
 
+def _growing(tree: ast.Module) -> Iterator[str]:
+    """Yield what objects of a class hold and its methods never remove by key or make anew."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        shrinking: set[str] = set()
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                shrinking |= set(_shrinking(method))
+        yield from set(_held(node, f"{node.name}.")) - {f"{node.name}.{each}" for each in shrinking}
+
+
+def _shrinking(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for node in ast.walk(method):
+        if isinstance(node, ast.Delete):
+            yield from map(_name, node.targets)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in REMOVERS:
+                yield _name(node.func.value)
+        elif isinstance(node, ast.Assign | ast.AugAssign) and method.name != "__init__":
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                yield from (each.attr for each in parts if isinstance(each, ast.Attribute))
+
+
 def _found() -> set[str]:
     found = set()
     for product in PRODUCTS:
@@ -215,6 +295,8 @@ def _found() -> set[str]:
             names = set(_cached(tree))
             if where.startswith(ROOMS):
                 names |= set(_held(tree))
+            elif not where.startswith(SHORT_LIVED):
+                names |= set(_growing(tree))
             found |= {f"{where}:{name}" for name in names}
     return found
 
@@ -242,3 +324,26 @@ class Texts:
 """)
     assert set(_cached(tree)) == {"parse"}
     assert set(_held(tree)) == {"_known", "Texts._seen", "Texts._by_text"}
+
+
+def test_what_is_emptied_all_at_once_counts_as_growing() -> None:
+    tree = ast.parse("""
+class Pods:
+    def __init__(self):
+        self._known, self._left = {}, 0
+        self._all = {}
+        self._by_uid = {}
+        self._seen = set()
+        self._now = {}
+        self._shared: dict[str, dict[str, int]] = {}
+    def note(self, pod):
+        if len(self._all) > 20_000:
+            self._all.clear()
+        self._all[pod.name] = pod
+    def forget(self, pod):
+        del self._by_uid[pod.uid]
+        self._seen.discard(pod.uid)
+        del self._shared[pod.namespace][pod.name]
+        self._now, pods = {}, 1
+""")
+    assert set(_growing(tree)) == {"Pods._all"}

@@ -102,3 +102,11 @@ def test_people_activators_and_ourselves_rescale_without_being_rivals(
     for at in (1010.0, 1020.0):
         known.note_rescale(web, wrote(manager, at), sizes, at)
     assert known.acting(web, 1021.0) is None
+
+
+def test_of_writers_that_call_themselves_anything_only_the_last_are_kept() -> None:
+    found, seen = foreign(), ForeignWrites()
+    for number in range(500):
+        now = 1000.0 + 60.0 * number
+        found.note(seen, wrote(f"any-{number}", now), now, is_first=False)
+    assert len(found._active) <= QUIET_S / 60.0 + 1

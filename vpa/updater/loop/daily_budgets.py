@@ -44,6 +44,12 @@ class DailyBudgets:
         """Forget everything: another leader may have spent since."""
         self._hours.clear()
 
+    def forget(self, now: float) -> None:
+        """Drop what is over of VPAs that are gone."""
+        for key in [key for key in self._hours if self._stores.vpas.get(*key) is None]:
+            if not _recent(self._hours[key], now):
+                del self._hours[key]
+
     async def today(self, key: VpaKey, now: float) -> int | None:
         """Return how many pods were disturbed; None: nobody can say."""
         hours = self._hours.get(key)

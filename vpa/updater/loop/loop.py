@@ -143,6 +143,7 @@ class Updater:
                     return
             self._tools.observer.forget(self._pass.seen)
             self._tools.returns.forget()
+            self._tools.spending.forget(view.now)
             self.decisions.forget(self._stores)
             metrics.count(self._pass.tally)
             self._pass = _Pass()

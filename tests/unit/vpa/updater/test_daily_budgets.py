@@ -1,9 +1,16 @@
 """The day's disruptions as they stand on a VPA."""
 
+from typing import Any
+
 import pytest
 
+from podscale.kube.client.wire import decode
+from tests.unit.vpa.test_stores import NoKinds
+from vpa.model.samples.membership import VpaKey
+from vpa.stored import StoredVpa
+from vpa.stores import VpaStores
 from vpa.updater.decide.rate_limits import SPENT, EvictionRate, TokenBucket
-from vpa.updater.loop.daily_budgets import read, written
+from vpa.updater.loop.daily_budgets import DailyBudgets, read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 
@@ -45,3 +52,16 @@ def test_asking_how_long_it_takes_costs_nothing() -> None:
     tokens.take(0.0)
     # A loop shorter than the wait asks, gives up, and asks again in the next loop.
     assert [tokens.wait_s(now) for now in (0.0, 60.0, 100.0)] == [100.0, 40.0, 0.0]
+
+
+def test_of_vpas_that_are_gone_only_the_last_day_is_kept() -> None:
+    api: Any = None
+    stores = VpaStores(api, NoKinds())
+    budgets = DailyBudgets(api, stores)
+    stores.accept_vpa(decode(b'{"metadata": {"namespace": "shop", "name": "web"}}', StoredVpa))
+    for name, hours in {"web": {}, "gone": {NOON: 2}, "unspent": {}}.items():
+        budgets._hours[VpaKey("shop", name)] = hours
+    budgets.forget(NOON + 3600.0)
+    assert [key.name for key in budgets._hours] == ["web", "gone"]
+    budgets.forget(NOON + 2 * 86400.0)
+    assert [key.name for key in budgets._hours] == ["web"]
