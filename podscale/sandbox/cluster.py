@@ -6,9 +6,8 @@ from typing import Self
 
 from aiohttp import web
 
-from podscale.sandbox.controllers.disruption import Disruption
 from podscale.sandbox.controllers.kubelet import Kubelet, NodeTiming
-from podscale.sandbox.controllers.workloads import WorkloadControllers
+from podscale.sandbox.controllers.workloads import Disruption, WorkloadControllers
 from podscale.sandbox.load import exporter
 from podscale.sandbox.load.traffic import Load
 from podscale.sandbox.objects.storage import Object

@@ -15,14 +15,13 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from podscale.sandbox.auth.identity import SandboxTokens
-from podscale.sandbox.auth.pki import Pki
+from podscale.sandbox.auth import Pki, SandboxTokens
 from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.http.discovery import SandboxDiscovery
-from podscale.sandbox.http.gate import OpenGate
+from podscale.sandbox.http.request import OpenGate
 from podscale.sandbox.http.routes import Routes
 from podscale.sandbox.http.verbs import ResourceVerbs
-from podscale.sandbox.http.watch_requests import OpenWatches
+from podscale.sandbox.http.watch import OpenWatches
 from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources

@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.sandbox.objects.field_values import is_true
-from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
-from podscale.sandbox.objects.storage import Key, Object
+from podscale.sandbox.objects.storage import Key, Object, changes
 from podscale.serving.status import StatusError
 
 _PODS = ("", "pods")

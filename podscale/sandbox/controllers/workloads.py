@@ -1,4 +1,4 @@
-"""The controllers that turn Deployments and StatefulSets into pods, in short.
+"""The controllers of Deployments, StatefulSets and PodDisruptionBudgets, in short.
 
 A Deployment has one current ReplicaSet at full size and empties the others at once;
 pods go through admission as those of a real controller do. Status is kept as upstream
@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from podscale.sandbox.http.subresources import allowance
 from podscale.sandbox.objects.field_values import is_ready
-from podscale.sandbox.objects.follow import changes
 from podscale.sandbox.objects.objects import SandboxObjects
-from podscale.sandbox.objects.storage import Key, Object
+from podscale.sandbox.objects.storage import Key, Object, changes
 from podscale.serving.status import StatusError
 
 CreatePod = Callable[[str, Object], Awaitable[object]]
@@ -282,3 +282,26 @@ def _deployment_status(
         "observedGeneration": deployment["metadata"]["generation"],
         "conditions": [condition],
     }
+
+
+class Disruption:
+    """The status of every PodDisruptionBudget follows its pods."""
+
+    def __init__(self, objects: SandboxObjects) -> None:
+        self._objects = objects
+
+    async def run(self) -> None:
+        """Keep the statuses for ever."""
+        tables = (("policy", "poddisruptionbudgets"), ("", "pods"))
+        async for batch in changes(self._objects.storage, tables):
+            for namespace in {change.now.key[0] for change in batch}:
+                self._count(namespace)
+
+    def _count(self, namespace: str) -> None:
+        for budget in self._objects.list("poddisruptionbudgets", namespace):
+            held = budget.get("status") or {}
+            status = {**held, **allowance(self._objects, budget)}
+            if status != held:
+                name = budget["metadata"]["name"]
+                new = {**budget, "status": status}
+                self._objects.update("poddisruptionbudgets", namespace, name, new, "status")

@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
-from podscale.sandbox.auth.pki import Pki
+from podscale.sandbox.auth import Pki
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
 from podscale.serving import status

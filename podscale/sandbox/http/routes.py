@@ -2,24 +2,33 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from podscale.core.loopback import is_elsewhere, is_loopback
-from podscale.sandbox.auth.identity import SandboxTokens, authenticate, peer_certificate
+from podscale.sandbox.auth import SandboxTokens, authenticate, peer_certificate
 from podscale.sandbox.encoding.bodies import read_object
 from podscale.sandbox.errors import foreign_origin, misdirected, unknown_path
-from podscale.sandbox.http import openapi, reviews
 from podscale.sandbox.http.aggregator import Aggregator
-from podscale.sandbox.http.discovery import AGGREGATED, SandboxDiscovery
-from podscale.sandbox.http.gate import OpenGate
-from podscale.sandbox.http.request import Request, read_request
+from podscale.sandbox.http.discovery import (
+    AGGREGATED,
+    V2_JSON,
+    V2_PROTOBUF,
+    SandboxDiscovery,
+    openapi_document,
+    openapi_index,
+)
+from podscale.sandbox.http.request import OpenGate, Request, read_request
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object
 from podscale.serving import status
 from podscale.serving.apis.api import ApiResponse
+from podscale.serving.auth.user import User
 from podscale.serving.status import StatusError
 
 _encode = msgspec.json.Encoder().encode
@@ -88,7 +97,7 @@ class Routes:
             raise unknown_path()
         if resource.is_review and asked.verb == "create":
             body = await read_object(asked.http)
-            review = reviews.answer(self._gate, self._tokens, asked.user, resource, body)
+            review = _review(self._gate, self._tokens, asked.user, resource, body)
             return _json(review, 201)
         return await self._rest.answer(resource, asked)
 
@@ -99,12 +108,12 @@ class Routes:
             prefix = path.removeprefix("/openapi/v3").strip("/")
             registry = self._objects.registry
             return _json_or_404(
-                openapi.document(registry, prefix) if prefix else openapi.index(registry)
+                openapi_document(registry, prefix) if prefix else openapi_index(registry)
             )
         if path == "/openapi/v2":
             if "protobuf" not in asked.http.headers.get("Accept", ""):
-                return _json(openapi.V2_JSON)
-            return web.Response(body=openapi.V2_PROTOBUF, content_type="application/octet-stream")
+                return _json(V2_JSON)
+            return web.Response(body=V2_PROTOBUF, content_type="application/octet-stream")
         if path in _HEALTH:
             return web.Response(text="ok")
         if path == "/version":
@@ -147,3 +156,42 @@ def _json(body: object, status: int = 200, headers: dict[str, str] | None = None
         status=status,
         headers={"Content-Type": "application/json", **(headers or {})},
     )
+
+
+def _review(
+    gate: OpenGate,
+    tokens: SandboxTokens,
+    asker: User,
+    resource: SandboxResource,
+    body: Object,
+) -> Object:
+    spec = body.get("spec") or {}
+    body = {**body, "kind": resource.kind, "apiVersion": resource.api_version()}
+    if resource.kind == "TokenReview":
+        return {**body, "status": _token(tokens, spec)}
+    user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+    if resource.kind == "SelfSubjectAccessReview":
+        user = asker
+    return {**body, "status": _access(gate, user, spec)}
+
+
+def _token(tokens: SandboxTokens, spec: Mapping[str, Any]) -> dict[str, Any]:
+    user = tokens.user(spec.get("token", ""))
+    if user is None:
+        return {"user": {}, "error": "[invalid bearer token]"}
+    shown: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
+    status: dict[str, Any] = {"authenticated": True, "user": shown}
+    if spec.get("audiences"):
+        status["audiences"] = spec["audiences"]
+    return status
+
+
+def _access(gate: OpenGate, user: User, spec: Mapping[str, Any]) -> dict[str, Any]:
+    if path := spec.get("nonResourceAttributes"):
+        attributes = {"verb": path.get("verb", ""), "path": path.get("path", "")}
+    else:
+        attributes = dict(spec.get("resourceAttributes") or {})
+        attributes.setdefault("verb", "")
+        attributes.setdefault("resource", "")
+    allowed, reason = gate.is_allowed(user, attributes)
+    return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}

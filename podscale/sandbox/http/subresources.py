@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from podscale.core.selectors import selector as labels
-from podscale.sandbox.auth.identity import SandboxTokens
+from podscale.sandbox.auth import SandboxTokens
 from podscale.sandbox.errors import bad_request, conflict, invalid
 from podscale.sandbox.objects.field_values import at, is_ready, is_true
 from podscale.sandbox.objects.objects import SandboxObjects

@@ -5,7 +5,7 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core.ascii_text import whole_number
-from podscale.sandbox.auth.identity import SandboxTokens
+from podscale.sandbox.auth import SandboxTokens
 from podscale.sandbox.encoding import table
 from podscale.sandbox.encoding.bodies import (
     SandboxPage,
@@ -30,7 +30,7 @@ from podscale.sandbox.errors import (
 )
 from podscale.sandbox.http import subresources
 from podscale.sandbox.http.request import Request
-from podscale.sandbox.http.watch_requests import OpenWatches, selectors
+from podscale.sandbox.http.watch import OpenWatches, selectors
 from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects

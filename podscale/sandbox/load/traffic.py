@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.selectors.selector import Selector
-from podscale.sandbox.load.queues import Queue
 from podscale.sandbox.objects.field_values import is_ready
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Key, Object
@@ -30,6 +29,38 @@ class Traffic(Struct, frozen=True):
     memory_bytes_per_rps: float = 2**20
     leak_bytes_per_s: float = 0.0
     leaks_until_bytes: float = math.inf  # then nothing more is leaked
+
+
+class Queue:
+    """The messages that wait: producers fill the queue, the ready pods of a workload empty it."""
+
+    cpu_s_per_message = 0.02
+    memory_bytes = 48.0 * 2**20
+
+    def __init__(
+        self,
+        namespace: str,
+        selector: Selector,
+        arrivals_per_s: Callable[[float], float],
+        *,
+        taken_per_s: float = 5.0,
+    ) -> None:
+        """``arrivals_per_s`` is of unix seconds; each ready pod takes ``taken_per_s``."""
+        self.namespace = namespace
+        self.selector = selector
+        self.messages = 0.0
+        self._arrivals_per_s = arrivals_per_s
+        self._taken_per_s = taken_per_s
+
+    def advance(self, now: float, elapsed: float, *, consumers: int) -> float:
+        """Let ``elapsed`` seconds up to ``now`` pass; return how many messages were taken."""
+        self.messages += self._arrivals_per_s(now) * elapsed
+        taken = min(self.messages, consumers * self._taken_per_s * elapsed)
+        self.messages -= taken
+        # Halves of messages are nobody's backlog.
+        if self.messages < 0.5:
+            self.messages = 0.0
+        return taken
 
 
 class PretendedUsage(Struct):
