@@ -1,7 +1,6 @@
 """``podscale demo``: a small cluster, sized by real decisions, watched from the terminal."""
 
 import asyncio
-import contextlib
 import shutil
 import signal
 import sys
@@ -15,10 +14,13 @@ from podscale.cli.cluster import EXIT_FAILED
 from podscale.cli.output import note
 
 if TYPE_CHECKING:
+    from podscale.cli.demo.lines import Lines
     from podscale.cli.demo.look import SceneLook
     from podscale.cli.demo.scenes import Scene
+    from podscale.cli.demo.screen import DemoApp
     from podscale.cli.demo.stage import DemoStage
-    from podscale.cli.demo.view import View
+
+    View = DemoApp | Lines
 
 _EVERY_S = 2.0  # between two looks, in the demo's seconds
 _LEAST_S = 0.4  # and in real ones
@@ -104,53 +106,53 @@ async def _until_signalled(limit_s: float | None, chosen: str, speed: float) -> 
 
 
 async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
+    from podscale.cli.demo.lines import Lines
     from podscale.cli.demo.scenes import SCENES
     from podscale.cli.demo.stage import stage
-    from podscale.cli.demo.view import Lines, Screen
 
     scene = next(scene for scene in SCENES if scene.name == chosen)
     note("podscale demo: starting a cluster, Prometheus and every part of podscale …")
-    view: View = Screen(scene, SCENES) if sys.stdout.isatty() else Lines(scene)
     looks: dict[str, list[SceneLook]] = {each.name: [] for each in SCENES}
+    view: View = Lines(scene)
+    if all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        from podscale.cli.demo.screen import DemoApp
+
+        view = DemoApp(scene)
     async with stage(speed, view.say) as running:
         note(_hints(running, scene))
+        following = asyncio.create_task(_follow(running, view, looks))
+        shown = [following]
+        if not isinstance(view, Lines):
+            # With a mouse of the program's own nobody could copy the commands above.
+            drawing = view.run_async(inline=True, inline_no_clear=True, mouse=False)
+            shown.append(asyncio.create_task(drawing))
         try:
-            with view:
-                is_ended = await _watch(running, view, looks, limit_s)
+            ended, _ = await asyncio.wait(
+                shown, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in ended:
+                each.result()
         except asyncio.CancelledError:
             _conclude(looks, is_interrupted=True)
             raise
-        return _conclude(looks, is_interrupted=is_ended)
+        finally:
+            for each in shown:
+                each.cancel()
+            await asyncio.wait(shown)
+        return _conclude(looks, is_interrupted=bool(ended))
 
 
-async def _watch(
-    running: "DemoStage", view: "View", looks: "dict[str, list[SceneLook]]", limit_s: float | None
-) -> bool:
-    """Show until the time is over; return whether somebody ended it before."""
-    from podscale.cli.demo.keys import keys
+async def _follow(running: "DemoStage", view: "View", looks: "dict[str, list[SceneLook]]") -> None:
+    """Look at every scene and show them, again and again."""
     from podscale.cli.demo.look import look
     from podscale.cli.demo.scenes import SCENES
 
-    loop = asyncio.get_running_loop()
-    ends = None if limit_s is None else loop.time() + limit_s
     pause_s = max(running.clock.real_s(_EVERY_S), _LEAST_S)
-    is_over = asyncio.Event()
-
-    def pressed(key: str) -> None:
-        if key in ("q", "Q"):
-            is_over.set()
-        else:
-            view.press(key)
-
-    with keys(pressed):
-        while not is_over.is_set() and (ends is None or loop.time() < ends):
-            for scene in SCENES:
-                looks[scene.name].append(await look(running, scene))
-            view.show(looks, await running.warnings())
-            left_s = pause_s if ends is None else min(pause_s, max(ends - loop.time(), 0.0))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(is_over.wait(), left_s)
-    return is_over.is_set()
+    while True:
+        for scene in SCENES:
+            looks[scene.name].append(await look(running, scene))
+        view.show(looks, await running.warnings())
+        await asyncio.sleep(pause_s)
 
 
 def _hints(running: "DemoStage", scene: "Scene") -> str:

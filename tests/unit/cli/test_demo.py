@@ -1,6 +1,5 @@
 """The demo's pure parts: its clock, its loads, its last words, and what it cleans."""
 
-import io
 import os
 import tempfile
 import time
@@ -10,19 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from rich.console import Console
+from textual.widgets import Static
 
 from podscale.cli import entry
 from podscale.cli.demo import command, leftovers
 from podscale.cli.demo import rules as demo_rules
 from podscale.cli.demo.clock import Clock
-from podscale.cli.demo.frame import Frame
+from podscale.cli.demo.lines import Lines
 from podscale.cli.demo.look import PodLook, SceneLook
 from podscale.cli.demo.look import look as look_at
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
+from podscale.cli.demo.screen import DemoApp
 from podscale.cli.demo.stage import DemoError, DemoStage
 from podscale.cli.demo.summary import is_measured, summary
-from podscale.cli.demo.view import Lines, Screen
 
 
 def look(scene, at_s, replicas, **more):
@@ -106,12 +105,12 @@ async def test_a_node_without_sizes_is_shown_as_unreadable():
 async def test_nodes_are_told_as_nodes_and_without_replicas(capsys):
     found = await look_at_nodes(node_row("node-1", "Loaded", 1_795_000_000.0, 4.4, 16.0))
     scene = next(each for each in SCENES if each.name == "nodes")
-    Lines(scene).show({"nodes": [found]})
-    drawn_lines = [each.text for each in Frame(scene, {"nodes": [found]}, SCENES).lines(100, 24)]
+    Lines(scene).show({"nodes": [found]}, [])
+    drawn_lines = await drawn((100, 24), scene=scene, shown={"nodes": [found]})
     for told in (capsys.readouterr().out, "\n".join(drawn_lines)):
         assert "replicas" not in told
         assert "the cruncher takes" in told
-    assert any(line.startswith("ballast  ") for line in drawn_lines)
+    assert any(line.startswith("cores of ballast: ") for line in drawn_lines)
 
 
 def test_a_part_that_fails_ends_the_demo_with_a_line_or_with_its_traceback(monkeypatch, capsys):
@@ -237,64 +236,70 @@ def looks() -> dict[str, Sequence[SceneLook]]:
     }
 
 
-def drawn(width: int, height: int, *keys: str, warnings: Sequence[str] = ()) -> list[str]:
+async def drawn(
+    size: tuple[int, int], *keys: str, scene=SCENES[0], shown=None, warnings: Sequence[str] = ()
+) -> list[str]:
     """What a terminal of this size shows after these keys."""
-    console = Console(
-        width=width, height=height, file=io.StringIO(), record=True, force_terminal=True,
-        legacy_windows=False,
-    )  # fmt: skip
-    with Screen(SCENES[0], SCENES, console) as screen:
-        screen.show(looks(), warnings)
-        for key in keys:
-            screen.press(key)
-        console.export_text()  # what was before
-        screen.press("")
-        text = console.export_text()
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
+    app = DemoApp(scene)
+    async with app.run_test(size=size) as pilot:
+        app.show(looks() if shown is None else shown, warnings)
+        await pilot.press(*keys)
+        await pilot.pause()
+        lines = [
+            "".join(part.text for part in line).rstrip()
+            for line in app.screen._compositor.render_strips()
+        ]
+    assert len(lines) <= size[1]
+    return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("height", [8, 10, 24, 50])
-def test_the_screen_fits_and_the_reason_stays_on_it(width, height):
-    lines = drawn(width, height)
-    assert len(lines) < height
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (80, 10), (200, 50)])
+async def test_the_screen_fits_and_the_reason_stays_on_it(width, height):
+    lines = await drawn((width, height))
     assert max(map(len, lines)) <= width
     assert any(line.startswith("TargetMissed:") for line in lines)
-    assert any(line.startswith("replicas  ") and "█" in line for line in lines)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_no_word_is_broken(width):
-    whole = {w for line in Frame(SCENES[0], looks(), SCENES).lines(1000, 100)
-             for w in line.text.split()}  # fmt: skip
-    shown = [word for line in drawn(width, 24) for word in line.split()]
-    letters = [word.rstrip("…") for word in shown if any(c.isalpha() for c in word)]
-    assert len(letters) > 20
-    assert set(letters) <= whole
+async def test_a_large_terminal_shows_pods_and_the_other_scenes():
+    lines = await drawn((80, 40))
+    assert any(line.startswith("web-") and "█" in line for line in lines)
+    assert any(line.startswith("jobs/worker: ") for line in lines)
 
 
-def test_the_line_of_bars_says_what_it_shows_and_over_which_time():
-    (line,) = [line for line in drawn(80, 24) if line.startswith("replicas  ")]
-    assert line.endswith("2 to 9 in 78 s")
-    (line,) = [line for line in drawn(80, 24, "2") if line.startswith("memory request  ")]
-    assert line.endswith("256 to 256 MiB in 0 s")
+async def test_the_line_of_bars_says_what_it_shows_and_over_which_time():
+    assert "replicas: 2 to 9 in 78 s" in await drawn((80, 24))
+    assert "MiB of memory requested: 256 to 256 in 0 s" in await drawn((80, 24), "2")
 
 
-def test_keys_choose_the_scene_and_show_help():
-    assert drawn(80, 24)[0].startswith("shop/web")
-    assert drawn(80, 24, "2")[0].startswith("jobs/worker")
-    assert drawn(80, 24, "3")[0].startswith("orders/consumer")
-    assert drawn(80, 24, "3", "1")[0].startswith("shop/web")
-    assert drawn(80, 24, "9", "x", "\x1b", "0")[0].startswith("shop/web")
-    assert any("q ends" in line for line in drawn(80, 24))
-    assert any("Ctrl-C ends the demo" in line for line in drawn(80, 24, "?"))
-    assert drawn(80, 24, "?", "?") == drawn(80, 24)
+async def test_keys_choose_the_scene_and_show_help():
+    app = DemoApp(SCENES[0])
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.show(looks(), [])
+
+        async def text(*keys: str) -> str:
+            await pilot.press(*keys)
+            return str(app.query_one("#decision", Static).render())
+
+        plain = await text()
+        assert plain.startswith("shop/web: ")
+        assert (await text("2")).startswith("jobs/worker: ")
+        assert (await text("3")).startswith("orders/consumer: ")
+        assert await text("9", "x", "0", "1") == plain
+        assert "Ctrl-C ends the demo" in await text("question_mark")
+        assert await text("question_mark") == plain
+        await pilot.press("q")
+    assert not app.is_running
 
 
-def test_a_refused_rules_file_is_said_on_the_screen_and_once_in_a_pipe(capsys):
+async def test_what_the_cluster_says_is_no_markup():
+    lines = await drawn((80, 24), shown={"shop": [shop(reason="[/x] closes [bold]nothing")]})
+    assert "[/x] closes [bold]nothing" in lines
+
+
+async def test_a_refused_rules_file_is_said_on_the_screen_and_once_in_a_pipe(capsys):
     refused = "rules file refused, the old rules stay: rules.yaml:3:1: no such key"
-    assert any(refused in line for line in drawn(80, 10, warnings=[refused]))
-    assert not any("refused" in line for line in drawn(80, 10))
+    assert any(refused in line for line in await drawn((80, 10), warnings=[refused]))
+    assert not any("refused" in line for line in await drawn((80, 10)))
     lines = Lines(SCENES[0])
     for warnings in ([], [refused], [refused], [], [refused]):
         lines.show({}, warnings)
@@ -318,7 +323,7 @@ async def test_a_rules_file_that_is_mended_is_said_once(tmp_path):
 def test_lines_for_a_pipe_have_at_most_200_characters(capsys):
     long = " ".join([REASON] * 5)
     lines = Lines(SCENES[0])
-    lines.show({"shop": [shop(reason=long, replicas=60)]})
+    lines.show({"shop": [shop(reason=long, replicas=60)]}, [])
     lines.show({"shop": [shop(reason=long, replicas=9)]}, ["x" * 500])
     told = capsys.readouterr()
     assert max(map(len, (told.out + told.err).splitlines())) <= 200
