@@ -30,7 +30,7 @@ METRIC = {
 }
 
 
-def objects(name: str) -> list[dict[str, Any]]:
+def objects(name: str, levels: int) -> list[dict[str, Any]]:
     """Return what somebody with ``edit`` in a namespace may write, and a node."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     about = {"kind": "Pod", "name": name, "namespace": "default"}
@@ -45,12 +45,12 @@ def objects(name: str) -> list[dict[str, Any]]:
         {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2",
          "spec": {"scaleTargetRef": target, "maxReplicas": 3, "metrics": [METRIC]}},
         {"kind": "VerticalPodAutoscaler", "apiVersion": "autoscaling.k8s.io/v1",
-         "spec": {"targetRef": target}},
+         "spec": {"targetRef": target, "other": [nested(levels)]}},
     ]  # fmt: skip
 
 
 def put(stored: SandboxObjects, name: str, levels: int) -> None:
-    for each in objects(name):
+    for each in objects(name, levels):
         meta = {"name": name, "labels": {"app": "deep"}, "managedFields": managed(levels)}
         if each["kind"] != "Node":
             meta["namespace"] = "default"
