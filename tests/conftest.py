@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tests.tools.needs import choose
+
 # Before any ring imports them: others than the conformance ring do as well.
 pytest.register_assert_rewrite(*(
     f"tests.conformance.{name}"
     for name in ("adapter_behaviour", "adapter_compare", "adapter_served", "hpa_checks",
                  "explain_hpa", "explain_vpa")
 ))  # fmt: skip
+
+pytest_collection_modifyitems = choose
 
 # looptime's plugin asks for the current event loop around every test. Until one was set, the
 # policy makes one on demand, which nobody closes: a ResourceWarning in some later test.

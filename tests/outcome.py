@@ -1,13 +1,21 @@
-"""What came of the rings: read from pytest's JUnit report, told in the last lines of the output.
+"""What came of the rings: read from pytest's JUnit report, said in the last lines of the output.
 
-Continuous integration shows the end only, so whatever failed is told after the table, and the
-last line says what passed only because it was tried once more.
+Continuous integration shows the end only, so whatever failed is said after the table, and its
+two commands have one end: ``python -m tests.outcome FILE STATUS`` prints it from what each
+command kept in ``$PODSCALE_OUTCOMES``.
 """
 
+import json
+import os
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+KEPT_IN = "PODSCALE_OUTCOMES"
+LEFT_OUT = "left out: "  # begins the reason of a skip for a program (tests.tools.needs)
 
 _LINES, _COLUMNS = 12, 200  # of one failed test
 _MESSAGE_LINES = 8  # of them at most; the rest is the end of the text, where the line stands
@@ -37,6 +45,7 @@ class Counts:
     passed: tuple[str, ...] = ()
     failed: tuple[Failure, ...] = ()
     skipped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # the programs that each test left out runs
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class Outcome:
     seconds: float
     flaky: tuple[Failure, ...] = ()  # among those that passed; how they failed first
     waited: float = 0.0  # seconds for its programs to be built, before the others
+    left_out: tuple[str, ...] = ()  # the programs that each test left out runs
 
     @property
     def is_green(self) -> bool:
@@ -60,14 +70,17 @@ def read(report: Path) -> Counts:
     """Return what stands in a JUnit report; nothing when pytest did not come to write one."""
     if not report.exists():
         return Counts()
-    passed, skipped = [], []
+    passed, skipped, left_out = [], [], []
     failed: dict[str, Failure] = {}
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by pytest just now
         name = f"{case.get('classname')}::{case.get('name')}"
         kinds = {child.tag: child for child in case}
         found = next((kinds[tag] for tag in ("failure", "error") if tag in kinds), None)
-        if "skipped" in kinds:
-            skipped.append(f"{name}: {kinds['skipped'].get('message')}")
+        reason = kinds["skipped"].get("message") or "" if "skipped" in kinds else None
+        if reason is not None and reason.startswith(LEFT_OUT):
+            left_out.append(reason.removeprefix(LEFT_OUT))
+        elif reason is not None:
+            skipped.append(f"{name}: {reason}")
         elif found is not None:
             failed.setdefault(name, Failure(name, found.get("message") or "", found.text or ""))
         else:
@@ -77,15 +90,17 @@ def read(report: Path) -> Counts:
         tuple(name for name in passed if name not in failed),
         tuple(failed.values()),
         tuple(skipped),
+        tuple(left_out),
     )
 
 
-def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield the table, every failure, and the line that counts over all rings."""
-    yield "ring          passed  failed  skipped  seconds  waited for programs"
+def summary(outcomes: Sequence[Outcome], elsewhere: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the table, every failure, what was left out, and the line that counts over all."""
+    yield "ring          passed  failed  skipped  left out  seconds  waited for programs"
     for each in outcomes:
         counts = f"{each.passed:>7} {len(each.failed):>7} {len(each.skipped):>8}"
-        yield f"{each.ring:<12} {counts} {each.seconds:>8.0f} {each.waited:>7.0f}"
+        times = f"{each.seconds:>8.0f} {each.waited:>7.0f}"
+        yield f"{each.ring:<12} {counts} {len(each.left_out):>9} {times}"
         yield from (f"    skipped {reason}" for reason in each.skipped)
         for failure in each.flaky:
             yield f"    flaky, passed when tried once more: {failure.test}"
@@ -96,14 +111,46 @@ def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
             yield from (f"    {line}" for line in failure.lines())
     seconds = sum(each.seconds + each.waited for each in outcomes)
     yield f"\nall of it took {seconds / 60:.0f} minutes"
-    flaky = sum(len(each.flaky) for each in outcomes)
-    passed = f"{sum(each.passed for each in outcomes)} passed"
-    if flaky:
-        passed += f" ({flaky} only when tried once more)"
-    failed = sum(len(each.failed) for each in outcomes)
-    skipped = sum(len(each.skipped) for each in outcomes)
-    yield f"{passed}, {failed} failed, {skipped} skipped"
+    if flaky := sum(len(each.flaky) for each in outcomes):
+        yield f"{flaky} passed only when tried once more"
+    yield from elsewhere
+    passed = sum(each.passed for each in outcomes)
+    yield f"{passed} passed, {sum(len(each.failed) for each in outcomes)} failed"
+
+
+def keep(outcomes: Sequence[Outcome], elsewhere: Sequence[str]) -> None:
+    """Add what came of one command to ``$PODSCALE_OUTCOMES``, where that names a file."""
+    if file := os.environ.get(KEPT_IN):
+        with Path(file).open("a", encoding="utf-8") as kept:
+            command = {"outcomes": [asdict(each) for each in outcomes], "elsewhere": elsewhere}
+            kept.write(json.dumps(command) + "\n")
+
+
+def main(file: str, status: int) -> int:
+    """Print the end of all commands that kept their outcomes; return the exit status.
+
+    ``status`` is that of the commands: one that failed before its first test has failed.
+    """
+    commands = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    outcomes = [_outcome(each) for command in commands for each in command["outcomes"]]
+    if status and all(outcome.is_green for outcome in outcomes):
+        failure = Failure("make", f"it ended with {status}, and no test failed: see above")
+        outcomes.append(Outcome("make", 0, (failure,), (), 0.0))
+    left_out = commands[-1]["elsewhere"] if commands else ()
+    print("\n".join(summary(outcomes, left_out)))
+    return 0 if outcomes and all(outcome.is_green for outcome in outcomes) else 1
+
+
+def _outcome(written: dict[str, Any]) -> Outcome:
+    failures = {name: tuple(Failure(**each) for each in written[name])
+                for name in ("failed", "flaky")}  # fmt: skip
+    lists = {name: tuple(written[name]) for name in ("skipped", "left_out")}
+    return Outcome(**{**written, **failures, **lists})
 
 
 def _filled(text: str) -> list[str]:
     return [line for line in map(str.rstrip, text.splitlines()) if line.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,10 +1,11 @@
-"""Runs the test rings one after another and says per ring what ran and what was skipped.
+"""Runs the test rings one after another and says per ring what ran and what was left out.
 
-``python -m tests.rings all`` is what ``make test`` and CI run: its programs are built beside
-the rings that need none. A ring that fails does not stop the next one, and a ring in which no
-test ran has failed. In rings of real processes, and of the many unit tests, a failed test gets
-one more attempt by itself; what only then passes is listed as flaky.
-``tests.outcome`` tells what came of it.
+``python -m tests.rings test`` is ``make test``: what needs Python alone. ``real`` is ``make
+test-real``: the rest, whose programs are built beside the first rings. ``full`` is both, in the
+long form. A ring that fails does not stop the next one, and a ring in which no test ran has
+failed. In rings of real processes, and of the many unit tests, a failed test gets one more
+attempt by itself; what only then passes is listed as flaky.
+``tests.outcome`` says what came of it.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.outcome import Counts, Failure, Outcome, read, told
+from tests.outcome import Counts, Failure, Outcome, keep, read, summary
+from tests.tools.needs import PROGRAMS, WITH, WITHOUT
 from tests.tools.programs import OLDER, RELEASE, module_of
 
 ROOT = Path(__file__).parent.parent
@@ -31,32 +33,46 @@ class Ring:
 
     name: str
     paths: tuple[str, ...]
-    budget_s: int
+    test_s: int = 0  # what its part of ``make test`` may take; 0: it has none
+    real_s: int = 0  # what its part of ``make test-real`` may take; 0: it has none
+    long_s: int = 600  # what all of it may take in the long form
     tools: tuple[str, ...] = ()
     long_tools: tuple[str, ...] = ()  # of the long form only
     workers: int = 0  # 0: in one process
     dist: str = "worksteal"  # loadfile: a file's tests share what its fixtures start
     timeout_s: int = 0  # of one test; 0: as pyproject.toml says
     is_timed: bool = False  # real processes on shared machines: a failure is tried once more
-    long_s: int = 0  # what the long form may take; 0: the same
     kubernetes: str = ""  # the release, where it is not the newest; of the long form only
+    programs: str = ""  # whether its tests that run programs are left out, or run alone
+
+    def part(self, form: str) -> "Ring":
+        """Return what ``make test`` runs of it, or ``make test-real``; of ``full``, all."""
+        programs = {"test": WITHOUT, "real": WITH if self.test_s else ""}
+        return replace(self, programs=programs.get(form, ""))
 
     @property
     def environment(self) -> dict[str, str]:
         """What the ring's processes find in their environment."""
-        return {**os.environ, RELEASE: self.kubernetes} if self.kubernetes else dict(os.environ)
+        release = {RELEASE: self.kubernetes} if self.kubernetes else {}
+        return {**os.environ, **release, PROGRAMS: self.programs}
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The Go modules that build its programs."""
+        if self.programs == WITHOUT:
+            return ()
         tools = self.tools if os.environ.get("PODSCALE_SHORT") else (*self.tools, *self.long_tools)
-        found = (module_of(program, self.kubernetes).name for program in tools)
-        return tuple(dict.fromkeys(found))
+        modules = (module_of(program, self.kubernetes).name for program in tools)
+        return tuple(dict.fromkeys(modules))
 
     @property
     def allowed_s(self) -> int:
-        """Seconds that the form which is asked for may take."""
-        return self.budget_s if os.environ.get("PODSCALE_SHORT") else self.long_s or self.budget_s
+        """Seconds that the part which runs may take."""
+        if not os.environ.get("PODSCALE_SHORT"):
+            return self.long_s
+        return {WITHOUT: self.test_s, WITH: self.real_s}.get(
+            self.programs, self.test_s + self.real_s
+        )
 
 
 _PLANE = (
@@ -71,51 +87,75 @@ _PLANE = (
 _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
-    1400,
-    (*_PLANE, "helm", "promtool", "recommender"),
-    ("karpenter",),
+    real_s=1400,
+    long_s=2700,
+    tools=(*_PLANE, "helm", "promtool", "recommender"),
+    long_tools=("karpenter",),
     workers=2,  # most of it waits; each worker has a control plane of its own
     dist="loadfile",
     is_timed=True,
-    long_s=2700,
 )
 # In this order: what needs no program comes first, while the programs are built.
 RINGS = (
-    Ring("property", ("tests/property",), 90, workers=2, long_s=900),
-    Ring("browser", ("tests/browser",), 120, is_timed=True),
+    Ring("unit", ("tests/unit",), test_s=300, workers=2, timeout_s=60, is_timed=True),
+    Ring("browser", ("tests/browser",), real_s=120, is_timed=True),
+    Ring(
+        "property",
+        ("tests/property",),
+        test_s=120,
+        real_s=60,
+        long_s=900,
+        tools=("prometheus", "promtool"),
+        workers=2,
+    ),
     Ring(
         "conformance",
         ("tests/conformance",),
-        130,
-        ("prometheus", "promtool"),
+        test_s=120,
+        real_s=60,
+        tools=("prometheus", "promtool"),
         workers=2,
-        long_s=420,
     ),
-    Ring("faults", ("tests/faults",), 650, ("prometheus", "promtool"), is_timed=True, long_s=2700),
-    Ring("unit", ("tests/unit",), 410, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
+    Ring(
+        "faults",
+        ("tests/faults",),
+        test_s=150,
+        real_s=200,
+        long_s=2700,
+        tools=("prometheus", "promtool"),
+        is_timed=True,
+    ),
     Ring(
         "integration",
         ("tests/integration",),
-        720,
-        ("kubectl", "prometheus", "promtool"),
+        test_s=400,
+        real_s=400,
+        long_s=1800,
+        tools=("kubectl", "helm", "prometheus", "promtool"),
         workers=2,
         dist="loadfile",
         is_timed=True,
-        long_s=1800,
+    ),
+    Ring(
+        "docs",
+        ("tests/docs",),
+        test_s=60,
+        real_s=130,
+        tools=("kubectl", "helm", "prometheus"),
+        is_timed=True,
     ),
     _CLUSTER,
     replace(_CLUSTER, name=f"cluster-{OLDER}", kubernetes=OLDER),
     Ring(
         "attacks",
         ("tests/attacks",),
-        680,  # the siege, tried once more, included
-        _PLANE,
+        real_s=680,  # the siege, tried once more, included
+        long_s=5400,
+        tools=_PLANE,
         workers=2,
         dist="loadfile",
         is_timed=True,
-        long_s=5400,
     ),
-    Ring("docs", ("tests/docs",), 130, ("kubectl", "helm", "prometheus"), is_timed=True),
 )
 LINTERS = (
     ("ruff", "check", "."),
@@ -145,15 +185,20 @@ def run(ring: Ring) -> Outcome:
             said = {failure.test: failure for failure in (*counts.failed, *again.failed)}
             left = tuple(failure for test, failure in said.items() if test not in again.passed)
             passed = (*counts.passed, *(failure.test for failure in flaky))
-            counts = Counts(passed, left, counts.skipped)
+            counts = Counts(passed, left, counts.skipped, counts.left_out)
             status = 1 if left else 0
     failed = counts.failed
     if status != 0 and not failed:
         # A crash, a time-out, an empty ring: no test's own.
         failed = (Failure(ring.name, f"no test failed, and pytest ended with {status}"),)
+    if counts.left_out and not ring.real_s:
+        programs = ", ".join(sorted(set(counts.left_out)))
+        failed += (Failure(ring.name, f"no other command runs its tests that need {programs}"),)
     seconds = time.monotonic() - started
-    waited = started - asked
-    return Outcome(ring.name, len(counts.passed), failed, counts.skipped, seconds, flaky, waited)
+    return Outcome(
+        ring.name, len(counts.passed), failed, counts.skipped, seconds, flaky,
+        waited=started - asked, left_out=counts.left_out,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -205,29 +250,69 @@ def lint() -> Outcome:
     return Outcome("lint", passed, failed, (), time.monotonic() - started)
 
 
-def left_to_the_long_form() -> list[str]:
-    """Return the rings that ``all`` does not run in the form that is asked for."""
-    return [ring.name for ring in RINGS if ring.kubernetes and os.environ.get("PODSCALE_SHORT")]
+def chosen(names: Sequence[str]) -> list[Ring | None]:
+    """Return the rings, or their parts, that are named; None stands for the linters.
+
+    Raises KeyError for a name that there is not.
+    """
+    match names:
+        case ["test"]:
+            return [None, *(ring.part("test") for ring in RINGS if ring.test_s)]
+        case ["real"]:
+            return [ring.part("real") for ring in RINGS if ring.real_s and not ring.kubernetes]
+        case ["full"]:
+            return [None, *RINGS]
+        case ["check", room]:
+            return [None, *_room(room)]
+    known: dict[str, Ring | None] = {"lint": None, **{ring.name: ring for ring in RINGS}}
+    return [known[name] for name in names]
+
+
+def _room(room: str) -> list[Ring]:
+    # The unit and property tests of one room.
+    rings = [
+        replace(ring.part("test"), paths=(path,))
+        for ring in RINGS
+        if ring.name in ("unit", "property")
+        and (ROOT / (path := f"tests/{ring.name}/{room}")).is_dir()
+    ]
+    if not rings:
+        raise KeyError(room)
+    return rings
+
+
+def elsewhere(form: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line for what ``form`` leaves out, with the command that runs it."""
+    if form == "test":
+        tests = [programs for outcome in outcomes for programs in outcome.left_out]
+        named = sorted({name for programs in tests for name in programs.split(", ")})
+        rings = ", ".join(ring.name for ring in RINGS if not ring.test_s and not ring.kubernetes)
+        what = f"{len(tests)} tests that run {', '.join(named)}" if tests else "no test of these"
+        return [f"left out: {what}; and the rings {rings}: make test-real"]
+    if form == "real":
+        rings = ", ".join(ring.name for ring in RINGS if ring.kubernetes)
+        return [f"left out: the long forms, and the rings {rings}: make test-full"]
+    return []
 
 
 def main(names: list[str]) -> int:
-    """Run the named rings, or all, and print the table; exit status 1 if one is not green."""
-    known = {ring.name: ring for ring in RINGS}
-    left = left_to_the_long_form() if names == ["all"] else []
-    chosen = [each for each in ("lint", *known) if each not in left] if names == ["all"] else names
-    unknown = [name for name in chosen if name not in {*known, "lint"}]
-    if unknown or not names:
-        print(f"no ring called {', '.join(unknown)}; there are: all lint {' '.join(known)}")
+    """Run the named rings, or a form, and print the table; exit status 1 if one is not green."""
+    try:
+        rings = chosen(names)
+    except KeyError as unknown:
+        forms = "test, real, full, check ROOM (a folder of tests/unit)"
+        print(f"no ring or room {unknown}; there are: {forms}; and the rings:",
+              *("lint", *(ring.name for ring in RINGS)))  # fmt: skip
         return 2
     os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     outcomes = []
-    with built_meanwhile([known[name] for name in chosen if name in known]):
-        for name in chosen:
-            print(f"\n== {name}", flush=True)
-            outcomes.append(lint() if name == "lint" else run(known[name]))
-    if left:
-        print(f"\nleft to make test-full: {', '.join(left)}")
-    print("\n".join(["", *told(outcomes)]))
+    with built_meanwhile([ring for ring in rings if ring]):
+        for ring in rings:
+            print(f"\n== {ring.name if ring else 'lint'}", flush=True)
+            outcomes.append(run(ring) if ring else lint())
+    left_out = elsewhere("".join(names), outcomes)
+    keep(outcomes, left_out)
+    print("\n".join(["", *summary(outcomes, left_out)]))
     return 0 if all(outcome.is_green for outcome in outcomes) else 1
 
 

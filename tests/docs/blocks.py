@@ -62,19 +62,22 @@ class Failed(AssertionError):
 
 
 class Shell:
-    """Runs blocks with bash in one directory, with kubectl and podscale on its PATH."""
+    """Runs blocks with bash in a directory, podscale on its PATH, and kubectl for a cluster."""
 
-    def __init__(self, directory: Path, kubeconfig: Path, replaced: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, kubeconfig: Path | None, replaced: Mapping[str, str]
+    ) -> None:
         self.directory = directory
         self._replaced = replaced
         self._met: set[str] = set()
         self._running: list[Program] = []
         programs = directory / "bin"
         programs.mkdir()
-        (programs / "kubectl").symlink_to(require("kubectl"))
+        if kubeconfig is not None:
+            (programs / "kubectl").symlink_to(require("kubectl"))
         self._environment = {
             **os.environ,
-            "KUBECONFIG": str(kubeconfig),
+            "KUBECONFIG": str(kubeconfig or directory / "no-cluster"),
             "KUBECACHEDIR": str(directory / "kubecache"),
             # podscale and its Python are those that the tests run with.
             "PATH": os.pathsep.join(

@@ -17,7 +17,11 @@ from tests.docs.test_offline import assert_printed
 from tests.integration.test_demo import demo, end, shown_until
 from tests.tools.required import require
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(120),
+    pytest.mark.needs("kubectl"),
+]
 
 
 class Hints:

@@ -51,6 +51,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
 @pytest.mark.parametrize("guide", [
     guides.prometheus_adapter, guides.in_tree_hpa, guides.keda, guides.upstream_vpa,
 ])  # fmt: skip
+@pytest.mark.needs("kubectl")
 def test_the_commands_of_the_guide_do_what_it_says(guide, sandbox):
     guide(sandbox)
 

@@ -23,7 +23,7 @@ def test_the_blocks_of_the_page_print_what_it_says(page, tmp_path):
     assert all(block.printed for block in found)
     if page == "providers.md":
         (tmp_path / "queues.py").write_text(python_of(page))
-    with Shell(tmp_path, tmp_path / "no-cluster", {}) as shell:
+    with Shell(tmp_path, None, {}) as shell:
         for block in found:
             assert_printed(shell.run(block), block.printed)
 

@@ -16,6 +16,7 @@ PROGRAMS = {"podscale", "kubectl", "helm", "make", "python3", "pip"}
 RUN_ELSEWHERE = {"demo.md", "explain.md", "providers.md"}  # each has a test of its own
 
 
+@pytest.mark.needs("kubectl", "helm")
 def test_every_block_of_the_first_page_runs(tmp_path):
     found = blocks(README)
     assert len(found) == 3

@@ -43,6 +43,7 @@ async def podscale(*words: str) -> str:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.needs("prometheus")
 async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> None:
     running = await demo(tmp_path, "--scene", "worker", prometheus=require("prometheus"))
     try:

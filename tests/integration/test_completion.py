@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launched import Sandbox
+from tests.tools.required import require
 
 BIN = Path(sys.executable).parent
 MANIFEST = {
@@ -94,9 +95,8 @@ def test_the_plugin_says_its_own_name(environment):
     assert done.stdout.startswith("Usage: kubectl podscale explain")
 
 
+@pytest.mark.needs("kubectl")
 def test_kubectl_finds_the_plugin(environment):
-    from tests.tools.required import require
-
     done = subprocess.run(
         [require("kubectl"), "podscale", "explain", "hpa/web", "-n", "nowhere"],
         env=environment, capture_output=True, text=True, check=False, timeout=60,

@@ -79,6 +79,7 @@ def until_gone(pid: int) -> None:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.needs("prometheus")
 async def test_the_first_scene_scales_up_on_a_real_prometheus_and_tells_why(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +125,7 @@ async def test_twenty_times_as_fast_all_five_stories_come_to_their_ends(tmp_path
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.needs("prometheus")
 async def test_a_signal_leaves_no_process_and_no_file(tmp_path: Path, number: int) -> None:
     running = await demo(tmp_path, prometheus=require("prometheus"))
     await shown_until(running, "Ctrl-C")
@@ -137,6 +139,7 @@ async def test_a_signal_leaves_no_process_and_no_file(tmp_path: Path, number: in
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.2, 1.6])
+@pytest.mark.needs("prometheus")
 async def test_ctrl_c_while_starting_leaves_no_file(tmp_path: Path, after_s: float) -> None:
     running = await demo(tmp_path, prometheus=require("prometheus"))
     await asyncio.sleep(after_s)
@@ -146,6 +149,7 @@ async def test_ctrl_c_while_starting_leaves_no_file(tmp_path: Path, after_s: flo
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.needs("prometheus")
 async def test_a_killed_prometheus_comes_back(tmp_path: Path) -> None:
     running = await demo(tmp_path, prometheus=require("prometheus"))
     await shown_until(running, "per pod [")
@@ -160,6 +164,7 @@ async def test_a_killed_prometheus_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.needs("prometheus")
 async def test_what_a_killed_demo_left_is_cleaned_by_the_next(tmp_path: Path) -> None:
     dead = await demo(tmp_path, prometheus=require("prometheus"))
     await shown_until(dead, "Ctrl-C")

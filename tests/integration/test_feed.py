@@ -164,6 +164,7 @@ async def spent(server, work):
     return server.cpu_seconds() - before
 
 
+@pytest.mark.needs("prometheus", "promtool")
 async def test_a_thousand_requests_take_twenty_queries_and_half_the_cpu(seeded, capsys):
     wanted = demands()
     options = PrometheusOptions(url=seeded.url)

@@ -35,7 +35,7 @@ LOAD = {"type": "Pods", "pods": {"metric": {"name": "http_requests"}, "target": 
 
 
 @pytest.fixture
-async def prometheus() -> AsyncIterator[PrometheusStandIn]:
+async def stand_in() -> AsyncIterator[PrometheusStandIn]:
     """Yield four days and a morning of a load that jumps from 10 to 40 each day."""
     pods, now = jumps(DAYS + 1), MIDNIGHT_S
 
@@ -72,9 +72,9 @@ async def queries_by(options: PrometheusOptions):  # type: ignore[no-untyped-def
 
 async def test_pods_are_there_before_the_load_and_the_next_leader_knows_why(
     sandbox: FaultySandbox,  # noqa: F811 - the fixture
-    prometheus: PrometheusStandIn,
+    stand_in: PrometheusStandIn,
 ) -> None:
-    options = PrometheusOptions(url=prometheus.url)
+    options = PrometheusOptions(url=stand_in.url)
     began = time.time()
 
     def wall() -> float:
@@ -112,8 +112,8 @@ async def test_pods_are_there_before_the_load_and_the_next_leader_knows_why(
         assert forecast.sums is None, "the gate has judged anew"
 
 
-async def test_a_gate_that_cannot_read_says_why(prometheus: PrometheusStandIn) -> None:
-    options = PrometheusOptions(url=prometheus.url)
+async def test_a_gate_that_cannot_read_says_why(stand_in: PrometheusStandIn) -> None:
+    options = PrometheusOptions(url=stand_in.url)
     queries = await queries_by(options)
     found = []
     gate = GateProcess(options, queries)

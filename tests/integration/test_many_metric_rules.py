@@ -19,7 +19,7 @@ MOST = 1.5
 
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[str]:
+def series_url(tmp_path: Path) -> Iterator[str]:
     port = free_port()
     program = Program(
         "series",
@@ -43,9 +43,9 @@ def measured(form: str, url: str) -> dict[str, float]:
 
 @pytest.mark.timeout(600)
 def test_thousands_of_rules_cost_what_their_series_do(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
+    series_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, few, objects = (measured(form, prometheus) for form in ("file", "few", "objects"))
+    file, few, objects = (measured(form, series_url) for form in ("file", "few", "objects"))
     ratio = objects["cpu_s"] / few["cpu_s"]
     with capsys.disabled():
         print(f"\n{NAMESPACES * many.KINDS} MetricRules: {objects}, as many of a file: {file}, "

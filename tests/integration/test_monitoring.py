@@ -94,11 +94,13 @@ def test_every_metric_of_alerts_and_dashboards_is_exposed(
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.needs("promtool")
 def test_promtool_accepts_the_alerts(part: str) -> None:
     file = MONITORING / f"{part}-alerts.yaml"
     subprocess.run([require("promtool"), "check", "rules", file], check=True, capture_output=True)
 
 
+@pytest.mark.needs("promtool")
 def test_each_alert_fires_in_its_weather_and_is_silent_in_good_weather(tmp_path: Path) -> None:
     source = (Path(__file__).parent / "alerts.test.yaml").read_text()
     told = yaml.safe_load(source)

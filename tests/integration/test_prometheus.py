@@ -8,6 +8,8 @@ from tests.integration.exporter import Exporter, counter, gauge, pod
 from tests.integration.prometheus import PrometheusServer, QueryError
 from tests.tools.process import wait_until
 
+pytestmark = pytest.mark.needs("prometheus", "promtool")
+
 
 def test_pods_are_scraped_with_their_labels_and_a_killed_one_goes_stale(tmp_path: Path) -> None:
     pods = [

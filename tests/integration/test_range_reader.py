@@ -27,7 +27,7 @@ def value(series, step):
 
 
 @pytest.fixture(scope="module")
-def seeded(tmp_path_factory):
+def prometheus(tmp_path_factory):
     lines = [
         f'usage{{namespace="n",pod="p{series:02}"}} {value(series, step)} '
         f"{END_S - (STEPS - 1 - step) * STEP_S}"
@@ -43,9 +43,9 @@ def reader(server):
     return HistoryReader(PrometheusOptions(url=server.url))
 
 
-async def test_every_sample_arrives_once_in_slices_of_bounded_size(seeded):
+async def test_every_sample_arrives_once_in_slices_of_bounded_size(prometheus):
     got, sizes, done = {}, [], []
-    async with reader(seeded) as history:
+    async with reader(prometheus) as history:
         start_s = END_S - (STEPS - 1) * STEP_S
         async for part in history.read("usage", start_s, END_S, STEP_S, points=5000):
             sizes.append(sum(len(series.values) for series in part.series))
@@ -65,8 +65,8 @@ async def test_every_sample_arrives_once_in_slices_of_bounded_size(seeded):
         np.testing.assert_array_equal(values, expected)
 
 
-async def test_one_reader_answers_many_queries_and_survives_a_bad_one(seeded):
-    async with reader(seeded) as history:
+async def test_one_reader_answers_many_queries_and_survives_a_bad_one(prometheus):
+    async with reader(prometheus) as history:
         for query in ("usage", "usage{pod='p01'}"):
             assert [p async for p in history.read(query, END_S - 600, END_S, STEP_S)]
         with pytest.raises(QueryError) as caught:
@@ -77,8 +77,8 @@ async def test_one_reader_answers_many_queries_and_survives_a_bad_one(seeded):
         assert part.series[0].values.tolist() == [sum(value(s, STEPS - 1) for s in range(SERIES))]
 
 
-async def test_an_empty_history_is_no_failure(seeded):
-    async with reader(seeded) as history:
+async def test_an_empty_history_is_no_failure(prometheus):
+    async with reader(prometheus) as history:
         parts = [p async for p in history.read("nothing", END_S - 600, END_S, STEP_S)]
     assert all(not part.series for part in parts)
 
@@ -91,8 +91,8 @@ async def test_prometheus_down_is_unreachable_after_the_last_attempt(unused_tcp_
     assert caught.value.kind == "unreachable"
 
 
-async def test_a_child_that_dies_is_an_error_not_a_hang(seeded):
-    async with reader(seeded) as history:
+async def test_a_child_that_dies_is_an_error_not_a_hang(prometheus):
+    async with reader(prometheus) as history:
         [p async for p in history.read("usage", END_S, END_S, STEP_S)]
         history._child.kill()
         with pytest.raises(QueryError) as caught:
@@ -101,9 +101,9 @@ async def test_a_child_that_dies_is_an_error_not_a_hang(seeded):
     assert caught.value.kind == "unreachable"
 
 
-async def test_a_child_that_hangs_is_an_error_not_a_hang(seeded, monkeypatch):
+async def test_a_child_that_hangs_is_an_error_not_a_hang(prometheus, monkeypatch):
     monkeypatch.setattr("podscale.feed.range_reader.SLICE_DEADLINE_S", 0.5)
-    async with reader(seeded) as hanging:
+    async with reader(prometheus) as hanging:
         os.kill(hanging._child.pid, signal.SIGSTOP)
         with pytest.raises(QueryError) as caught:
             async with asyncio.timeout(20):
@@ -112,10 +112,10 @@ async def test_a_child_that_hangs_is_an_error_not_a_hang(seeded, monkeypatch):
 
 
 @pytest.mark.parametrize("data", [{}, {"ca_data": "not read without TLS"}])
-async def test_a_reader_leaves_no_file_behind(seeded, data, tmp_path, monkeypatch):
+async def test_a_reader_leaves_no_file_behind(prometheus, data, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    async with HistoryReader(PrometheusOptions(url=seeded.url, **data)) as history:
+    async with HistoryReader(PrometheusOptions(url=prometheus.url, **data)) as history:
         [p async for p in history.read("usage", END_S, END_S, STEP_S)]
     assert not list(tmp_path.iterdir())
 

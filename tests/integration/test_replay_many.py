@@ -1,9 +1,7 @@
 """Many HPAs at once: the same bytes whoever does the work, a failure is one line."""
 
 import asyncio
-import importlib.util
 import json
-import os
 import re
 import sys
 
@@ -22,6 +20,7 @@ from tests.kit.many_replays import (
     subjects,
     two_dask_workers,
 )
+from tests.tools.required import require_package
 from tests.unit.hpa.decide.handwritten import written
 from tests.unit.hpa.simulate.loads import pods_metric
 
@@ -36,12 +35,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers():
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.needs("distributed")
 def test_two_dask_workers_share_the_work_and_one_may_die():
-    if importlib.util.find_spec("distributed") is None:
-        reason = "no Dask: make setup installs it"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require_package("distributed")
     found = two_dask_workers()
     print(f"two workers: {found.cpu:.2f} of one's CPU, the smaller share {found.smaller_share:.0%}")
     assert found.is_same

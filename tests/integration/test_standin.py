@@ -81,6 +81,7 @@ def head_of(data: Any) -> SeriesHead:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.needs("prometheus", "promtool")
 async def test_random_queries_are_answered_as_by_prometheus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ resourceRules:
     nodeQuery: 'sum by (<<.GroupBy>>) ({MEMORY}{{<<.LabelMatchers>>,id="/"}})'{NAMES}
   window: 5m
 """
+pytestmark = pytest.mark.needs("prometheus", "promtool")
 Bounds = dict[str, dict[str, quantity.Quantity]]
 
 

@@ -55,6 +55,7 @@ def servers(tmp_path_factory, seed):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.needs("prometheus", "promtool")
 async def test_no_answer_depends_on_another_namespace(servers, seed, capsys):
     source, seen = random.Random(seed), Counter()
     lanes = asyncio.Semaphore(6)

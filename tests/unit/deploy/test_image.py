@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.deploy.rendered import ROOT
+from tests.integration.deploy.rendered import ROOT
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 ROOMS = ("podscale", "adapter", "hpa", "vpa", "config")

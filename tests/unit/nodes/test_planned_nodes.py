@@ -11,7 +11,7 @@ from podscale.kube.objects.cluster import Node
 from podscale.nodes.scheduling.matching import untolerated, wants_node
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.requests import requests
-from tests.unit.deploy.rendered import ROOT
+from tests.integration.deploy.rendered import ROOT
 
 COMPONENT = ROOT / "deploy/kustomize/components/nodes"
 POOL = {"karpenter.sh/nodepool": "default", "kubernetes.io/os": "linux",

@@ -12,6 +12,8 @@ from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
 from tests.tools.required import require
 
+pytestmark = pytest.mark.needs("kubectl")
+
 QUANTITIES = [
     *("0", "1", "-1", "0.5", ".5", "+", "-", ".", "m", "1000", "1000m", "1001m"),
     *("1500000u", "0.1n", "-0.1n", "999999999n", "1e4", "12e5", "1e-20", "1E", "1Ki", "1024Ki"),

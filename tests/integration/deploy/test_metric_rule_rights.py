@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, METRIC_RULES
-from tests.unit.deploy.charted import template
-from tests.unit.deploy.rendered import ROOT, Manifest, of_kind, rendered
+from tests.integration.deploy.charted import template
+from tests.integration.deploy.rendered import ROOT, Manifest, of_kind, rendered
+
+pytestmark = pytest.mark.needs("helm", "kubectl")
 
 Grant = tuple[str, str, str, str]  # group, resource, name or "", verb
 RULES = [(each.group, each.plural) for each in (METRIC_RULES, CLUSTER_METRIC_RULES)]

@@ -7,13 +7,11 @@ import pytest
 import yaml
 
 from adapter import flags as adapter_flags
-from adapter.rules import config_gen
 from hpa import flags as hpa_flags
 from podscale.core import quantity
 from podscale.nodes import flags as nodes_flags
 from podscale.serving import flag_table, flags
-from tests.tools.deploy_copies import copies
-from tests.unit.deploy.rendered import (
+from tests.integration.deploy.rendered import (
     DECISIONS,
     OVERLAYS,
     ROOT,
@@ -29,6 +27,8 @@ from vpa.admission import flags as admission_flags
 from vpa.recommender import flags as recommender_flags
 from vpa.updater import flags as updater_flags
 
+pytestmark = pytest.mark.needs("kubectl")
+
 ALL = ("base", *OVERLAYS)
 COMBINED = ("all-in-one", "serve-control")  # several parts in a process: test_combined
 TABLES = {
@@ -41,13 +41,6 @@ TABLES = {
 }
 # Which flag says the first port that a container names, where it is not --secure-port.
 PORTS = {"updater": "address", "admission": "port"}
-
-
-def test_every_overlay_of_the_issue_is_there() -> None:
-    assert {
-        "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
-        "cert-manager", "vpa", "nodes", "nodes-full", "all-in-one", "serve-control",
-    } <= set(OVERLAYS)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in COMBINED])
@@ -303,18 +296,3 @@ def test_with_cert_manager_nothing_keeps_a_ca_of_its_own(name: str) -> None:
         assert source == f"podscale/{service['name']}"
         names = leaves[service["name"]]["spec"]["dnsNames"]
         assert f"{service['name']}.{service['namespace']}.svc" in names
-
-
-def test_copies_for_kustomize_and_helm_are_those_of_their_sources() -> None:
-    stale = [
-        str(path.relative_to(ROOT))
-        for path, text in copies().items()
-        if not path.exists() or path.read_text() != text
-    ]
-    assert stale == [], "run: python -m tests.tools.deploy_copies"
-
-
-def test_the_charts_default_rules_are_those_of_config_gen() -> None:
-    text = (ROOT / "deploy/helm/podscale/files/default-rules.yaml").read_text()
-    assert yaml.safe_load(text)["rules"] == yaml.safe_load(config_gen.default_yaml())["rules"]
-    assert len(yaml.safe_load(text)["rules"]) == 6

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from adapter.sources.sources_file import read_sources
-from tests.unit.deploy.charted import template
-from tests.unit.deploy.rendered import (
+from tests.integration.deploy.charted import template
+from tests.integration.deploy.rendered import (
     DECISIONS,
     ROOT,
     Manifest,
@@ -16,6 +16,8 @@ from tests.unit.deploy.rendered import (
     rendered,
     verbs_on_decisions,
 )
+
+pytestmark = pytest.mark.needs("helm", "kubectl")
 
 EVERY_PART = {
     "hpa": {"enabled": True, "mode": "own"},

@@ -10,7 +10,9 @@ from podscale.cli.page import FLAGS
 from podscale.cli.parts import KINDS, problems
 from podscale.process.flags import merged, split
 from podscale.serving import flags
-from tests.unit.deploy.rendered import ROOT, Manifest, containers, of_kind, rendered
+from tests.integration.deploy.rendered import ROOT, Manifest, containers, of_kind, rendered
+
+pytestmark = pytest.mark.needs("kubectl")
 
 PARTS = {
     "run": ("adapter", "hpa", "recommender", "updater", "admission"),

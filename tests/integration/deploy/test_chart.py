@@ -1,6 +1,5 @@
 """The chart's values: what the schema refuses, and what rendering makes of the rest."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ import yaml
 from adapter import flags as adapter_flags
 from hpa import flags as hpa_flags
 from podscale.serving import flag_table, flags
-from tests.unit.deploy.charted import CHART, helm, template
-from tests.unit.deploy.rendered import ROOT, Manifest, of_kind
+from tests.integration.deploy.charted import helm, template
+from tests.integration.deploy.rendered import ROOT, Manifest, of_kind
+
+pytestmark = pytest.mark.needs("helm")
 
 
 def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
@@ -176,27 +177,6 @@ def test_the_vpa_is_installed_under_the_releases_names(tmp_path: Path) -> None:
     crds = {each["spec"]["group"] for each in of_kind(manifests, "CustomResourceDefinition")}
     assert crds == {"autoscaling.k8s.io"}
     assert not of_kind(template(tmp_path, {}), "CustomResourceDefinition")
-
-
-def test_every_value_has_a_schema_and_a_comment_or_a_telling_name() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    schema = json.loads((CHART / "values.schema.json").read_text())
-
-    def unknown(found: Any, described: Any, path: str) -> list[str]:
-        properties = described.get("properties")
-        if not isinstance(found, dict) or properties is None:
-            return []
-        return [
-            each
-            for key, value in found.items()
-            for each in (
-                unknown(value, properties[key], f"{path}/{key}")
-                if key in properties
-                else [f"{path}/{key}"]
-            )
-        ]
-
-    assert unknown(values, schema, "") == []
 
 
 def test_shadow_holds_no_right_to_write(tmp_path: Path) -> None:

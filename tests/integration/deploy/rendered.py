@@ -1,5 +1,6 @@
 """What `kubectl apply -k` would send, read by the real kubectl."""
 
+import functools
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,9 @@ def kustomization(name: str) -> Path:
     return folder / "base" if name == "base" else folder / "overlays" / name
 
 
+@functools.cache
 def rendered(name: str) -> list[Manifest]:
-    """Return the manifests of ``base`` or of an overlay."""
+    """Return the manifests of ``base`` or of an overlay, which nobody changes."""
     return _rendered(kustomization(name))
 
 

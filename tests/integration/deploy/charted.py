@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.integration.deploy.rendered import ROOT, Manifest
 from tests.tools.required import require
-from tests.unit.deploy.rendered import ROOT, Manifest
 
 CHART = ROOT / "deploy" / "helm" / "podscale"
 
