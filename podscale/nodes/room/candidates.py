@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 
 from podscale.core.disruptions import PaceError, allowance, pace_of
-from podscale.core.selectors.selector import SelectorError
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.evictions import EvictionCandidate
 from podscale.nodes.room.view import LivePods, RoomRules, RoomView, held, vpa_of
-from podscale.nodes.scheduling.matching import matches_labels
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.volumes import claim_names
 
@@ -84,15 +82,8 @@ def _covering(pod: ScheduledPod, view: RoomView) -> list[PodDisruptionBudget]:
         each
         for each in view.budgets
         if each.metadata.namespace == pod.metadata.namespace
-        and _covers(each, pod.metadata.labels or {})
+        and each.covers(pod.metadata.labels or {})
     ]
-
-
-def _covers(budget: PodDisruptionBudget, labels: Mapping[str, str]) -> bool:
-    try:
-        return matches_labels(budget.spec.selector, labels)
-    except SelectorError:
-        return True  # what cannot be read may mean it
 
 
 def _is_local(pod: ScheduledPod, view: RoomView) -> bool:

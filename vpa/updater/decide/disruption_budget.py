@@ -56,12 +56,18 @@ class TooFew(Struct, frozen=True):
 
 
 class DisruptionBudget:
-    """The groups of one VPA during one loop, and what was done to them so far."""
+    """The groups of one VPA during its turn: what was begun with their pods, what they lost since
+    by others, and which of them are left alone."""
 
     def __init__(self, groups: Mapping[Owner, PodGroup | TooFew]) -> None:
         self.groups = groups
+        self.ended: dict[Owner, str] = {}  # groups left alone for the rest of the turn, and why
+        self._begun: dict[str, Owner] = {}  # pods that were evicted or resized, by UID
         self._disrupted: dict[Owner, int] = {}
-        self._lost: dict[Owner, int] = {}
+        # UIDs of pods that ran when the turn began, and to which we did nothing since.
+        self._running: dict[str, Owner] = {}
+        self._gone: dict[Owner, set[str]] = {}  # those of them that are gone
+        self._lost: dict[Owner, int] = {}  # so many of them count
         self._least: dict[Owner, float] = {}
 
     def group(self, pod: SizedPod) -> PodGroup | TooFew | None:
@@ -83,21 +89,41 @@ class DisruptionBudget:
         return begun < allowance(configured, running, group.tolerance)
 
     def lost(self, group: PodGroup) -> int:
-        """Return how many of its running pods the group has lost by others since."""
+        """Return how many of its running pods the group had lost by others when last counted."""
         return self._lost.get(group.owner, 0)
 
-    def recount(self, group: PodGroup, lost: int, configured: int | None) -> None:
-        """Take in what became of the group since the loop began; None: nobody can say.
-
-        What came back meanwhile counts in the next loop.
-        """
-        self._lost[group.owner] = lost
+    def recount(self, group: PodGroup, size: OwnerSize) -> bool:
+        """Take in what became of the group since the loop began; returns whether that leaves it
+        less. What came back meanwhile counts in the next loop."""
+        could = self.allows(group)
+        configured = configured_size(group.owner, size, group.live)
+        self._lost[group.owner] = len(self._gone.get(group.owner, ()))
         self._least[group.owner] = inf if configured is None else configured
+        return could and not self.allows(group)
 
     def began(self, group: PodGroup, pod: SizedPod, *, in_place: bool) -> None:
         """Count an eviction or an in-place update; evicting a pending pod costs nothing."""
+        uid = pod.metadata.uid
+        self._begun[uid] = group.owner
+        self._running.pop(uid, None)
+        self._gone.get(group.owner, set()).discard(uid)
         if in_place or pod.status.phase != "Pending":
             self._disrupted[group.owner] = self.disrupted(group) + 1
+
+    def watch(self, pod: SizedPod, *, is_live: bool) -> None:
+        """Take in a pod that the turn begins with: that it is gone counts from now on."""
+        group, uid = self.group(pod), pod.metadata.uid
+        is_running = pod.status.phase != "Pending" and uid not in self._begun
+        if isinstance(group, PodGroup) and is_running:
+            self._running[uid] = group.owner
+            self.changed(uid, is_live)
+
+    def changed(self, uid: str, is_live: bool) -> None:
+        """Take in what the watch shows of a pod of any group."""
+        owner = self._running.get(uid)
+        if owner is not None:
+            gone = self._gone.setdefault(owner, set())
+            (gone.discard if is_live else gone.add)(uid)
 
 
 def budget_for(

@@ -129,7 +129,7 @@ def has_room(
 def can_evict(pod: SizedPod, budget: DisruptionBudget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
-    if not isinstance(group, PodGroup):
+    if not isinstance(group, PodGroup) or group.owner in budget.ended:
         return False
     if pod.status.phase == "Pending":
         return True

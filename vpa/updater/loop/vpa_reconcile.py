@@ -28,11 +28,10 @@ from vpa.updater.decide.decision import (
     UpdateDecision,
     decide_update,
 )
-from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, PodGroup
+from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, PodGroup
 from vpa.updater.decide.rate_limits import TokenBucket, is_unchanged
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets
-from vpa.updater.loop.group_states import GroupStates
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.report import ReconcileReport
 from vpa.updater.loop.resized_returns import ResizedReturns
@@ -99,19 +98,21 @@ class VpaReconcile:
         self._spent = 0  # disruptions of the day, where a budget limits them
         self._report = ReconcileReport(tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
-        self._standing = GroupStates(tools.observer, budget)
         self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
 
     async def run(
         self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation] = ()
     ) -> None:
         """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
+        # The watch's own events count the losses, so that every act may ask for them.
+        leave = self._tools.observer.follow(self._budget.changed)
         try:
-            with self._standing:
-                await self._run(pods, unscheduled)
+            await self._run(pods, unscheduled)
         except _Changed:
             _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
                       vpa=self._key.name)  # fmt: skip
+        finally:
+            leave()
         self._report.end()
 
     async def _run(
@@ -120,7 +121,9 @@ class VpaReconcile:
         settings, turns = self._tools.options.settings, LoopTurns()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         self._look_back([*pods, *unscheduled])
-        await self._standing.begin(pods)
+        for seen in pods:
+            self._budget.watch(seen.pod, is_live=not self._tools.observer.is_lost(seen))
+            await turns.step()
         if settings.cpu_startup_boost:
             # Whatever the VPA says by now and whether or not admission lives: the annotation
             # promises that the boost ends.
@@ -156,7 +159,7 @@ class VpaReconcile:
             present = self._tools.observer.again(seen)
             if present is None:
                 return
-            await self._standing.recount(present.pod)
+            await self._recount(present.pod)
             seen, decision = present, self._decide(present, asks_budgets=True)
         is_infeasible = decision.reasons[0] == "ResizeInfeasible" and decision.action == "none"
         if is_infeasible and update_mode(self._vpa) == "InPlace":
@@ -198,7 +201,7 @@ class VpaReconcile:
         group = self._budget.group(seen.pod)
         if isinstance(group, PodGroup):
             unsized_s = tools.returns.held_s(self._key, group.owner)
-            ended = self._standing.ended(seen.pod)
+            ended = self._budget.ended.get(group.owner)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
@@ -238,18 +241,16 @@ class VpaReconcile:
             await self._remember(pod, recommendation)
         if next_.action == "evict":
             await self._wait(tools.evictions)
-            await self._standing.recount(pod)
+            await self._recount(pod)
             present = tools.observer.again(seen)
             if present is not None and self._can_evict(present):
                 await self._evict(present, decision)
 
     def _can_evict(self, seen: PodObservation) -> bool:
         group = self._budget.group(seen.pod)
-        if isinstance(group, PodGroup) and (
-            group.only_unboosts
-            or self._tools.returns.held_s(self._key, group.owner) is not None
-            or self._standing.ended(seen.pod) is not None
-        ):
+        if not isinstance(group, PodGroup) or group.only_unboosts:
+            return False
+        if self._tools.returns.held_s(self._key, group.owner) is not None:
             return False
         since_s = self._tools.observer.resize_since_s(seen)
         return resize.can_evict(seen.pod, self._budget, since_s)
@@ -289,7 +290,8 @@ class VpaReconcile:
     async def _unboost(self, seen: PodObservation) -> None:
         tools, pod, settings = self._tools, seen.pod, self._tools.options.settings
         over = expired(pod, self._vpa, self._loop.now)
-        if not over or self._standing.ended(pod) is not None:
+        group = self._budget.group(pod)
+        if not over or (group is not None and group.owner in self._budget.ended):
             return
         ranges = tools.stores.ranges(self._key.namespace)
         if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
@@ -300,7 +302,7 @@ class VpaReconcile:
         if not resize.can_unboost(pod, self._budget, over, settings):
             return
         await self._wait(tools.resizes)
-        await self._standing.recount(pod)
+        await self._recount(pod)
         if not resize.can_unboost(pod, self._budget, over, settings):
             return
         # Taking a boost back is what was promised at admission: no disruption of the day's.
@@ -323,10 +325,18 @@ class VpaReconcile:
             self._refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
-        if await self._standing.recount(seen.pod) or self._tools.observer.is_lost(seen):
+        if await self._recount(seen.pod) or self._tools.observer.is_lost(seen):
             self._refund()
             return False
         return True
+
+    async def _recount(self, pod: SizedPod) -> bool:
+        # Returns whether what became of the pod's group since the turn began leaves it less.
+        group = self._budget.group(pod)
+        if not isinstance(group, PodGroup):
+            return False
+        sizes = await self._tools.observer.sizes([pod])
+        return self._budget.recount(group, sizes.get(group.owner, OwnerSize()))
 
     def _refund(self) -> None:
         if self._pace.per_day is not None:
@@ -340,10 +350,10 @@ class VpaReconcile:
     def _counts_as_begun(self, seen: PodObservation) -> bool:
         # An act of an earlier loop that no watch has shown yet.
         in_place = self._tools.observer.unsettled(seen.pod)
-        if in_place is None:
-            return False
-        self._standing.began(seen.pod, in_place=in_place)
-        return True
+        group = self._budget.group(seen.pod)
+        if in_place is not None and isinstance(group, PodGroup):
+            self._budget.began(group, seen.pod, in_place=in_place)
+        return in_place is not None
 
     def _counts(self, pod: SizedPod, acted: DisruptionOutcome, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
@@ -351,14 +361,15 @@ class VpaReconcile:
         if acted.outcome in ("unknown", "busy") and isinstance(group, PodGroup):
             # More of the same would be asked of an API server that is not well.
             is_open = acted.outcome == "unknown"
-            self._standing.end(group.owner, "OutcomeUnknown" if is_open else "ApiServerBusy")
+            self._budget.ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
         if acted.outcome in ("done", "unknown"):
             self._report.did(in_place=in_place)
         elif acted.outcome != "gone":
             return
         # A pod that somebody else took away is as much down as one that we did.
         in_place = in_place and acted.outcome != "gone"
-        self._standing.began(pod, in_place=in_place)
+        if isinstance(group, PodGroup):
+            self._budget.began(group, pod, in_place=in_place)
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
             self._tools.observer.acted(pod, in_place=in_place)
 
