@@ -16,7 +16,7 @@ class LiveRequests:
     def __init__(self, pods: PodStore, namespace: str) -> None:
         """``namespace`` is that of ballast."""
         self._namespace = namespace
-        self._columns: dict[str, int] = {}  # of ``_sums``, by node
+        self._columns: dict[str, int] = {}  # of ``_sums``, by node; the first is of all others
         self._sums: Floats = np.zeros((2, 64))
         self._of: NodeArrays | None = None  # the nodes that ``_order`` is of
         self._order = np.zeros(0, np.int64)
@@ -27,7 +27,7 @@ class LiveRequests:
     def over(self, nodes: NodeArrays) -> Floats:
         """Return the sums, of shape (2, n), in the order of ``nodes``."""
         if nodes is not self._of:
-            columns = [self._column(name) for name in nodes.names]
+            columns = [self._columns.get(name, 0) for name in nodes.names]
             self._of, self._order = nodes, np.array(columns, np.int64)
         return np.take(self._sums, self._order, axis=1)
 
@@ -45,7 +45,17 @@ class LiveRequests:
         self._sums[:, column] += sign * np.array(counted_requests(view))
 
     def _column(self, name: str) -> int:
-        column = self._columns.setdefault(name, len(self._columns))
-        if column >= self._sums.shape[1]:
-            self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)], axis=1)
+        column = self._columns.get(name)
+        if column is None:
+            if len(self._columns) + 1 == self._sums.shape[1]:
+                self._forget_empty()
+            column = self._columns[name] = len(self._columns) + 1
+            self._of = None
         return column
+
+    def _forget_empty(self) -> None:
+        # Nodes go, and whoever creates a pod may bind it to any name.
+        held = [name for name, column in self._columns.items() if self._sums[:, column].any()]
+        sums = np.zeros((2, max(64, 2 * len(held))))
+        sums[:, 1 : len(held) + 1] = self._sums[:, [self._columns[name] for name in held]]
+        self._columns, self._sums = {name: place for place, name in enumerate(held, 1)}, sums

@@ -173,7 +173,6 @@ BOUNDED = {
     "hpa/selfmetrics.py:HpaMetrics.writes": CODE,
     "hpa/selfmetrics.py:PassTally.counts": CODE,
     "hpa/selfmetrics.py:PassTally.sums": CODE,
-    "podscale/nodes/cluster/live_requests.py:LiveRequests._columns": "by nodes there ever were",
     "podscale/nodes/headroom/keeper.py:HeadroomKeeper._held": "by classes of sizes, as held now",
     "vpa/decisions/api.py:SizingApi._changed": CLUSTER,
     "vpa/decisions/history.py:SizingHistory._told": CLUSTER,

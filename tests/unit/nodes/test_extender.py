@@ -162,6 +162,22 @@ async def test_a_node_that_is_let_go_is_open() -> None:
     assert asked.post("filter", "5")["NodeNames"] == ["a", "new"]
 
 
+def test_nodes_that_pods_only_name_are_forgotten_with_the_pods() -> None:
+    fleet = Fleet()
+    live = LiveRequests(fleet.pod_store, "podscale-ballast")
+    fleet.node("a")
+    fleet.pod("stays", "a", "3", started=OLD)
+    for number in range(1000):
+        fleet.pod("goes", f"invented-{number}", "2", started=OLD)
+        fleet.feed()
+        del fleet.pods["goes"]
+        fleet.feed()
+    assert len(live._columns) <= 64
+    rounds = Rounds(fleet, mode="extender")
+    fleet.feed()
+    assert live.over(rounds.rounds._table.arrays())[0].tolist() == [3000.0]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_that_are_kept_are_those_that_are_counted(seed: int) -> None:
     random = np.random.default_rng(seed)

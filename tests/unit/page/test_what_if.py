@@ -77,6 +77,7 @@ async def test_without_file_descriptors_it_fails_and_stops_nothing(monkeypatch):
     assert (found.state, found.message) == ("failed", "no child process: Too many open files")
     assert not working.done()
     working.cancel()
+    await asyncio.wait({working})
 
 
 @pytest.mark.timeout(120)
@@ -88,6 +89,7 @@ async def test_it_needs_nothing_that_only_linux_has(monkeypatch):
     assert found.state == "done", found.message
     assert not working.done()
     working.cancel()
+    await asyncio.wait({working})
 
 
 class Instant(WhatIf):
@@ -114,6 +116,7 @@ async def test_whatever_is_asked_for_the_process_goes_on():
     assert (await finished(what_if, inputs)).message == "nobody thought of it"
     assert not working.done()
     working.cancel()
+    await asyncio.wait({working})
 
 
 def test_bounds_and_behavior_come_with_it():
@@ -145,6 +148,7 @@ async def test_a_child_replays_and_its_answer_is_kept_for_a_while():
     assert what_if.answer(ID, given).state == "running"
     assert len(asked) == 2
     working.cancel()
+    await asyncio.wait({working})
 
 
 async def test_what_it_cannot_replay_is_said_and_only_some_wait():
@@ -158,6 +162,7 @@ async def test_what_it_cannot_replay_is_said_and_only_some_wait():
     working = asyncio.create_task(what_if.run())
     found = await finished(what_if, lambda: wrong)
     working.cancel()
+    await asyncio.wait({working})
     assert found.state == "failed"
     assert "spec" in found.message or "HPA" in found.message, found.message
 
