@@ -18,6 +18,7 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 
 Counts = int | NDArray[np.intp]
+_MOST_PODS = 150_000  # as many as Kubernetes supports in a cluster: more are never created
 _LONG_AGO_S = 86400.0  # how old pods are that were there before the history begins
 
 
@@ -84,15 +85,14 @@ class SimulatedWorkload:
         """Create pods, or delete some: those that are not ready first, then the newest."""
         missing = replicas - len(self._pods)
         self._columns = None
-        if missing > 0:
+        if missing >= 0:
             self._create(missing, now, None)
             return
         newest_first = reversed(self._pods)
-        leaving = sorted(newest_first, key=lambda pod: pod.ready_s <= now)
-        for pod in leaving[: len(self._pods) - replicas]:
-            if pod.ready_s <= now:
-                self._gone.append((pod.ready_s, now))
-            self._pods.remove(pod)
+        leaving = sorted(newest_first, key=lambda pod: pod.ready_s <= now)[:-missing]
+        self._gone += [(pod.ready_s, now) for pod in leaving if pod.ready_s <= now]
+        numbers = {id(pod) for pod in leaving}
+        self._pods = [pod for pod in self._pods if id(pod) not in numbers]
 
     def ready(self, now: float) -> int:
         """Return how many pods serve."""
@@ -179,7 +179,7 @@ class SimulatedWorkload:
 
     def _create(self, count: int, now: float, ready_s: float | None) -> None:
         times: Sequence[float] = self._plant.ready_after_s
-        for _ in range(count):
+        for _ in range(min(count, _MOST_PODS - len(self._pods))):
             at = ready_s
             if at is None:
                 at = now + times[self._count % len(times)]

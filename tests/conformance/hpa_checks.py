@@ -6,7 +6,7 @@ from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.statuses import changes
 from hpa.decide import conclude, decide, replay
 from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
-from hpa.decide.behavior.limits import change_within, down_limit, limit, limit_legacy, up_limit
+from hpa.decide.behavior.limits import changes_within, down_limit, limit, limit_legacy, up_limit
 from hpa.decide.behavior.scale_events import stored
 from hpa.decide.behavior.stabilization import stabilize, stabilize_down
 from hpa.decide.decision import Conclusion
@@ -254,7 +254,7 @@ def scale_limit(case: Case, inputs: Case, expected: Case) -> None:
 
 def store_scale_event(case: Case, inputs: Case, expected: Case) -> None:
     before = given.events(inputs["events"])
-    assert change_within(before, 60, NOW) == expected["change_in_last_60s_before"]
+    assert changes_within(before, NOW)(60) == expected["change_in_last_60s_before"]
     after = before
     if inputs["rules"] is not None:
         change = abs(inputs["new_replicas"] - inputs["previous_replicas"])

@@ -6,10 +6,14 @@ Defaults follow ``SetDefaults_HorizontalPodAutoscaler`` of autoscaling/v2, Kuber
 
 from typing import Literal
 
+from msgspec import structs
+
 from hpa.decide.api import wire
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import (
     HPA,
+    LONGEST_POLICY_S,
+    LONGEST_WINDOW_S,
     Behavior,
     Condition,
     Expression,
@@ -61,12 +65,26 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
     if rules is None:
         return default
     window = rules.stabilization_window_seconds
+    select = default.select if rules.select_policy is None else rules.select_policy
     return Rules(
-        default.window_s if window is None else window,
-        default.select if rules.select_policy is None else rules.select_policy,
-        default.policies if rules.policies is None else rules.policies,
+        default.window_s if window is None else min(window, LONGEST_WINDOW_S),
+        select,
+        default.policies if rules.policies is None else _deciding(rules.policies, select),
         None if rules.tolerance is None else quantity.from_wire(rules.tolerance).approximate,
     )
+
+
+def _deciding(policies: tuple[Policy, ...], select: str) -> tuple[Policy, ...]:
+    # Of those of one type and period one decides: of thousands few are left.
+    found: dict[tuple[str, int], Policy] = {}
+    for each in policies:
+        key = each.type, min(each.period_seconds, LONGEST_POLICY_S)
+        known = found.get(key)
+        sign = -1 if select == "Min" else 1
+        if known is None or sign * each.value > sign * known.value:
+            found.pop(key, None)  # of equals the first in order is named
+            found[key] = structs.replace(each, period_seconds=key[1])
+    return tuple(found.values())
 
 
 def read_metric(metric: wire.WireMetric) -> MetricSpec:

@@ -11,6 +11,8 @@ from msgspec import Struct
 # gc=False here and in the modules beside it: values built bottom-up from values cannot form
 # a cycle, and the collector's share of a pass over 10,000 objects is larger than ours.
 
+# Of a stabilization window and of a policy: the API server refuses more, our own CRD does not.
+LONGEST_WINDOW_S, LONGEST_POLICY_S = 3600, 1800
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 

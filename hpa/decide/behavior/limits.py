@@ -5,6 +5,9 @@ Follows ``convertDesiredReplicasWithRules`` (no behavior) and
 """
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Literal
 
 from msgspec import Struct
@@ -115,11 +118,10 @@ def up_limit(
         return RateLimit(current)
     takes_least = rules.select == "Min"
     best = RateLimit(INT32_MAX if takes_least else INT32_MIN)
+    own, other = changes_within(ups, now), changes_within(downs, now, is_other=True)
     for policy in rules.policies:
-        period = policy.period_seconds
         # The size at the start of the period, as far as our own events tell.
-        start = current - change_within(ups, period, now)
-        start += change_within(downs, period, now, is_other=True)
+        start = current - own(policy.period_seconds) + other(policy.period_seconds)
         if policy.type == "Pods":
             proposed = start + policy.value
         else:
@@ -142,10 +144,9 @@ def down_limit(
         return RateLimit(current)
     takes_highest = rules.select == "Min"
     best = RateLimit(INT32_MIN if takes_highest else INT32_MAX)
+    own, other = changes_within(downs, now), changes_within(ups, now, is_other=True)
     for policy in rules.policies:
-        period = policy.period_seconds
-        start = current + change_within(downs, period, now)
-        start -= change_within(ups, period, now, is_other=True)
+        start = current + own(policy.period_seconds) - other(policy.period_seconds)
         if policy.type == "Pods":
             proposed = start - policy.value
         else:
@@ -155,16 +156,21 @@ def down_limit(
     return best
 
 
-def change_within(
-    events: tuple[ScaleEvent, ...], period_s: float, now: float, *, is_other: bool = False
-) -> int:
-    """Return the sum of the changes of the period, which are of the direction that is not taken
-    if ``is_other``."""
-    return sum([each.change for each in events if counts(each, period_s, now, is_other=is_other)])
+def changes_within(
+    events: Sequence[ScaleEvent], now: float, *, is_other: bool = False
+) -> Callable[[float], int]:
+    """Return what tells the sum of the changes of a period, which are of the direction that is not
+    taken if ``is_other``. Policies may be thousands, and so may events."""
+    moments = sorted((_moment(each, is_other=is_other), each.change) for each in events)
+    sums = [*accumulate((change for _, change in moments), initial=0)]
+    return lambda period_s: sums[-1] - sums[bisect_right(moments, (now - period_s, math.inf))]
 
 
 def counts(event: ScaleEvent, period_s: float, now: float, *, is_other: bool) -> bool:
-    """Return whether an event lies within the period, at whose very start it is out. One of the
-    other direction gives room, and so has to be within for sure."""
-    at = event.at if not is_other or event.earliest is None else event.earliest
-    return at > now - period_s
+    """Return whether an event lies within the period, at whose very start it is out."""
+    return _moment(event, is_other=is_other) > now - period_s
+
+
+def _moment(event: ScaleEvent, *, is_other: bool) -> float:
+    # One of the other direction gives room, and so has to be within for sure.
+    return event.at if not is_other or event.earliest is None else event.earliest

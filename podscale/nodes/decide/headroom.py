@@ -4,7 +4,7 @@ CPU is in thousandths of a core, memory in bytes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -74,7 +74,14 @@ def headroom(
     """
     pods = [each for each in sorted(coming, key=lambda each: each.workload)
             if each.count > 0 and (each.cpu_milli or each.memory_bytes)]  # fmt: skip
-    room = _room([each.namespace for each in pods], limit, quotas)
+    # By namespace ("": of all together) and resource; of namespaces in thousandths.
+    room = {("", "cpu"): limit.cpu_milli, ("", "memory"): limit.memory_bytes}
+    room["", "pods"] = limit.pods
+    third = 1000 * max(limit.pods // 3, 1)
+    for namespace in {each.namespace for each in pods}:
+        quota = quotas.get(namespace, {})
+        room |= {(namespace, resource): amount for resource, amount in quota.items()}
+        room[namespace, "pods"] = min(quota.get("pods", third), third)
     takes = {each.workload: _takes(each, room) for each in pods}
     left = {each.workload: each.count for each in pods}
     found = Counter[SizeClass]()
@@ -93,20 +100,6 @@ def headroom(
             left[each.workload] = left[each.workload] - count if count else 0
         pods = [each for each in pods if left[each.workload]]
     return +found
-
-
-def _room(
-    namespaces: Iterable[str], limit: HeadroomLimit, quotas: Mapping[str, Mapping[str, int]]
-) -> dict[_Key, int]:
-    # By namespace ("": of all together) and resource; of namespaces in thousandths.
-    room = {("", "cpu"): limit.cpu_milli, ("", "memory"): limit.memory_bytes}
-    room["", "pods"] = limit.pods
-    third = 1000 * max(limit.pods // 3, 1)
-    for namespace in set(namespaces):
-        quota = quotas.get(namespace, {})
-        room |= {(namespace, resource): amount for resource, amount in quota.items()}
-        room[namespace, "pods"] = min(quota.get("pods", third), third)
-    return room
 
 
 def _takes(pods: ComingPods, room: Mapping[_Key, int]) -> dict[_Key, int]:

@@ -60,18 +60,9 @@ class TemplatedWorkload(Struct, frozen=True):
     spec: TemplatedSpec
 
 
-class QuotaScope(Struct, frozen=True, rename="camel"):
-    scope_name: str
-
-
-class QuotaScopeSelector(Struct, frozen=True, rename="camel"):
-    match_expressions: tuple[QuotaScope, ...] = ()
-
-
-class QuotaSpec(Struct, frozen=True, rename="camel"):
+class QuotaSpec(Struct, frozen=True):
     hard: Mapping[str, Quantity] = {}
     scopes: tuple[str, ...] = ()
-    scope_selector: QuotaScopeSelector = QuotaScopeSelector()
 
 
 class QuotaStatus(Struct, frozen=True):
@@ -85,18 +76,16 @@ class Quota(Struct, frozen=True):
     spec: QuotaSpec = QuotaSpec()
     status: QuotaStatus = QuotaStatus()
 
-    @property
-    def concerns_coming_pods(self) -> bool:
-        """Whether it may count pods that run on and request something."""
-        by_selector = (each.scope_name for each in self.spec.scope_selector.match_expressions)
-        return {"BestEffort", "Terminating"}.isdisjoint((*self.spec.scopes, *by_selector))
-
 
 def left_of(quotas: Iterable[Quota]) -> dict[str, dict[str, int]]:
-    """Return what pods to come may still take, in thousandths by namespace and resource."""
+    """Return what pods to come may still take, in thousandths by namespace and resource.
+
+    Of pods that run on and request something are all quotas but those of two scopes; whether one
+    is of their priority is not looked at.
+    """
     found: dict[str, dict[str, int]] = {}
     for quota in quotas:
-        if quota.concerns_coming_pods:
+        if {"BestEffort", "Terminating"}.isdisjoint(quota.spec.scopes):
             room, used = found.setdefault(quota.metadata.namespace, {}), amounts(quota.status.used)
             for name, hard in amounts(quota.spec.hard).items():
                 left = hard - used.get(name, 0)

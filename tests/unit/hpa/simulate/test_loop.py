@@ -107,3 +107,11 @@ def test_what_deleted_pods_served_is_not_in_the_samples_of_the_others():
     assert workload.served_by(1015.0) == 4
     later = workload.samples(400.0, 1016.0, in_columns=True)  # taken at 1001, by two
     assert [each.value_milli for each in later.values()] == [200_000, 200_000]
+
+
+def test_more_pods_than_a_cluster_has_are_never_created() -> None:
+    workload = SimulatedWorkload(Plant(), "web", 2, 0.0)
+    workload.resize(2**31 - 1, 0.0)
+    assert len(workload) == 150_000
+    workload.resize(3, 60.0)
+    assert len(workload) == 3
