@@ -8,7 +8,6 @@ after the first query (adapter.md 1.3), ours does not.
 
 from collections.abc import Iterable
 
-import re2
 from msgspec import Struct
 
 from adapter.discovery import mapping
@@ -48,7 +47,7 @@ class ResourceLabels:
         self._mapper = mapper
         self.mark = (config.template, *sorted(config.overrides))  # equal: ``maps`` is, too
         self._template: gotemplate.Template | None = None
-        self._pattern: re2._Regexp | None = None
+        self._pattern: patterns.Pattern | None = None
         if config.template:
             self._template, self._pattern = _compile_template(config.template)
         self._parts: dict[str, tuple[str, str] | None] = {}  # group and resource by label
@@ -146,7 +145,7 @@ class ResourceLabels:
         return label
 
 
-def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
+def _compile_template(text: str) -> tuple[gotemplate.Template, patterns.Pattern]:
     try:
         template = gotemplate.parse(text)
         # The rest of the text is not escaped: `kube.<<.Resource>>` matches any character
@@ -158,8 +157,7 @@ def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
     except LabelProblem:
         raise
     except gotemplate.TemplateSyntaxError as error:
-        said = error.plain if error.action else f"{text!r}: {error.plain}"
-        raise LabelProblem("template", said) from None
+        raise LabelProblem("template", str(error)) from None
     except ValueError as error:  # other errors of templates, and those of patterns
         raise LabelProblem("template", f"{text!r}: {error}") from None
     if "resource" not in pattern.groupindex:

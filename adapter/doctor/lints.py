@@ -5,7 +5,6 @@ name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
 ``adapter.doctor.lint_objects``.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -17,6 +16,7 @@ from adapter.doctor.series_checks import names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
+from adapter.queries.promql import QueryTemplate
 from adapter.rules.config import Parsed, ResourceRuleConfig, ResourceRulesConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
 from adapter.rules.yaml_nodes import is_blank
@@ -78,7 +78,6 @@ _BLANK = (
 )
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
-_COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
 # An HPA's selector: where no namespace is asked for, <<.LabelMatchers>> is empty without one, and
 # {,job="a"} is no query.
@@ -160,7 +159,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_, rule)
     yield from _of_labels(rule, known)
-    yield from _of_values(config.metrics_query)
+    yield from _of_values(rule.query)
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
         made = partial(plans.external, source, "x", _SELECTOR, "")
@@ -235,8 +234,8 @@ def _of_name(written: str, rule: Rule) -> LintFindings:
         yield UNBRACED_GROUP, ".name.as", reason
 
 
-def _of_values(template: str) -> LintFindings:
-    if ".LabelValuesByName" in _COMMENT.sub("", template):
+def _of_values(query: QueryTemplate) -> LintFindings:
+    if "LabelValuesByName" in query.fields:
         yield (
             RAW_VALUE,
             ".metricsQuery",

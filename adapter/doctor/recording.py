@@ -6,7 +6,6 @@ is left of them. The rules file goes along as it is written.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -29,9 +28,9 @@ from adapter.doctor.evidence import (
 )
 from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
+from podscale.feed.prover.lexer import NotPromql, tokens
 
 FORMAT = "podscale-doctor/1"
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _NOT_SECRET = frozenset(["", "*"])
 
 
@@ -179,10 +178,16 @@ class _Mask:
         )
 
     def text(self, text: str) -> str:
-        def quoted(match: "re.Match[str]") -> str:
-            return '"' + "|".join(self.words(match[1].split("|"))) + '"'
-
-        return _QUOTED.sub(quoted, text)
+        written, end = "", 0
+        try:
+            for token in tokens(text):
+                if token.lastgroup == "string":
+                    quote, words = token[0][0], token[0][1:-1].split("|")
+                    written += text[end : token.start()] + quote + "|".join(self.words(words))
+                    end = token.end() - 1
+        except NotPromql:
+            return self.words([text])[0]
+        return written + text[end:]
 
     def need(self, need: Need) -> Need:
         if isinstance(need, ResultOf):

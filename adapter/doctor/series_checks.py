@@ -12,13 +12,12 @@ from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.times import duration
 from podscale.feed.http.refusals import advice
+from podscale.feed.prover.tree import NotPromql, VectorSelector, parse
 
 LabelSet = Mapping[str, str]
 
 _LEADING_NAME = re.compile(r"^\s*([A-Za-z_:][A-Za-z0-9_:]*)")
 _NAME_MATCHER = re.compile(r"__name__\s*=\s*[\"']([A-Za-z_:][A-Za-z0-9_:]*)[\"']")
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
-_MATCHED_LABEL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)")
 
 
 class Track(Struct, frozen=True):
@@ -236,7 +235,7 @@ def window_too_short(rule: Rule, around: Surroundings) -> tuple[str, str]:
 
 def selector_too_narrow(rule: Rule, name: str, existing: Sequence[LabelSet]) -> tuple[str, str]:
     """Return what was seen and what to change when the name exists with other labels."""
-    asked_for = sorted(set(_MATCHED_LABEL.findall(_QUOTED.sub('""', rule.series_query))))
+    asked_for = _matched_labels(rule.series_query)
     carried = sorted({label for each in existing for label in each if label != "__name__"})
     absent = [label for label in asked_for if label not in carried and label != "__name__"]
     return (
@@ -246,6 +245,15 @@ def selector_too_narrow(rule: Rule, name: str, existing: Sequence[LabelSet]) -> 
         ),
         "Select by labels that the series carry, and map those under resources.overrides.",
     )
+
+
+def _matched_labels(series_query: str) -> list[str]:
+    try:
+        tree = parse(series_query)
+    except NotPromql:
+        return []
+    matchers = tree.matchers if isinstance(tree, VectorSelector) else ()
+    return sorted({matcher.label for matcher in matchers})
 
 
 def _would_be_called(rule: Rule, names: Sequence[str]) -> list[str]:

@@ -23,6 +23,11 @@ class QueryTemplate:
         self.is_namespaced = is_namespaced  # external rules: add the namespace matcher
         self._template = gotemplate.parse(text)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields that the template names."""
+        return self._template.fields
+
     def build(
         self,
         series: str,

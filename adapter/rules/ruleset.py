@@ -248,9 +248,7 @@ class _Compiler:
             return QueryTemplate(text, labels, is_namespaced=is_namespaced)
         except gotemplate.TemplateSyntaxError as error:
             self.problems.append(
-                self._parsed.problem_within(path, error.plain, error.left, error.opened)
-                if error.action
-                else self._parsed.problem(path, error.plain)
+                self._parsed.problem_within(path, str(error), gotemplate.LEFT, error.opened)
             )
             return None
 

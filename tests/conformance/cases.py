@@ -49,6 +49,6 @@ def params(found: list[Case], *, with_kind: bool = False) -> list[Any]:
 
 @cache
 def deviations(product: str) -> dict[str, str]:
-    """Return case id → why we differ on purpose, for ``hpa``, ``vpa`` or ``adapter``."""
+    """Return rule → why we differ on purpose, for a section such as ``hpa`` or ``templates``."""
     with (HERE / "deviations.yaml").open(encoding="utf-8") as file:
         return dict((yaml.safe_load(file) or {}).get(product) or {})

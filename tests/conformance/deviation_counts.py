@@ -8,6 +8,7 @@ from collections import Counter
 from tests.conformance import adapter_deviations as adapter
 from tests.conformance import adapter_world as world
 from tests.conformance import hpa_deviations as hpa
+from tests.conformance import template_deviations as templates
 from tests.conformance import vpa_deviations as vpa
 from tests.conformance.adapter_cases import rows
 from tests.conformance.cases import cases, deviations
@@ -15,7 +16,7 @@ from tests.conformance.cases import cases, deviations
 
 def counts() -> dict[str, dict[str, int]]:
     """Return product → rule → number of cases for which it expects another result."""
-    found = {"hpa": _hpa(), "vpa": _vpa(), "adapter": _adapter()}
+    found = {"hpa": _hpa(), "vpa": _vpa(), "adapter": _adapter(), "templates": _templates()}
     return {p: {rule: found[p][rule] for rule in deviations(p)} for p in found}
 
 
@@ -50,3 +51,8 @@ def _adapter() -> Counter[str]:
             )
             found.update(applied)
     return found
+
+
+def _templates() -> Counter[str]:
+    texts = [row[0] for name in ("B5", "B6") for row in rows(name)]
+    return Counter({rule: sum(map(of, texts)) for rule, of in templates.RULES.items()})

@@ -31,6 +31,7 @@ from tests.conformance.adapter_behaviour import *  # noqa: F403 - tests named af
 from tests.conformance.adapter_cases import cases, part_b_mapper, rows
 from tests.conformance.adapter_deviations import echo_of
 from tests.conformance.adapter_served import demand, in_conflict, sampled, served
+from tests.conformance.template_deviations import is_refused
 
 __all__ = ["in_conflict", "sampled", "served"]
 
@@ -187,6 +188,10 @@ def test_resource_to_label(row):
 def test_custom_query(row):
     template, series, key, namespace, extra, metric_selector, names, expected, error = row
     labels = pure.labels_of("<<.Resource>>", None, MAPPER)
+    if is_refused(template):
+        with pytest.raises(gotemplate.TemplateConstructRefused):
+            QueryTemplate(template, labels)
+        return
     if pure.is_constructors(error) or (expected is None and error):
         with pytest.raises(gotemplate.TemplateError):
             QueryTemplate(template, labels)
@@ -204,6 +209,10 @@ def test_custom_query(row):
 def test_external_query(row):
     template, namespaced, series, namespace, metric_selector, expected, error = row
     labels = pure.labels_of("<<.Resource>>", None, MAPPER)
+    if is_refused(template):
+        with pytest.raises(gotemplate.TemplateConstructRefused):
+            QueryTemplate(template, labels)
+        return
     if pure.is_constructors(error) or (expected is None and error):
         with pytest.raises(gotemplate.TemplateError):
             QueryTemplate(template, labels)

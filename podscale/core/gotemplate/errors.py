@@ -1,11 +1,15 @@
 """What can be wrong with a template.
 
 TemplateError
-├── TemplateSyntaxError     it cannot be read: refused when the rules are loaded
-└── TemplateExecutionError  it cannot be executed with these fields: fails one request
+├── TemplateSyntaxError           it cannot be read: refused when the rules are loaded
+│   └── TemplateConstructRefused  Go can read it, and rules cannot use it
+└── TemplateExecutionError        it cannot be executed with these fields: fails one request
 """
 
 from podscale.core.goquote import quote
+
+LEFT = "<<"  # opens an action
+_MOST_SHOWN = 40  # characters of an action in a message
 
 
 class TemplateError(ValueError):
@@ -13,27 +17,28 @@ class TemplateError(ValueError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """The text is not a template; the message has upstream's form, name and line first.
+    """The text is not a template; the message quotes the action that is wrong, with its place."""
 
-    ``action`` is the text from where an action opens that does not end well, ``""`` where none
-    is to blame; ``left`` its delimiter, and ``opened`` how many of that stand before it.
-    """
-
-    def __init__(
-        self, name: str, line: int, reason: str, action: str = "", left: str = "", opened: int = 0
-    ) -> None:
-        super().__init__(f"template: {name}:{line}: {reason}")
-        self.line = line
+    def __init__(self, text: str, at: int, reason: str) -> None:
+        """``at`` is where in ``text`` the action opens."""
         self.reason = reason
-        self.action = action
-        self.left = left
-        self.opened = opened
+        self.opened = text.count(LEFT, 0, at)  # actions before that one
+        shown, *others = text[at : at + _MOST_SHOWN + 1].split("\n", 1)
+        if others or len(shown) > _MOST_SHOWN:
+            shown = f"{shown[:_MOST_SHOWN]}…"
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        super().__init__(f"line {line}, column {column}: {reason}: {quote(shown)}")
 
-    @property
-    def plain(self) -> str:
-        """The message for whoever wrote the text, which has no name and often one line."""
-        text = f"line {self.line}: {self.reason}" if self.line > 1 else self.reason
-        return f"{text}: {quote(self.action)}" if self.action else text
+
+class TemplateConstructRefused(TemplateSyntaxError):
+    """The template uses what Go has and rules cannot use."""
+
+    def __init__(self, text: str, at: int, construct: str) -> None:
+        reason = (
+            f"TemplateConstructRefused: rules cannot use {construct} in templates; write it with "
+            "fields, index, if, range, printf, eq and ne"
+        )
+        super().__init__(text, at, reason)
 
 
 class TemplateExecutionError(TemplateError):

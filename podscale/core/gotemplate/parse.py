@@ -1,258 +1,258 @@
-"""From tokens to the nodes that write the template (``text/template/parse``)."""
+"""From a template's text to what writes it, as Go's ``text/template/parse`` reads it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from msgspec import Struct
 
 from podscale.core.goquote import quote
-from podscale.core.gotemplate.errors import TemplateSyntaxError
-from podscale.core.gotemplate.functions import BUILTINS, SHORT_CIRCUIT, verbs
-from podscale.core.gotemplate.nodes import (
-    Body,
-    FieldPath,
-    IfStatement,
-    Loop,
-    Pipeline,
-    PlainText,
-    Template,
-    TemplateCall,
-    TemplateConstant,
-    TemplateExpression,
-    TemplateFunction,
-    TemplateStatement,
+from podscale.core.gotemplate.errors import LEFT, TemplateConstructRefused, TemplateSyntaxError
+from podscale.core.gotemplate.functions import (
+    FUNCTIONS,
+    Operand,
+    Output,
+    TemplateFields,
+    Value,
+    field_of,
+    items,
+    show,
 )
-from podscale.core.gotemplate.syntax import Token, tokens
 
-_OUTSIDE = frozenset({"block", "break", "call", "continue", "nil", "println"})  # Go has them
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"'}
+_S = " \t\r\n"
+_SPACE = re.compile(f"[{_S}]*")
+_TRIM = re.compile(f"-(?=[{_S}])")  # behind the opening delimiter
+_COMMENT = re.compile(rf"(?:(?<=-)[{_S}])?/\*(?:(?!\*/).)*+\*/(?:[{_S}]+->>[{_S}]*|>>)", re.DOTALL)
+_WORD = re.compile(r"[^\W\d]\w*")
+_ELSE_IF = re.compile(rf"[{_S}]+if\b")
+_DECLARED = re.compile(rf"[{_S}]*(\$\w*)(?:[{_S}]*,[{_S}]*(\$\w*))?[{_S}]*:=")
+_PIPE = re.compile(rf"[{_S}]*\|")
+_ARGUMENT = re.compile(rf"[{_S}]+(?=[\"`'$.(\w]|[+-][0-9])")
+_END = re.compile(rf"[{_S}]+->>[{_S}]*|[{_S}]*>>")
+_CLOSING = re.compile(rf"[{_S}]*\)(?!\.)")
+_OPERAND = re.compile(
+    r"""(?P<raw>`[^`]*`)
+    |(?P<text>"(?:[^"\\\n]|\\[ntr\\"])*+")
+    |(?P<number>[+-]?[0-9][\w.+-]*)
+    |(?P<path>\$\w*(?:\.\w+)*|(?:\.\w+)+|\.)
+    |(?P<truth>true\b|false\b)
+    |(?P<group>\()""",
+    re.VERBOSE,
+)
+# What Go reads there, and rules cannot use: words, characters, other escapes, assignments.
+_OUTSIDE = re.compile(
+    rf"""[{_S}]*(?:(?:and|block|break|call|continue|define|ge|gt|html|js|le|len|lt|nil|not|or|print
+    |println|slice|template|urlquery|with)\b|'[^'\n]+'|"[^"\n]*"|\)\.|:?=)""",
+    re.VERBOSE,
+)
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
+_PATTERN = re.compile(rf"""[{_S}]+(?:`[^`]*`|"(?:[^"\\\n]|\\.)*+")""")
+_VERB = re.compile(r"%(?:[sq]|(.?))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"'}
+_DEEPEST = 100  # blocks, parentheses and pipes in each other
 
 
-def parse(text: str, left: str = "<<", right: str = ">>", name: str = "template") -> Template:
-    """Return the template; raises ``TemplateSyntaxError``, also for what rules cannot use.
+class _Scope(Struct, frozen=True):
+    variables: Mapping[str, Operand]  # by name; "": the dot
+    output: Output
 
-    ``name`` appears in messages and is what ``template`` calls the whole by.
-    """
-    try:
-        return Template(name, _Parser(text, left, right, name).templates())
-    except RecursionError:
-        raise TemplateSyntaxError(name, 1, "max expression depth exceeded") from None
+
+_Expression = Callable[[_Scope], Operand]
+_Body = Sequence[str | _Expression]
+
+
+class Template(Struct, frozen=True):
+    """A template that has been read."""
+
+    body: _Body
+    fields: frozenset[str]  # the first name of each path in it
+
+    def render(self, fields: Mapping[str, Value]) -> str:
+        """Return the text; raises ``TemplateExecutionError`` for an unknown field or a bad call."""
+        dot, output = TemplateFields(fields), Output()
+        _write(self.body, _Scope({"": dot, "$": dot}, output))
+        return "".join(output.written)
+
+
+def parse(text: str) -> Template:
+    """Return the template; raises ``TemplateSyntaxError``, also for what rules cannot use."""
+    return _Parser(text).template()
 
 
 class _Parser:
-    def __init__(self, text: str, left: str, right: str, name: str) -> None:
-        self._name = name
-        self._tokens = list(tokens(text, left, right, name))
-        self._at = 0
-        self._variables = ["$"]
-        self._templates: dict[str, Body] = {}
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = self._action = self._depth = 0
+        self._variables = {"", "$"}
+        self._fields: set[str] = set()
 
-    def templates(self) -> Mapping[str, Body]:
+    def template(self) -> Template:
         body, word = self._body()
-        while word == "define":
-            self._define()
-            more, word = self._body()
-            body = [*body, *more]
         if word:
             raise self._error(f"unexpected {{{{{word}}}}}")
-        if self._name in self._templates:
-            raise self._error(f"multiple definition of template {quote(self._name)}")
-        return {**self._templates, self._name: body}
+        return Template(body, frozenset(self._fields))
 
-    def _define(self) -> None:
-        name = self._string("define clause")
-        self._close("define clause")
-        outer, self._variables = self._variables, ["$"]
-        body, word = self._body()
-        if word != "end":
-            raise self._error(f"unexpected {{{{{word or 'EOF'}}}}} in define clause")
-        if name in self._templates:
-            raise self._error(f"multiple definition of template {quote(name)}")
-        self._templates[name] = body
-        self._variables = outer
-
-    def _body(self) -> tuple[list[TemplateStatement], str]:
-        """Return the statements up to ``end``, ``else``, ``define`` or the text's end ("")."""
-        found: list[TemplateStatement] = []
-        while (token := self._next()).kind != "end":
-            if token.kind == "text":
-                found.append(PlainText(token.text))
+    def _body(self) -> tuple[_Body, str]:
+        """Return texts, values and blocks up to ``end``, ``else`` or the text's end ("")."""
+        body: list[str | _Expression] = []
+        while (opens := self._text.find(LEFT, self._at)) >= 0:
+            plain = self._text[self._at : opens]
+            self._at, self._action = opens + len(LEFT), opens
+            body.append(plain.rstrip(_S) if self._take(_TRIM) else plain)
+            if self._take(_COMMENT):
                 continue
-            match self._peek().text if self._peek().kind == "word" else "":
-                case "define" as word:
-                    self._next()
-                    return found, word
-                case "end" as word:
-                    self._next()
-                    self._close(word)
-                    return found, word
-                case "else" as word:
-                    self._next()
-                    return found, word
-                case "if" | "with" | "range" as word:
-                    self._next()
-                    found.append(self._control(word))
-                case "template":
-                    self._next()
-                    name = self._string("template clause")
-                    is_bare = self._peek().kind == "right"
-                    found.append(TemplateCall(name, None if is_bare else self._pipeline()))
-                    self._close("template clause")
+            self._take(_SPACE)
+            word = _WORD.match(self._text, self._at)
+            match word[0] if word else "":
+                case "end" | "else" as keyword:
+                    self._take(_WORD)
+                    if keyword == "end":
+                        self._close()
+                    return body, keyword
+                case "if" | "range" as keyword:
+                    self._take(_WORD)
+                    body.append(self._block(keyword))
                 case _:
-                    found.append(self._pipeline(most=1))
-                    self._close("command")
-        return found, ""
+                    body.append(self._pipeline())
+                    self._close()
+        body.append(self._text[self._at :])
+        self._at = len(self._text)
+        return body, ""
 
-    def _control(self, word: str) -> TemplateStatement:
-        scope = len(self._variables)
-        pipeline = self._pipeline(most=2 if word == "range" else 1)
-        self._close(word)
+    def _block(self, keyword: str) -> _Expression:
+        self._deeper()
+        outside, names = self._variables, ()
+        if keyword == "range" and (declared := self._take(_DECLARED)):
+            names = tuple(filter(None, declared.groups()))
+        value = self._pipeline()
+        self._close()
+        self._variables = {*outside, *names}
         body, end = self._body()
-        otherwise: list[TemplateStatement] = []
-        if end == "else":
-            following = self._peek()
-            if following.kind == "word" and following.text == word == "if":
-                # `else if` shares the `end` of the statement it continues.
-                self._next()
-                otherwise, end = [self._control(word)], "end"
-            else:
-                self._close("else")
-                otherwise, end = self._body()
+        self._variables = outside
+        otherwise: _Body = ()
+        if end == "else" and keyword == "if" and self._take(_ELSE_IF):
+            # `else if` shares the `end` of the statement it continues.
+            otherwise, end = [self._block(keyword)], "end"
+        elif end == "else":
+            self._close()
+            otherwise, end = self._body()
         if end != "end":
-            raise self._error(f"unexpected {{{{{end or 'EOF'}}}}} in {word}")
-        del self._variables[scope:]
-        if word == "range":
-            return Loop(pipeline, body, otherwise)
-        return IfStatement(pipeline, body, otherwise, word == "with")
+            raise self._error(f"unexpected {{{{{end or 'EOF'}}}}} in {keyword}")
+        self._depth -= 1
+        if keyword == "if":
+            return lambda scope: _write(body if value(scope) else otherwise, scope)
+        return _loop(value, names, body, otherwise)
 
-    def _pipeline(self, *, most: int = 0) -> Pipeline:
-        """Return the pipeline that follows, which may declare ``most`` variables."""
-        start = self._at
-        names: list[str] = []
-        while len(names) < most and self._peek().kind == "variable":
-            names.append(self._next().text)
-            following = self._next().text
-            if following == ":=":
-                self._variables += names
-                return Pipeline(self._expression(), names)
-            if following == "=":
-                raise self._error("rules can declare a variable once, with :=, and not assign it")
-            if following != ",":
-                break
-        self._at = start
-        return Pipeline(self._expression())
-
-    def _expression(self) -> TemplateExpression:
-        value = self._command(None)
-        while self._peek().text == "|":
-            self._next()
-            value = self._command(value)
+    def _pipeline(self) -> _Expression:
+        depth = self._depth
+        value = self._command(())
+        while self._take(_PIPE):
+            self._deeper()
+            value = self._command((value,))
+        self._depth = depth
         return value
 
-    def _command(self, piped: TemplateExpression | None) -> TemplateExpression:
-        token = self._peek()
-        is_function = token.kind == "word" and token.text not in ("true", "false")
-        if not is_function:
+    def _command(self, piped: tuple[_Expression, ...]) -> _Expression:
+        self._take(_SPACE)
+        word = _WORD.match(self._text, self._at)
+        name = word[0] if word else ""
+        if name not in FUNCTIONS:
+            if word and name not in ("true", "false") and not _OUTSIDE.match(self._text, self._at):
+                raise self._error(f"function {quote(name)} not defined")
             value = self._operand()
-            if piped is not None:
-                raise self._error("non executable command in pipeline: only functions take values")
-            if self._peek().kind not in ("right", "end") and self._peek().text not in "|),":
-                raise self._error(f"can't give argument to non-function {token}")
+            if piped:
+                raise self._refused("a pipeline into what is no function")
             return value
-        name = self._next().text
-        if name in _OUTSIDE:
-            raise self._error(f"rules cannot use {quote(name)} of Go's templates")
-        if name not in BUILTINS and name not in SHORT_CIRCUIT:
-            raise self._error(f"function {quote(name)} not defined")
-        arguments: list[TemplateExpression] = []
-        while self._tokens[self._at].kind == "space" and self._peek().kind not in ("right", "end"):
-            if self._peek().text in ("|", ")"):
-                break
+        self._take(_WORD)
+        pattern = _PATTERN.match(self._text, self._at)
+        arguments: list[_Expression] = []
+        while self._take(_ARGUMENT):
             arguments.append(self._operand())
-        self._check(name, arguments, len(arguments) + (piped is not None))
-        return TemplateFunction(name, arguments, piped)
+        count = len(arguments) + len(piped)
+        verbs = _VERB.findall(pattern[0]) if name == "printf" and pattern else []
+        if any(verbs) or (name == "printf" and not pattern):
+            raise self._refused("printf with another pattern than a text of %s and %q")
+        arity = 1 + len(verbs) if name == "printf" else 2
+        if count != arity:
+            raise self._refused(f"{name} with {count} arguments, not {arity},")
+        function, arguments = FUNCTIONS[name], [*arguments, *piped]
+        return lambda scope: function(scope.output.step(), [each(scope) for each in arguments])
 
-    def _check(self, name: str, arguments: list[TemplateExpression], count: int) -> None:
-        function = BUILTINS.get(name)
-        least, most = (1, None) if function is None else (function.least, function.most)
-        if name == "printf":
-            pattern = arguments[0] if arguments else None
-            if not isinstance(pattern, TemplateConstant) or not isinstance(pattern.value, str):
-                raise self._error("printf in rules takes its pattern as a constant text")
-            try:
-                least = most = 1 + len(verbs(pattern.value))
-            except ValueError as error:
-                raise self._error(str(error)) from None
-        if count < least or (most is not None and count > most):
-            want = least if most == least else f"{least} to {most}" if most else f"at least {least}"
-            raise self._error(f"wrong number of args for {name}: want {want} got {count}")
-
-    def _operand(self) -> TemplateExpression:
-        token = self._next()
-        match token.kind:
-            case "word" if token.text in ("true", "false"):
-                return TemplateConstant(token.text == "true")
-            case "field":
-                names = [token.text[1:]] if len(token.text) > 1 else []
-                return FieldPath(None, names + (self._names() if names else []))
-            case "variable":
-                if token.text not in self._variables:
-                    raise self._error(f"undefined variable {quote(token.text)}")
-                return FieldPath(token.text, self._names())
+    def _operand(self) -> _Expression:
+        operand = self._take(_OPERAND)
+        if operand is None:
+            raise self._unexpected()
+        text = operand[0]
+        match operand.lastgroup:
+            case "raw":
+                constant: str | int = text[1:-1].replace("\r", "")
+            case "text":
+                constant = re.sub(r"\\(.)", lambda found: _ESCAPES[found[1]], text[1:-1])
+            case "truth":
+                constant = text == "true"
             case "number":
-                if not _INTEGER.fullmatch(token.text):
-                    raise self._error(f"rules can write whole decimal numbers, not {token}")
-                return TemplateConstant(int(token.text))
-            case "string":
-                return TemplateConstant(self._unquoted(token.text))
-            case "symbol" if token.text == "(":
-                value = self._expression()
-                if (closing := self._next()).text != ")":
-                    raise self._error(f"unexpected {closing}: unclosed left paren")
-                if self._tokens[self._at].kind == "field":
-                    raise self._error("rules cannot take a field of an expression in parentheses")
-                return value
-            case "word":
-                raise self._error(f"{quote(token.text)} is no value here; a call needs parentheses")
+                if not _INTEGER.fullmatch(text):
+                    raise self._refused("numbers that are not whole and decimal")
+                constant = int(text)
+            case "path":
+                variable, *names = text.split(".")
+                if variable not in self._variables:
+                    raise self._refused(f"{variable} where no range declares it")
+                self._fields.update(names[:1])
+                path = [name for name in names if name]
+                return lambda scope: reduce(field_of, path, scope.variables[variable])
             case _:
-                raise self._error(f"missing value, found {token}")
+                self._deeper()
+                value = self._pipeline()
+                if not self._take(_CLOSING):
+                    raise self._unexpected()
+                self._depth -= 1
+                return value
+        return lambda _: constant
 
-    def _names(self) -> list[str]:
-        names: list[str] = []
-        while (token := self._tokens[self._at]).kind == "field" and len(token.text) > 1:
-            names.append(self._next().text[1:])
-        return names
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        taken = pattern.match(self._text, self._at)
+        self._at = taken.end() if taken else self._at
+        return taken
 
-    def _string(self, context: str) -> str:
-        token = self._next()
-        if token.kind != "string":
-            raise self._error(f"unexpected {token} in {context}")
-        return self._unquoted(token.text)
+    def _close(self) -> None:
+        if not self._take(_END):
+            raise self._unexpected()
 
-    def _unquoted(self, written: str) -> str:
-        if written.startswith("`"):
-            return written[1:-1].replace("\r", "")
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._refused(f"more than {_DEEPEST} levels")
 
-        def replace(found: re.Match[str]) -> str:
-            if found[1] not in _ESCAPES:
-                raise self._error(f"rules can escape {' '.join(_ESCAPES)} in texts, not {found[1]}")
-            return _ESCAPES[found[1]]
+    def _unexpected(self) -> TemplateSyntaxError:
+        outside = _OUTSIDE.match(self._text, self._at)
+        if outside:
+            return self._refused(outside[0].strip())
+        self._take(_SPACE)
+        text = self._text[self._at : self._at + 1]
+        return self._error(f"unexpected {quote(text)} in action" if text else "unclosed action")
 
-        return re.sub(r"\\(.)", replace, written[1:-1])
-
-    def _close(self, context: str) -> None:
-        token = self._next()
-        if token.kind != "right":
-            raise self._error(f"unexpected {token} in {context}")
-
-    def _peek(self) -> Token:
-        token = self._tokens[self._at]
-        return self._tokens[self._at + 1] if token.kind == "space" else token
-
-    def _next(self) -> Token:
-        token = self._peek()
-        self._at += 2 if self._tokens[self._at].kind == "space" else 1
-        self._at = min(self._at, len(self._tokens) - 1)
-        return token
+    def _refused(self, construct: str) -> TemplateSyntaxError:
+        return TemplateConstructRefused(self._text, self._action, construct)
 
     def _error(self, reason: str) -> TemplateSyntaxError:
-        return TemplateSyntaxError(self._name, self._tokens[max(self._at - 1, 0)].line, reason)
+        return TemplateSyntaxError(self._text, self._action, reason)
+
+
+def _loop(value: _Expression, names: Sequence[str], body: _Body, otherwise: _Body) -> _Expression:
+    def write(scope: _Scope) -> str:
+        each = items(value(scope))
+        for key, item in each:
+            named = dict(zip(names, (key, item)[-len(names) :], strict=True)) if names else {}
+            _write(body, _Scope({**scope.variables, "": item, **named}, scope.output))
+        return "" if each else _write(otherwise, scope)
+
+    return write
+
+
+def _write(body: _Body, scope: _Scope) -> str:
+    """Write texts and values in their order; a block writes itself, and has none."""
+    for part in body:
+        scope.output.step()
+        scope.output.write(part if isinstance(part, str) else show(part(scope)))
+    return ""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.feed.prover.lexer import PromqlTooLarge
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (
     Aggregation,
@@ -39,6 +40,10 @@ class NotConfined(ValueError):
     """The query cannot be kept within a namespace; the text says why."""
 
 
+class QueryTooLarge(NotConfined):
+    """The query passes the bounds of what is parsed."""
+
+
 class Confinement(Struct, frozen=True):
     """The namespace that a query may read, and the label that names it."""
 
@@ -53,7 +58,10 @@ class Confinement(Struct, frozen=True):
 
 def confined(text: str, to: Confinement) -> str:
     """Return the query with the matcher in every selector; raises ``NotConfined``."""
-    return _printed(confine(_parsed(text), to))
+    try:
+        return _printed(confine(_parsed(text), to))
+    except RecursionError:
+        raise QueryTooLarge("it is nested too deeply") from None
 
 
 def confined_selector(text: str, to: Confinement) -> str:
@@ -109,6 +117,8 @@ def _refuse_target(name: str, target: Node | None, to: Confinement) -> None:
 def _parsed(text: str) -> Node:
     try:
         return parse(text)
+    except PromqlTooLarge as error:
+        raise QueryTooLarge(f"it is too large: {error}") from None
     except NotPromql as error:
         raise NotConfined(f"it does not parse: {error}") from error
 

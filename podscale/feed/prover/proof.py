@@ -58,6 +58,8 @@ def prove(plan: QueryPlan) -> Verdict:
         _survives_printing(wide.node, labels, values)
     except NotProvable as verdict:
         return Single(str(verdict))
+    except RecursionError:
+        return Single("it is nested too deeply")
     stamped = _stamped(wide.node, labels)
     return Widened(wide.node, text, labels, wide.bound, wide.carries, default, stamped)
 

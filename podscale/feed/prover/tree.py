@@ -5,7 +5,6 @@ converted once. Parentheses are dropped (our printer writes all of them) and an 
 ``by`` or matching clause is written as the empty one it stands for. Pure.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Literal
@@ -14,19 +13,10 @@ import promql_parser
 from msgspec import Struct
 from msgspec.structs import replace
 
-# promql-parser aborts with a panic on a time before 1970 (`@ -5`).
-_PANICS = re.compile(r"@\s*-")
-
-# The library recurses on the native stack: `a+a+a…` of 5,000 terms ends the process.
-MAX_OPERATORS = 500
-_STRINGS = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`""")
-_OPERATORS = re.compile(r"[-+*/%^<>=!(\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+from podscale.feed.prover import lexer
+from podscale.feed.prover.lexer import NotPromql as NotPromql
 
 MatchOp = Literal["=", "!=", "=~", "!~"]
-
-
-class NotPromql(ValueError):
-    """The text does not parse, or holds something that our tree cannot say."""
 
 
 class Matcher(Struct, frozen=True):
@@ -117,10 +107,7 @@ SET_OPS = frozenset({"and", "or", "unless"})
 
 def parse(text: str) -> Node:
     """Return the tree; raises ``NotPromql``."""
-    if _PANICS.search(text):
-        raise NotPromql("a negative @ time")
-    if sum(1 for _ in _OPERATORS.finditer(_STRINGS.sub("", text))) > MAX_OPERATORS:
-        raise NotPromql("too many operators")
+    lexer.check(text)
     try:
         return _node(promql_parser.parse(text))
     except (ValueError, OverflowError) as error:

@@ -11,6 +11,11 @@ ATOMS = (
     *("(slice .Series 1 3)", "(print .Series 1 2)", '(index .LabelValuesByName "pod")'),
     *("(.LabelValuesByName).pod", "(1)", "($)", "$.Series", ".LabelMatchers"),
 )
+USED = (  # by rules
+    *(".", ".Series", ".LabelMatchers", ".GroupBy", ".GroupBySlice", ".LabelValuesByName.pod"),
+    *("$x", "$.Series", "1", "0", '"pod"', "true", "`raw`", "(index .GroupBySlice 0)"),
+    *('(index .LabelValuesByName "pod")', '(printf "%s" .Series)', '(eq .Series "x")'),
+)
 FUNCTIONS = (
     *("len", "index", "slice", "print", "printf", "println", "html", "js", "urlquery"),
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "call", "toUpper"),
@@ -24,13 +29,45 @@ ODDITIES = (
     *("$x:", "@", "template 1", 'block "b" .Series', '.Series|printf "%s"'),
 )
 HEADS = (
-    *("if", "with", "range", "range", "range $x :=", "range $x, $y :=", "range $y, $x :="),
+    *("if", "if", "if", "range", "range", "range $x :=", "range $x, $y :=", "range $y, $x :="),
+    *("if", "with", "if", "range", "range $x :=", "range $x, $y :="),
     *("with $x :=", "if $x :=", 'block "b0"', 'block "b1"', 'define "q"'),
 )
+USED_FUNCTIONS = (
+    *("index .GroupBySlice 0", 'index .LabelValuesByName "pod"', "printf `%s|%q` .Series `a`"),
+    *("eq 1 0", "ne .Series .GroupBy", "eq .Series .Series"),
+)
 RANGED = (".GroupBySlice", ".LabelValuesByName", "$", ".Series", "3")
-VERBS = ("%s", "%s", "%q", "%v", "%d", "%%", "%5s", "%T", "%x", "%!", "%+v", "%[1]s")
+VERBS = (
+    "%s",
+    "%s",
+    "%q",
+    "%s",
+    "%q",
+    "%s",
+    "%v",
+    "%d",
+    "%%",
+    "%5s",
+    "%T",
+    "%x",
+    "%!",
+    "%+v",
+    "%[1]s",
+)
 PRINTED = (
-    *(".Series", ".GroupBySlice", ".LabelValuesByName", "1", "-255", "0", "true", "nil"),
+    *(
+        ".Series",
+        ".GroupBy",
+        "`a`",
+        ".GroupBySlice",
+        ".LabelValuesByName",
+        "1",
+        "-255",
+        "0",
+        "true",
+        "nil",
+    ),
     *(r'"hé\"q"', '"a`b"', "'x'", '""', "97", "1.5"),
 )
 
@@ -42,9 +79,9 @@ def template(random: Random, depth: int = 0) -> str:
 
 def printf(random: Random) -> str:
     """Return a random ``printf`` action, mostly of verbs that rules can use."""
-    verbs = [random.choice(VERBS[: random.choice((6, 6, 6, 12))]) for _ in range(3)]
+    verbs = [random.choice(VERBS[: random.choice((6, 6, 6, 16))]) for _ in range(3)]
     count = 3 - verbs.count("%%") if random.random() < 0.8 else random.randint(0, 4)
-    arguments = " ".join(random.choice(PRINTED[: random.choice((3, 14))]) for _ in range(count))
+    arguments = " ".join(random.choice(PRINTED[: random.choice((3, 16))]) for _ in range(count))
     return f"<<printf `{random.choice(('', ' a', '|')).join(verbs)}` {arguments}>>"
 
 
@@ -54,10 +91,10 @@ def _part(random: Random, depth: int) -> str:
         return random.choice(TEXTS)
     if kind < 0.55:
         return _action(random, _pipe(random))
-    if kind < 0.62:
+    if kind < 0.57:
         target = random.choice(("$x := ", "$y:=", "$x = ", "$x, $y := "))
         return _action(random, target + _pipe(random))
-    if kind < 0.65 or depth >= 3:
+    if kind < 0.6 or depth >= 3:
         return _action(random, random.choice(ODDITIES))
     return _control(random, depth)
 
@@ -83,8 +120,8 @@ def _pipe(random: Random) -> str:
 
 
 def _command(random: Random) -> str:
-    if random.random() < 0.5:
-        return random.choice(ATOMS)
+    if random.random() < 0.7:
+        return random.choice(random.choice((USED, USED, USED_FUNCTIONS, ATOMS)))
     name = random.choice(FUNCTIONS)
     count = ARGUMENTS.get(name, 2) if random.random() < 0.9 else random.randint(0, 3)
     return " ".join([name, *(random.choice(ATOMS) for _ in range(count))])

@@ -341,10 +341,15 @@ def test_the_rules_of_the_tests_compile():
 
 
 @pytest.mark.parametrize(("field", "text", "said"), [
-    ("metricsQuery", "sum(<<.Series>)", 'unexpected ">" in action: "<<.Series>)"'),
-    ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy", 'line 2: unclosed action: "<<.GroupBy"'),
-    ("resources", "<<.Resource", 'unclosed action: "<<.Resource"'),
-    ("resources", "a<<if>>", "'a<<if>>': missing value, found \">>\""),
+    ("metricsQuery", "sum(<<.Series>)",
+     'line 1, column 5: unexpected ">" in action: "<<.Series>)"'),
+    ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy",
+     'line 2, column 6: unclosed action: "<<.GroupBy"'),
+    ("metricsQuery", "<<with .Series>>x<<end>>",
+     'line 1, column 1: TemplateConstructRefused: rules cannot use with in templates; write it '
+     'with fields, index, if, range, printf, eq and ne: "<<with .Series>>x<<end>>"'),
+    ("resources", "<<.Resource", 'line 1, column 1: unclosed action: "<<.Resource"'),
+    ("resources", "a<<if>>", 'line 1, column 2: unexpected ">" in action: "<<if>>"'),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_template_is_said_without_a_name_it_has_not(field, text, said):
     value = f'{{template: "{text}"}}' if field == "resources" else f'"{text}"'

@@ -23,7 +23,7 @@ FIELDS = {
 
 
 _OUTSIDE = re.compile(
-    r"rules (?:can|know)|in rules|no value here|wrong number of args|only functions|non-function"
+    r"TemplateConstructRefused|rules cannot|rules can |rules index|in rules|only maps have fields"
 )
 
 
@@ -57,7 +57,7 @@ def answers(templates: Sequence[str]) -> list[tuple[str, str]]:
 def outcome(text: str) -> tuple[str, str]:
     """Return what our own template does with ``FIELDS``: kind and text."""
     try:
-        template = gotemplate.parse(text, name="metrics-query")
+        template = gotemplate.parse(text)
     except TemplateSyntaxError as error:
         return "syntax", str(error)
     try:

@@ -1,0 +1,66 @@
+"""What a query's text is made of, and how much of it a parser is given. Pure.
+
+Reads as Prometheus reads: three kinds of strings, of which only a raw one goes over a line's
+end, escapes, and comments. One pass over the text, before anything parses it.
+"""
+
+import re
+from collections.abc import Iterator
+
+# The library recurses on the native stack (`a+a+a…` of 5,000 terms ends the process), and copies
+# what is below each node: memory grows with the operators times the text's length.
+MAX_OPERATORS = 500
+MAX_NESTING = 100
+_MOST_COPIED = 32 * 1024 * 1024
+# A raw string that ends in a backslash is one to Prometheus alone, not to the library.
+_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\\n]++|\\[^\n])*+"|'(?:[^'\\\n]++|\\[^\n])*+'|`(?:[^`\\]++|\\[^`])*+`)
+    |(?P<quote>["'`])
+    |\#[^\r\n]*+
+    |(?P<opens>[(\[{])
+    |(?P<closes>[)\]}])
+    |(?P<negative>@(?:\s|\#[^\r\n]*+)*+-)
+    |(?P<operator>[=!<>]=|[=!]~|[-+*/%^<>=!]|\b(?i:and|or|unless|atan2)\b)""",
+    re.VERBOSE,
+)
+
+
+class NotPromql(ValueError):
+    """The text does not parse, or holds something that our tree cannot say."""
+
+
+class PromqlTooLarge(NotPromql):
+    """The text has more operators, or nests deeper, than the parser is given."""
+
+
+def tokens(text: str) -> Iterator["re.Match[str]"]:
+    """Yield strings, brackets, operators and comments: ``lastgroup`` says which, None is a comment.
+
+    Raises ``NotPromql`` where a string does not end.
+    """
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "quote":
+            raise NotPromql(f"the string at character {token.start() + 1} does not end")
+        yield token
+
+
+def check(text: str) -> None:
+    """Raise ``NotPromql`` for a text that the library must not be given."""
+    operators = depth = 0
+    for token in tokens(text):
+        match token.lastgroup:
+            case "negative":
+                raise NotPromql("a negative @ time")  # the library panics
+            case "operator":
+                operators += 1
+            case "opens":
+                operators += token[0] != "{"
+                depth += 1
+            case "closes":
+                depth -= 1
+        if depth > MAX_NESTING:
+            raise PromqlTooLarge(f"brackets nest deeper than {MAX_NESTING} levels")
+        if operators > MAX_OPERATORS:
+            raise PromqlTooLarge(f"more than {MAX_OPERATORS} operators and brackets")
+    if operators * len(text) > _MOST_COPIED:
+        raise PromqlTooLarge(f"{operators} operators and brackets in {len(text)} characters")
