@@ -346,8 +346,8 @@ def test_the_rules_of_the_tests_compile():
     ("metricsQuery", "sum(<<.Series>>)\\n by (<<.GroupBy",
      'line 2, column 6: unclosed action: "<<.GroupBy"'),
     ("metricsQuery", "<<with .Series>>x<<end>>",
-     'line 1, column 1: TemplateConstructRefused: rules cannot use with in templates; write it '
-     'with fields, index, if, range, printf, eq and ne: "<<with .Series>>x<<end>>"'),
+     ('line 1, column 1: TemplateConstructRefused: rules cannot use with in templates; write it '
+      'with fields, index, if, range, printf, eq and ne: "<<with .Series>>x<<end>>"')),
     ("resources", "<<.Resource", 'line 1, column 1: unclosed action: "<<.Resource"'),
     ("resources", "a<<if>>", 'line 1, column 2: unexpected ">" in action: "<<if>>"'),
 ])  # fmt: skip
