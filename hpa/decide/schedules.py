@@ -41,27 +41,16 @@ class _Window(Struct, frozen=True, gc=False):
 _windows: BoundedCache[tuple[str, str, str], _Window] = BoundedCache(4 << 20, age_s=7200.0)
 
 
-def minimum(
-    schedules: tuple[MinimumSchedule, ...], low: int, now: float
-) -> ScheduledMinimum | None:
-    """Return the largest minimum at ``now``, above ``low``; None: there is none."""
-    best = None
-    for each in schedules:
-        replicas, is_ramp = _of(each, low, now)
-        if replicas > (low if best is None else best.replicas):
-            best = ScheduledMinimum(replicas, each, is_ramp)
-    return best
-
-
 def scheduled(hpa: HPA, now: float) -> tuple[HPA, ScheduledMinimum | None]:
-    """Return ``hpa`` with the minReplicas of ``now``, at most maxReplicas, and why."""
-    found = minimum(hpa.options.schedules, hpa.min_replicas, now)
-    if found is None:
-        return hpa, None
-    replicas = min(found.replicas, hpa.max_replicas)
-    if replicas <= hpa.min_replicas:
-        return hpa, None
-    return structs.replace(hpa, min_replicas=replicas), structs.replace(found, replicas=replicas)
+    """Return ``hpa`` with the largest minReplicas in force at ``now``, at most maxReplicas, and
+    why; as it is where none is above its own."""
+    low, best = hpa.min_replicas, None
+    for each in hpa.options.schedules:
+        replicas, is_ramp = _of(each, hpa.min_replicas, now)
+        if min(replicas, hpa.max_replicas) > low:
+            low = min(replicas, hpa.max_replicas)
+            best = ScheduledMinimum(low, each, is_ramp)
+    return (hpa, None) if best is None else (structs.replace(hpa, min_replicas=low), best)
 
 
 def _of(schedule: MinimumSchedule, low: int, now: float) -> tuple[int, bool]:

@@ -15,7 +15,7 @@ from hpa.decide import Decision, Observation, Past, Scale, Settings, conclude, d
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
 from hpa.decide.decision import DONE
-from hpa.decide.schedules import minimum, scheduled
+from hpa.decide.schedules import scheduled
 from hpa.decide.settings import Mode
 from hpa.explain import explain
 from hpa.history.packed_trace import PackedTrace
@@ -138,7 +138,7 @@ def test_it_may_end_on_another_day_and_start_again_before_it_ends() -> None:
 
 def test_a_minimum_below_that_of_the_spec_changes_nothing() -> None:
     hpa = structs.replace(with_schedules(DAY), min_replicas=6)
-    assert minimum(hpa.options.schedules, 6, START_S) is None
+    assert scheduled(hpa, START_S) == (hpa, None)
     assert least(hpa, 2026, 11, 24, 12, 0) == 6
 
 
