@@ -5,6 +5,7 @@ gives the HPA and the VPA the same feed and the same pods).
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 
 log = structlog.get_logger(__name__)
+
+_PATIENCE_S = 30.0  # of readiness, with rules that cannot be listed
 
 
 class AdapterPorts(Struct, frozen=True):
@@ -135,6 +138,7 @@ class Adapter:
         self.provider = FeedProvider(
             feed, self.objects, mapper, self._plans, self.usage,
             custom=self._custom, external=self._external,
+            absence=lambda: self.metric_rules.absence,
         )  # fmt: skip
         found = metric_providers.load() if others is None else others
         self.source = MetricSources(self.provider, found, ports.backends if path else None)
@@ -147,6 +151,8 @@ class Adapter:
             ResourceApi(feed, self.usage, self.objects, freshness, clock=clock),
         )
         self._relister: Relister | None = None
+        self._is_tried = False  # every rule has been listed or has failed to be, or is late
+        self._patient_until = math.inf  # of the loop's clock
 
     @property
     def rules(self) -> RuleSet:
@@ -193,6 +199,7 @@ class Adapter:
             renewed=self._relisted,
             clock=self._clock,
         )
+        self._patient_until = asyncio.get_running_loop().time() + _PATIENCE_S
 
     async def run(self) -> None:
         """Relist, follow the rules file and watch objects for ever."""
@@ -341,18 +348,25 @@ class Adapter:
         return HealthVerdict(False, "pods are not listed yet")
 
     def _relist_tried(self) -> HealthVerdict:
-        if self._relister is not None and self._relister.is_tried:
-            return HealthVerdict()
-        return HealthVerdict(False, "the first relist is under way")
+        # A rule that comes later is listed while the others serve.
+        self._is_tried = self._is_tried or self._is_late or (
+            self.metric_rules.absence is None and self.relister.is_tried
+        )  # fmt: skip
+        return HealthVerdict(self._is_tried, "" if self._is_tried else "rules are being listed")
 
     def _backends_tried(self) -> HealthVerdict:
         is_tried = self._ports.backends.is_tried
         return HealthVerdict(is_tried, "" if is_tried else "they are being listed")
 
     def _objects_tried(self) -> HealthVerdict:
-        if self.metric_rules.is_tried:
-            return HealthVerdict()
-        return HealthVerdict(False, "MetricRules are not listed yet")
+        absence = self.metric_rules.absence
+        text = "" if absence is None else absence.message
+        return HealthVerdict(absence is None or self._is_late, text)
+
+    @property
+    def _is_late(self) -> bool:
+        # What cannot be listed is answered by nobody; the rest is not to wait for it.
+        return asyncio.get_running_loop().time() > self._patient_until
 
     def _rules_read(self) -> HealthVerdict:
         if self.rules_problem:

@@ -61,8 +61,10 @@ class FeedProvider:
         *,
         custom: Callable[[], MetricRegistry],
         external: Callable[[], MetricRegistry],
+        absence: Callable[[], Unavailable | None] = lambda: None,
     ) -> None:
-        """``custom`` and ``external`` return the newest registries."""
+        """``custom`` and ``external`` return the newest registries, ``absence`` why it is not
+        known yet of which rules they should be."""
         self.feed = feed
         self.objects = objects
         self.mapper = mapper
@@ -71,6 +73,7 @@ class FeedProvider:
         self._standings = Standings(objects)
         self._custom = custom
         self._external = external
+        self._absence = absence
 
     @property
     def listed(self) -> tuple[MetricRegistry, MetricRegistry]:
@@ -195,10 +198,12 @@ class FeedProvider:
             question.metric, question.metric_selector,
         )  # fmt: skip
 
-    def is_listed(self, resource: str, metric: str, namespace: str) -> bool:
-        """Return whether a rule has ``metric`` of ``resource[.group]``; "": an external one."""
+    def is_ours(self, resource: str, metric: str, namespace: str) -> bool:
+        """Return whether a rule has ``metric`` of ``resource[.group]`` ("": an external one), or
+        will once it is listed."""
         listed = self._custom() if resource else self._external()
-        return listed.find(resource, metric, namespace) is not None
+        found = self._absence() or listed.find(resource, metric, namespace)
+        return found is not None
 
     def several(
         self,
@@ -239,10 +244,9 @@ class FeedProvider:
         self, namespace: str, metric: str, metric_selector: str
     ) -> Inquiry[ExternalSamples | Failure] | Failure:
         """Return how to ask for an external metric."""
-        known = self._external()
-        source = known.find("", metric, namespace)
-        if source is None:
-            return _unknown(known, "", metric, namespace)
+        source = self._find(self._external(), "", metric, namespace)
+        if not isinstance(source, MetricSource):
+            return source
         selector = parse(metric_selector)
         if problem := matchers.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
@@ -275,10 +279,9 @@ class FeedProvider:
     def _plan(
         self, resource: str, namespace: str, metric: str, metric_selector: str
     ) -> tuple[QueryPlan, Origin] | Failure:
-        listed = self._custom()
-        source = self._source(listed, resource, namespace, metric)
-        if source is None:
-            return _unknown(listed, resource, metric, namespace)
+        source = self._source(resource, namespace, metric)
+        if not isinstance(source, MetricSource):
+            return source
         selector = parse(metric_selector)
         if problem := matchers.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
@@ -290,16 +293,24 @@ class FeedProvider:
             return NotFound(stage, f"{source.rule.id}: {error}")
         return plan, Origin(metric, source.rule.id, self._plans.window_s(plan))
 
+    def _find(
+        self, listed: MetricRegistry, resource: str, metric: str, namespace: str
+    ) -> MetricSource | NotFound | Unavailable:
+        source = self._absence() or listed.find(resource, metric, namespace)
+        return source or _unknown(listed, resource, metric, namespace)
+
     def _source(
-        self, listed: MetricRegistry, resource: str, namespace: str, metric: str
-    ) -> MetricSource | None:
-        source = listed.find(resource, metric, namespace)
-        if source is None or namespace or not registry.is_namespaced(resource):
+        self, resource: str, namespace: str, metric: str
+    ) -> MetricSource | NotFound | Unavailable:
+        listed = self._custom()
+        source = self._find(listed, resource, metric, namespace)
+        if namespace or not registry.is_namespaced(resource):
             return source
         # Without a namespace only what is truly cluster-scoped can be asked for: unlike
         # upstream that holds for storage classes and cluster-wide custom resources too.
         described = mapping.resolve(self.mapper, *mapping.split(resource))
-        return None if described is None or described.namespaced else source
+        is_at_root = described is not None and not described.namespaced
+        return source if is_at_root else _unknown(listed, resource, metric, namespace)
 
 
 def _unknown(

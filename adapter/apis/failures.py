@@ -6,6 +6,7 @@ be allowed to see it.
 """
 
 from adapter.backends import backend
+from adapter.discovery.registry import NOT_LISTED_YET
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.http.refusals import QUERY_TIMEOUT
@@ -17,7 +18,7 @@ PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"  # of an
 _FETCH = "unable to fetch metrics"
 _SHOWS = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
 # Failures that are not Prometheus's, and name whose they are.
-_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED)
+_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED, NOT_LISTED_YET)
 
 
 def metric_not_found(
@@ -71,7 +72,8 @@ def _for_everybody(failure: Failure) -> str:
     if failure.reason == QUERY_TIMEOUT:
         return f"Prometheus gave up on the rule's query; {_SHOWS}"
     if isinstance(failure, Unavailable) and failure.reason not in _OTHERS:
-        return f"Prometheus cannot be read now; retrying{_since(failure)}"
+        said = f"Prometheus cannot be read now; retrying{_since(failure)}"
+        return f"{failure.rule} is not listed: {said}" if failure.rule else said
     if isinstance(failure, Refused):
         return f"the rule's query is refused; {_SHOWS}"
     return failure.message

@@ -207,9 +207,9 @@ class MetricSources:
         return self.others if self._backends is None else (*self.others, self._backends)
 
     def _is_unknown(self, answer: object, resource: str, metric: str, namespace: str) -> bool:
-        # Nobody's fault but our list's: that must not hide what another provider has.
+        # A rule that may have anything, and is not listed, must not hide what others have.
         if isinstance(answer, Unavailable):
-            return not self.provider.is_listed(resource, metric, namespace)
+            return not self.provider.is_ours(resource, metric, namespace)
         return isinstance(answer, NotFound)
 
     async def _elsewhere(self, question: Question, kind: type[T]) -> T | Failure | None:

@@ -36,6 +36,11 @@ class Namer:
         self._groups = {*map(str, range(groups + 1)), *self._pattern.groupindex}
         self._last: tuple[str, str | None] | None = None  # most rules have one series to name
 
+    @property
+    def only(self) -> str | None:
+        """The one name that it gives; ``None``: it takes the name from the series."""
+        return None if _NAME_START in self._as else self._as
+
     def name(self, series: str) -> str | None:
         """Return the metric's name, possibly empty; ``None`` when the pattern does not match."""
         if self._last is None or self._last[0] != series:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter.discovery.labels import ROOT_RESOURCES
 from adapter.discovery.listing import MetricSource, RuleListing
@@ -17,6 +17,7 @@ from adapter.stages import Finding, Stage
 from podscale.core.metrics import Unavailable
 
 _MOST_LETTERS, _MOST_NAMES, _MOST_LIKE = 200, 5_000, 50  # of a search for a name like another
+NOT_LISTED_YET = "NotListedYet"
 PAGE = 2_000  # metrics worked off in one turn of the loop, a millisecond at most
 
 
@@ -29,7 +30,6 @@ class RelistFailure(Struct, frozen=True):
     is_timeout: bool = False
     retry_after_s: float | None = None
     since_s: float | None = None  # unix seconds, in an outage of the source
-    seconds: float = 0.0  # what the attempt took
 
     @property
     def is_final(self) -> bool:
@@ -46,28 +46,72 @@ class RuleState(Struct, frozen=True):
     series: int = 0  # that seriesQuery found then
     failure: RelistFailure | None = None  # of the last attempt
     gone: Mapping[tuple[str, str], float] = {}  # listed in grace: when they were first missed
+    is_partial: bool = False  # of every list so far something was missing
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the rule may have metrics that are not listed yet. One whose seriesQuery
+        Prometheus refuses exposes nothing until it is mended."""
+        is_final = self.failure is not None and self.failure.is_final
+        return not is_final and (self.listing is None or self.is_partial)
+
+    @property
+    def absence(self) -> Unavailable:
+        """Why it is not known whether the rule, which is waiting, has a metric."""
+        rule, failure = self.rule.id, self.failure
+        if failure is not None:
+            return Unavailable(
+                failure.reason, f"{rule} could not be listed: {failure.message}",
+                failure.is_timeout, failure.retry_after_s, failure.since_s, rule,
+            )  # fmt: skip
+        if self.listing is not None:
+            text = f"{rule} is listed in part: a store behind Prometheus does not answer"
+            return Unavailable("PartialAnswer", text, rule=rule)
+        text = f"{rule} is not listed yet; its first list is under way"
+        return Unavailable(NOT_LISTED_YET, text)
 
 
 class MetricRegistry(Struct, frozen=True):
     """All metrics of one API: custom by (resource, metric), external by ("", metric)."""
 
     sources: Mapping[tuple[str, str], MetricSource] = {}
-    states: tuple[RuleState, ...] = ()
+    states: tuple[RuleState, ...] = ()  # by precedence, the lowest first
+    waiting: tuple[RuleState, ...] = ()  # the highest first
+    leaving: tuple[RuleState, ...] = ()  # replaced by what is not listed yet; of no precedence
     revision: int = 0  # changes when ``sources`` lists other metrics
     parts: tuple[Mapping[tuple[str, str], MetricSource], ...] = ()  # what ``sources`` is merged of
     # By namespace, those that it has to itself; kept current by whoever keeps the lists.
     within: Mapping[str, "MetricRegistry"] = {}
 
-    def find(self, resource: str, metric: str, namespace: str = "") -> MetricSource | None:
+    def find(
+        self, resource: str, metric: str, namespace: str = ""
+    ) -> MetricSource | Unavailable | None:
         """Return where ``metric`` of ``resource[.group]`` in ``namespace`` comes from: of the
-        namespace's own rules if they have it.
+        first rule in order of precedence that has it, the namespace's own before the others;
+        ``Unavailable`` if one before that could have it and is not listed yet.
+
+        A rule of everybody keeps a metric from the others only where it would take it from the
+        same series, or says its name itself: one that is slow to list must not hold back all.
         """
-        own = self.within.get(namespace)
-        if own is not None and is_namespaced(resource):
-            found = own.sources.get((resource, metric))
-            if found is not None:
-                return found
-        return self.sources.get((resource, metric))
+        own = self.within.get(namespace) if is_namespaced(resource) else None
+        found = None if own is None else own.find(resource, metric)
+        if found is not None:
+            return found
+        source = self.sources.get((resource, metric))
+        for state in self.waiting:
+            rule = state.rule
+            if source is not None and rule.precedence <= source.rule.precedence:
+                break
+            series = () if source is None else (source.series, metric)
+            if rule.may_expose(metric) if rule.namespace else rule.exposes(metric, *series):
+                return self._replaced(rule.origin, (resource, metric)) or state.absence
+        return source
+
+    def _replaced(self, origin: str, key: tuple[str, str]) -> MetricSource | None:
+        """Return what stood in the same file or object before a reload."""
+        listings = (each.listing for each in reversed(self.leaving) if each.rule.origin == origin)
+        found = (each.exposed.get(key) for each in listings if each is not None)
+        return next(filter(None, found), None)
 
     def scope(self, namespace: str) -> str:
         """Return ``namespace`` if it has metrics of its own, "" if it has those of everywhere."""
@@ -84,8 +128,12 @@ def merging(
     """
     listings = [each.listing for each in (*leaving, *states) if each.listing is not None]
     parts = tuple(listing.exposed for listing in listings)
+    waiting = tuple(state for state in reversed(states) if state.is_waiting)
+    made = structs.replace(
+        before, states=tuple(states), waiting=waiting, leaving=tuple(leaving), parts=parts
+    )
     if len(parts) == len(before.parts) and all(map(operator.is_, parts, before.parts)):
-        return MetricRegistry(before.sources, tuple(states), before.revision, parts, before.within)
+        return made
     sources: dict[tuple[str, str], MetricSource] = {}
     same = True
     for part in parts:
@@ -96,8 +144,7 @@ def merging(
             if len(page) == PAGE:  # thousands of rules expose a handful each
                 yield
     same = same and len(sources) == len(before.sources)
-    revision = before.revision + (not same)
-    return MetricRegistry(sources, tuple(states), revision, parts, before.within)
+    return structs.replace(made, sources=sources, revision=before.revision + (not same))
 
 
 def is_namespaced(resource: str) -> bool:
@@ -110,25 +157,12 @@ def unlisted(
 ) -> Unavailable | None:
     """Return why it cannot be said whether there is ``metric``; ``None``: it can.
 
-    A rule that could expose it was never listed, so it may well be there. A rule whose
-    seriesQuery Prometheus refuses exposes nothing until it is mended.
+    A rule that could expose it was never listed, so it may well be there.
     """
-    if registry.find(resource, metric, namespace) is not None:
-        return None  # known, and asked for at the wrong place
-    own = registry.within.get(namespace)
-    for state in (*reversed(own.states if own else ()), *reversed(registry.states)):
-        failure = state.failure
-        if state.listing is not None or not state.rule.may_expose(metric):
-            continue
-        if failure is None:
-            text = f"{state.rule.id} is not listed yet; its first list is under way"
-            return Unavailable("NotListedYet", text)
-        if not failure.is_final:
-            text = f"{state.rule.id} could not be listed: {failure.message}"
-            return Unavailable(
-                failure.reason, text, failure.is_timeout, failure.retry_after_s, failure.since_s
-            )
-    return None
+    found = registry.find(resource, metric, namespace)
+    if found is not None:  # a source: known, and asked for at the wrong place
+        return found if isinstance(found, Unavailable) else None
+    return next((s.absence for s in registry.waiting if s.rule.may_expose(metric)), None)
 
 
 def why_unknown(
@@ -213,10 +247,6 @@ def _rules_without_series(registry: MetricRegistry, metric: str) -> Finding:
         if state.failure is not None and state.rule.may_expose(metric):
             text = f"{state.rule.id} could not be listed: {state.failure.message}"
             return Finding(state.failure.stage, text, state.rule.id)
-    waiting = [s.rule.id for s in registry.states if s.listing is None]
-    if waiting:
-        text = f"{', '.join(waiting)} not listed yet; the first relist is under way"
-        return Finding(Stage.NO_SERIES, text)
     empty = [s.rule.id for s in registry.states if s.listing is not None and not s.listing.shapes]
     if empty:
         text = f"no rule exposes {metric}; {', '.join(empty)} found no series at all"

@@ -31,7 +31,7 @@ from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
-from podscale.feed.errors import QueryError
+from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http.client import SeriesAnswer
 from podscale.feed.http.series import Wanted
 from podscale.feed.pace import LoopPace
@@ -41,7 +41,6 @@ log = structlog.get_logger(__name__)
 
 _MOST_TOGETHER = 60  # namespaces in one request: names of 63 letters make a URL of 4 KB
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
-_SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
 
 _Listed = tuple[str, str]  # source and seriesQuery, for all rules that share them
 
@@ -95,7 +94,6 @@ class Relister:
         self._renewed = renewed
         self._clock = clock
         self._slots: dict[str, asyncio.Semaphore] = {}  # by source
-        self.is_tried = False  # every rule of no named source has succeeded or failed once
         self._scopes = {"": RuleScope(rules)}  # by namespace
         # Namespace and id of the rules that share a series query.
         self._sharing: dict[_Listed, dict[tuple[str, str], None]] = {}
@@ -105,12 +103,14 @@ class Relister:
         self._is_behind = asyncio.Event()
         self._replacing = asyncio.Lock()
         self._publishing = asyncio.Lock()
-        self._share("")
+        self._share("", self._scopes[""])
         states = tuple(self._scopes[""].states.values())
         self._own: dict[str, dict[str, MetricRegistry]] = {section: {} for section in SECTIONS}
         self.custom, self.external = (
-            MetricRegistry(states=tuple(_of(section, states)), within=own)
-            for section, own in self._own.items()
+            MetricRegistry(
+                states=(own := tuple(_of(section, states))), waiting=own[::-1], within=within
+            )
+            for section, within in self._own.items()
         )
 
     async def replace(self, rules: RuleSet, namespace: str = "") -> None:
@@ -122,10 +122,11 @@ class Relister:
         object is listed: a reload interrupts nothing, and in an outage takes nothing away.
         """
         async with self._replacing:
-            scope = self._scopes.setdefault(namespace, RuleScope(RuleSet.empty()))
-            self._unshare(namespace)
-            await scope.replace(rules)
-            self._share(namespace)
+            before = self._scopes.get(namespace, RuleScope(RuleSet.empty()))
+            scope = await before.replaced(rules)
+            self._unshare(namespace, before)
+            self._scopes[namespace] = scope
+            self._share(namespace, scope)
             await self._publish(namespace)
             if namespace and not scope.states:
                 del self._scopes[namespace]
@@ -138,6 +139,12 @@ class Relister:
     def reach_s(self) -> float:
         """How far back a series counts."""
         return self._options.reach_s
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether every rule is listed, or has failed to be."""
+        scopes = self._scopes.values()
+        return all(s.listing or s.failure for scope in scopes for s in scope.states.values())
 
     @property
     def states(self) -> dict[str, RuleState]:
@@ -167,8 +174,6 @@ class Relister:
 
     async def _relist(self, source: str) -> None:
         await self._list_each([query for query in self._sharing if query[0] == source])
-        # A named source that hangs keeps nobody else's metrics waiting.
-        self.is_tried = self.is_tried or not source
         self._renewed()
 
     async def _list_each(self, queries: Iterable[_Listed]) -> None:
@@ -267,13 +272,13 @@ class Relister:
         found = self._sharing.get(query, {})
         return [self._scopes[namespace].states[rule] for namespace, rule in found]
 
-    def _share(self, namespace: str) -> None:
-        for state in self._scopes[namespace].states.values():
+    def _share(self, namespace: str, scope: RuleScope) -> None:
+        for state in scope.states.values():
             sharing = self._sharing.setdefault(state.rule.listed_by, {})
             sharing[namespace, state.rule.id] = None
 
-    def _unshare(self, namespace: str) -> None:
-        for state in self._scopes[namespace].states.values():
+    def _unshare(self, namespace: str, scope: RuleScope) -> None:
+        for state in scope.states.values():
             sharing = self._sharing[state.rule.listed_by]
             del sharing[namespace, state.rule.id]
             if not sharing:
@@ -311,14 +316,22 @@ class Relister:
             return ()
         label = first.confinement.label
         namespaces = [rule.namespace for rule in rules.values()]
+        found: Mapping[str, SeriesAnswer | RelistFailure]
         try:
             found = await self._lister.series_by(
                 shared_selector(first.open_query, label, namespaces),
                 now - self._options.reach_s, first.source, label, namespaces,
             )  # fmt: skip
-        except Exception:  # each of them may fail by itself, and says why
-            log.debug("namespaces not listed together", exc_info=True)
-            return queries
+        except QueryError as error:
+            if error.kind == "bad-data" or error.kind in SPLITTABLE:
+                reason, count = error.failure.reason, len(queries)
+                log.warning("asking namespaces one by one", rule=first.id, of=count, reason=reason)
+                return queries
+            found = dict.fromkeys(namespaces, _failed(error.failure))
+        except Exception as error:  # noqa: BLE001 - one list must not end all
+            states = [state for query in queries for state in self._states(query)]
+            failure = self._bug("asking for their series together failed", error, states)
+            found = dict.fromkeys(namespaces, failure)
         for query, rule in rules.items():
             if rule.namespace in found:
                 await self._take(query, found[rule.namespace], started, now)
@@ -335,13 +348,9 @@ class Relister:
             state = await self._state(before, outcome, now)
             if self.state(rule) is None:
                 continue  # replaced while we worked
-            seconds = time.monotonic() - started
-            if state.failure is not None:
-                failure = structs.replace(state.failure, seconds=seconds)
-                state = structs.replace(state, failure=failure)
             self._scopes[rule.namespace].states[rule.id] = state
             if self._listed is not None:
-                self._listed(state, seconds)
+                self._listed(state, time.monotonic() - started)
             if state.listing is not before.listing or state.failure is not before.failure:
                 changed[rule.namespace] = None
             behind = behind or is_behind(state)
@@ -421,11 +430,9 @@ def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
     # Of a Prometheus that comes back, replicas and rules must not all ask in one moment.
     most_s = min(_RETRY_MOST_S, _RETRY_LEAST_S * 2 ** min(tries + 1, 10))
     pause_s = random.uniform(most_s / 2, most_s)
-    if any(state.listing is None for state in failed):
-        return pause_s
     # An older list serves: a query that takes a minute to fail is better left alone.
-    took_s = max((state.failure.seconds for state in failed if state.failure), default=0.0)
-    return max(pause_s, _SERVED_REST * took_s)
+    is_served = all(state.listing is not None for state in failed)
+    return _RETRY_MOST_S + pause_s if is_served else pause_s
 
 
 def _failed(failure: Failure) -> RelistFailure:

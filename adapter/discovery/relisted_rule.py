@@ -29,7 +29,7 @@ def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
         before.listing is not None
         and before.listing.rule is before.rule  # one that is read anew may map labels otherwise
         and before.listing.names == outcome.names
-        and not (before.failure or before.gone or outcome.crowded)
+        and not (before.failure or before.gone or before.is_partial or outcome.crowded)
     )
 
 
@@ -70,7 +70,8 @@ async def renewed(
         log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
     if listing.conflicts:
         log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
-    return RuleState(rule, listing, now, outcome.count, gone=gone)
+    is_partial = outcome.is_partial and (before.listing is None or before.is_partial)
+    return RuleState(rule, listing, now, outcome.count, gone=gone, is_partial=is_partial)
 
 
 def _still_in_grace(

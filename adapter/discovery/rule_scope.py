@@ -21,22 +21,23 @@ class RuleScope:
         self.leaving: dict[RuleContent, RuleState] = {}
         self.awaited: set[RuleContent] = set()
 
-    async def replace(self, rules: RuleSet) -> None:
-        """Work with other rules from now on; see ``Relister.replace``."""
+    async def replaced(self, rules: RuleSet) -> "RuleScope":
+        """Return the scope of other rules; see ``Relister.replace``. Changes nothing, so that
+        whatever ends it on the way leaves the rules of before in force."""
         before = {_content(state.rule): state for state in self.states.values()}
         known = {**self.leaving, **before}
-        states = {}
+        scope = RuleScope(rules)
         for rule in _every(rules):
-            old = known.get(_content(rule))
-            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
-        come = {_content(state.rule) for state in states.values()}
-        self.states = states
-        self.awaited = (self.awaited | (come - before.keys())) & come
-        self.leaving = {
+            if (old := known.get(_content(rule))) is not None:
+                scope.states[rule.id] = await _moved(old, rule)
+        come = {_content(state.rule) for state in scope.states.values()}
+        scope.awaited = (self.awaited | (come - before.keys())) & come
+        scope.leaving = {
             content: state
             for content, state in known.items()
             if content not in come and state.listing is not None
         }
+        return scope
 
     def let_go(self) -> tuple[RuleState, ...]:
         """Return what is leaving, without that in whose place everything is listed."""

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from adapter.discovery.registry import MetricRegistry, RuleState, is_namespaced
+from adapter.discovery.registry import NOT_LISTED_YET, MetricRegistry, RuleState, is_namespaced
 from adapter.doctor.rule_problems import problem_of_state
 from adapter.metric_rules.objects import RuleRefusal, StoredMetricRule
 from podscale.core.json_decoder import JsonDecoder
+from podscale.core.metrics import Unavailable
 
 MOST_NAMES = 100  # of the metrics that are listed by name
 ACCEPTED, SERVING = "Accepted", "Serving"
@@ -81,7 +82,7 @@ def status_of(
     names = _names(found)
     problem = problem_of_state(found)
     if found.listing is None and problem is None:
-        serving = condition(SERVING, "Unknown", "NotListedYet", "its first list is under way")
+        serving = condition(SERVING, "Unknown", NOT_LISTED_YET, "its first list is under way")
     elif problem is None:
         serving = condition(SERVING, "True", "Serving", _shadowed(stored, found, lists))
     else:
@@ -111,14 +112,16 @@ def _served(state: RuleState) -> Iterator[tuple[str, str]]:
 
 
 def _shadowed(stored: StoredMetricRule, state: RuleState, lists: MetricRegistry) -> str:
-    """Return which of its metrics another rule answers, by name."""
+    """Return which of its metrics another rule answers, or holds back, by name."""
     others: dict[str, str] = {}
     for resource, metric in _served(state):
         source = lists.find(resource, metric, stored.metadata.namespace)
-        if source is not None and source.rule.id != state.rule.id:
-            others.setdefault(metric, source.rule.id)
+        if isinstance(source, Unavailable):
+            others.setdefault(metric, f"waits: {source.message}")
+        elif source is not None and source.rule.id != state.rule.id:
+            others.setdefault(metric, f"is answered by {source.rule.id}")
     if not others:
         return ""
-    told = [f"{metric} is answered by {rule}" for metric, rule in sorted(others.items())[:3]]
+    told = [f"{metric} {what}" for metric, what in sorted(others.items())[:3]]
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     return f"{'; '.join(told)}{more}: of equal names the last by the object's name counts"

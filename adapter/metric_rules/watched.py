@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import structlog
 
+from adapter.discovery.registry import NOT_LISTED_YET
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
     GROUP,
@@ -21,6 +22,7 @@ from adapter.metric_rules.objects import (
 from adapter.rules.config import Config
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.sources.sources_file import NamedSources
+from podscale.core.metrics import Unavailable
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
@@ -62,7 +64,17 @@ class WatchedMetricRules:
         self._found: dict[str, dict[str, Rule | RuleRefusal]] = {}  # by namespace and name
         self._taking = asyncio.Lock()
         self.installed = asyncio.Event()  # the CRDs are there
-        self.is_tried = False  # objects were listed once, or cannot be
+        self._unread = set(self._stores)  # of which not all objects are taken in
+
+    @property
+    def absence(self) -> Unavailable | None:
+        """Why it is not known which rules there are; ``None``: all are taken in, or there can be
+        none."""
+        for resource in self._unread:
+            error = self._stores[resource].freshness().error
+            text = f"{resource.plural} are not read yet: {error or 'their first list is under way'}"
+            return Unavailable(NOT_LISTED_YET, text)
+        return None
 
     @property
     def namespaces(self) -> Collection[str]:
@@ -98,9 +110,8 @@ class WatchedMetricRules:
         async with asyncio.TaskGroup() as group:
             for resource, store in self._stores.items():
                 source = WatchSource(resource, StoredMetricRule)
-                group.create_task(self._follow(store), name=f"follow {resource.plural}")
+                group.create_task(self._follow(resource), name=f"follow {resource.plural}")
                 group.create_task(Reflector(self._api, source, store).run())
-            group.create_task(self._wait_listed())
             group.create_task(self._try_again())
 
     async def sources_changed(self) -> None:
@@ -135,24 +146,27 @@ class WatchedMetricRules:
             except NoMatch:
                 if not is_told:
                     log.info("no MetricRules are watched: their CRDs are not installed")
-                is_told = self.is_tried = True
+                is_told = True
+                self._unread.clear()
             except KubeError as error:
-                self.is_tried |= isinstance(error, Forbidden)
+                if isinstance(error, Forbidden):
+                    self._unread.clear()
                 log.debug("whether there are MetricRules is not known", error=str(error))
             await asyncio.sleep(self._look_s)
 
-    async def _wait_listed(self) -> None:
-        for store in self._stores.values():
-            await store.wait_listed(self._look_s)
-        self.is_tried = True
-
-    async def _follow(self, store: Store[StoredMetricRule]) -> None:
-        async for changes in store.changes():
+    async def _follow(self, resource: Resource) -> None:
+        store = self._stores[resource]
+        rounds = store.changes()
+        await store.wait_listed()
+        if not len(store):
+            self._unread.discard(resource)
+        async for changes in rounds:
             by_namespace: dict[str, list[Change[StoredMetricRule]]] = {}
             for change in changes:
                 by_namespace.setdefault(change.namespace, []).append(change)
             for namespace, own in by_namespace.items():
                 await self._change(namespace, own)
+            self._unread.discard(resource)
 
     async def _change(self, namespace: str, changes: list[Change[StoredMetricRule]]) -> None:
         async with self._taking:

@@ -1,9 +1,14 @@
 """Which series of a rule's query count, by name."""
 
+import contextlib
 from collections.abc import Sequence
+from functools import cached_property
+
+import re2
 
 from adapter.rules import patterns
 from adapter.rules.config import SeriesFilter
+from podscale.feed.prover.tree import Matcher, NotPromql, VectorSelector, parse
 
 
 class NameFilter:
@@ -28,6 +33,38 @@ class NameFilter:
         if self._last is None or self._last[0] != series:
             self._last = series, (self._pattern.search(series) is not None) is self.is_positive
         return self._last[1]
+
+
+class SelectedNames:
+    """The names of the series that a seriesQuery can select, as far as the query tells."""
+
+    def __init__(self, series_query: str) -> None:
+        self._matchers: Sequence[Matcher] = ()
+        self.only = ""  # the one name; "": there may be several
+        with contextlib.suppress(NotPromql):  # Prometheus says what is wrong with it
+            tree = parse(series_query)
+            if isinstance(tree, VectorSelector):
+                self._matchers = [each for each in tree.matchers if each.label == "__name__"]
+                equal = (each.value for each in self._matchers if each.op == "=")
+                self.only = tree.name or next(equal, "")
+
+    @cached_property
+    def _filters(self) -> Sequence[NameFilter]:
+        return [_name_filter(each) for each in self._matchers]
+
+    def has(self, series: str) -> bool:
+        """Return whether a series of this name may be among them; in doubt it may."""
+        try:
+            return keeps_all(self._filters, series)
+        except ValueError:  # no regular expression: Prometheus says so
+            return True
+
+
+def _name_filter(matcher: Matcher) -> NameFilter:
+    text = matcher.value if "~" in matcher.op else re2.escape(matcher.value)
+    pattern = f"^(?s:{text})$"
+    is_negative = matcher.op.startswith("!")
+    return NameFilter(SeriesFilter(is_not=pattern) if is_negative else SeriesFilter(is_=pattern))
 
 
 def keeps_all(filters: Sequence[NameFilter], series: str) -> bool:

@@ -6,7 +6,6 @@ provider (queries). All problems of a file are found in one pass.
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -28,15 +27,12 @@ from adapter.rules.config import (
     SeriesFilter,
     read,
 )
-from adapter.rules.filters import NameFilter
+from adapter.rules.filters import NameFilter, SelectedNames
 from podscale.core import gotemplate
 from podscale.feed.http.series import Wanted
 from podscale.feed.prover.confinement import Confinement
 
 SECTIONS = ("rules", "externalRules")  # of the file: custom and external metrics
-
-# A selector that names its metric; of any other it is not known what it selects.
-_NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)
 
 
 class Rule(Struct, frozen=True):
@@ -50,6 +46,7 @@ class Rule(Struct, frozen=True):
     namer: Namer
     query: QueryTemplate
     fingerprint: str  # equal for rules that do the same
+    selected: SelectedNames  # of series, by its seriesQuery
     source: str = ""  # of the sources file; "": by namespace, else the default
     origin: str = ""  # the object it is written in, "MetricRule shop/web"; "": the file
     confinement: Confinement | None = None  # of a namespace's own rule: all that it may read
@@ -64,6 +61,12 @@ class Rule(Struct, frozen=True):
     def namespace(self) -> str:
         """The only one that has its metrics; "": every one has."""
         return "" if self.confinement is None else self.confinement.namespace
+
+    @property
+    def precedence(self) -> tuple[str, int]:
+        """Of two rules with one metric the greater answers: a ClusterMetricRule before the file,
+        then the later by its name or place."""
+        return self.origin, self.index
 
     def namespace_label(self) -> str:
         """Return the label that names a series' namespace; raises ``NoLabel``."""
@@ -80,10 +83,23 @@ class Rule(Struct, frozen=True):
         """Return whether a series of this name passes the filters."""
         return filters_.keeps_all(self.filters, series)
 
+    def exposes(self, metric: str, *series: str) -> bool:
+        """Return whether the rule would list ``metric`` of the one series that its query names,
+        under the one name that it gives, or of one of ``series``.
+        """
+        if self.selected.only:
+            series = (self.selected.only,)
+        elif self.namer.only is not None:
+            return self.namer.only == metric
+        return any(
+            self.namer.name(each) == metric and self.keeps(each) and self.selected.has(each)
+            for each in series
+        )
+
     def may_expose(self, metric: str) -> bool:
         """Return whether ``metric`` could be among what the rule lists; in doubt it could."""
-        named = _NAMED.fullmatch(self.series_query)
-        return named is None or (self.keeps(named[1]) and self.namer.name(named[1]) == metric)
+        is_known = self.selected.only or self.namer.only is not None
+        return self.exposes(metric) if is_known else True
 
 
 class ResourceRule(Struct, frozen=True):
@@ -208,7 +224,7 @@ class _Compiler:
             return None
         return Rule(
             section, index, config.series_query, tuple(filters), labels, namer, query,
-            _fingerprint(config), config.source,
+            _fingerprint(config), SelectedNames(config.series_query), config.source,
         )  # fmt: skip
 
     def _filters(self, path: str, config: RuleConfig) -> list[NameFilter]:

@@ -172,6 +172,7 @@ class Unavailable(Struct, frozen=True, tag=True):
     is_timeout: bool = False  # served as 504 instead of 503
     retry_after_s: float | None = None
     since_s: float | None = None  # unix seconds: the source has answered nothing since then
+    rule: str = ""  # that is not listed for this reason, and that the metric may be of
 
 
 class Refused(Struct, frozen=True, tag=True):

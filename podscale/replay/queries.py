@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from adapter.discovery import registry
+from adapter.discovery.listing import MetricSource
 from adapter.discovery.registry import MetricRegistry
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
@@ -70,14 +71,14 @@ def _query(
     text = str(selector)
     if metric.type == "External":
         source = external.find("", metric.name)
-        if source is None:
+        if not isinstance(source, MetricSource):
             raise _unknown(external, "", metric.name)
         plan = plans.external(source, hpa.namespace, selector, text)
         return LoadQuery(key_of(metric), plan.text(hpa.namespace, ()), is_shared=metric.is_by_value)
     is_object = metric.type == "Object" and metric.described is not None
     resource = resource_of(metric.described) if is_object and metric.described else "pods"
     source = custom.find(resource, metric.name)
-    if source is None:
+    if not isinstance(source, MetricSource):
         raise _unknown(custom, resource, metric.name)
     plan = plans.custom(source, resource, resource != "namespaces", selector, text)
     if not is_object or metric.described is None:

@@ -154,7 +154,7 @@ async def test_metric_rules_are_found_when_their_crds_come_later(api, server):
     sources = NamedSources(access={"default": SourceAccess(("shop",))})
     watched = WatchedMetricRules(api, discovery, lambda: sources, take, look_s=0.05)
     task = asyncio.create_task(watched.run())
-    await until(lambda: watched.is_tried)
+    await until(lambda: watched.absence is None)
     assert not watched.installed.is_set()
     for definition in yaml.safe_load_all(CRDS.read_text()):
         server.objects.put(definition)

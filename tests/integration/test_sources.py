@@ -197,12 +197,16 @@ def test_a_source_that_hangs_is_its_own_rules_failure(tmp_path, sources) -> None
         eventually(lambda: running.ask(EXTERNAL.format("default", "infra_queue")).status == 200)
 
 
-def test_a_start_beside_a_frozen_source_is_ready_with_the_others(tmp_path, sources) -> None:
+def test_a_start_beside_a_frozen_source_serves_the_others(tmp_path, sources) -> None:
     sources["infra"].thawed.clear()
-    with adapter(tmp_path, written(tmp_path, sources), RULES, "--series-timeout=20s") as running:
+    text = written(tmp_path, sources).replace(
+        "  name: infra\n", "  name: infra\n  seriesTimeout: 4s\n"
+    )
+    assert "seriesTimeout" in text
+    with adapter(tmp_path, text, RULES) as running:
         assert value(running, "default", "own_queue") == "1"
         answer = running.ask(EXTERNAL.format("default", "infra_queue"))
-        assert answer.status == 503, "not listed yet, and that is no 404"
+        assert answer.status in (503, 504), "not listed yet, and that is no 404"
         sources["infra"].thawed.set()
         eventually(lambda: running.ask(EXTERNAL.format("default", "infra_queue")).status == 200)
 

@@ -118,12 +118,12 @@ class ScopeWorld:
         # One wide review would say nothing about what it was asked for.
         authorizer = Authorizer(self.api, metrics, cluster_first=False, allowed_ttl_s=0.0)
         freshness = Histogram("age", "text", ["group"], registry=None)
-        sources, reuse = MetricSources(self._provider()), ResponseCache(1e12)
-        groups = [
-            CustomApi(sources, lambda: self._custom, reuse, freshness),
-            ExternalApi(sources, lambda: self._external, reuse, freshness),
+        sources, self.reuse = MetricSources(self._provider()), ResponseCache(1e12)
+        self.groups = [
+            CustomApi(sources, lambda: self._custom, self.reuse, freshness),
+            ExternalApi(sources, lambda: self._external, self.reuse, freshness),
         ]
-        self._front = HandlerChain(groups, (), _ByHeader(), authorizer, metrics)  # type: ignore[arg-type]
+        self._front = HandlerChain(self.groups, (), _ByHeader(), authorizer, metrics)  # type: ignore[arg-type]
 
     def _provider(self) -> FeedProvider:
         mapper = Mapper(KINDS)
@@ -135,16 +135,20 @@ class ScopeWorld:
             states.append(RuleState(rule, builder.build()))
         self._custom = merge(states[: len(made.custom)], MetricRegistry())
         self._external = merge(states[len(made.custom) :], MetricRegistry())
+        objects, plans = self.objects(), Plans()
+        return FeedProvider(
+            self.feed, objects, mapper, plans, UsageByRules(lambda: None, objects, plans),  # type: ignore[arg-type]
+            custom=lambda: self._custom, external=lambda: self._external,
+        )  # fmt: skip
+
+    def objects(self) -> WatchedObjects:
+        """Return what there is in the cluster."""
         store = PodStore()
         for version, (namespace, name) in enumerate(OBJECTS["pods"], 1):
             metadata = {"name": name, "namespace": namespace, "resourceVersion": str(version)}
             pod = decode(encode({"metadata": metadata, "spec": {}, "status": {}}), Pod)
             store.apply(Changes([("ADDED", pod)], str(version)), scope="", now=0.0)
-        objects, plans = WatchedObjects(store, _Others()), Plans()  # type: ignore[arg-type]
-        return FeedProvider(
-            self.feed, objects, mapper, plans, UsageByRules(lambda: None, objects, plans),  # type: ignore[arg-type]
-            custom=lambda: self._custom, external=lambda: self._external,
-        )  # fmt: skip
+        return WatchedObjects(store, _Others())  # type: ignore[arg-type]
 
     async def ask(self, user: str, target: str) -> Answer:
         """Send one request and return what came of it."""

@@ -174,7 +174,7 @@ def test_the_answer_to_an_outage_says_since_when(kind, code, said):
         Stage.PROMETHEUS_UNREACHABLE, failure.message, failure.reason, failure.is_timeout,
         since_s=failure.since_s,
     )  # fmt: skip
-    registry = MetricRegistry(states=(RuleState(rule, failure=down),))
+    registry = MetricRegistry(waiting=(RuleState(rule, failure=down),))
     never_listed = unlisted(registry, "pods", "http_requests_per_second")
     for told in (source_failed(failure), source_failed(never_listed)):
         assert (told.code, told.message.count("(since ")) == (code, 1)

@@ -4,18 +4,19 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from adapter.discovery import relist
-from adapter.discovery.registry import RelistFailure, RuleState, unlisted
+from adapter.discovery.registry import PAGE, RelistFailure, RuleState, unlisted
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules import config
-from adapter.rules.ruleset import compile_rules
+from adapter.rules.ruleset import RuleSet, compile_rules
 from adapter.stages import Stage
 from podscale.feed.http import refusals
 from podscale.kube.client.resource import Resource
 from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.adapter.test_relist import TWO, Prometheus, pods, relister
-from tests.unit.adapter.world import rules
+from tests.unit.adapter.world import own, rules
 
 pytestmark = pytest.mark.looptime(noop_cycles=0)
 
@@ -101,8 +102,8 @@ async def test_replicas_do_not_retry_in_the_same_moment():
     assert all(15.0 <= pause <= 30.0 for pause in pauses())
 
 
-def state(listing, seconds=60.0):
-    failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down", seconds=seconds)
+def state(listing):
+    failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down")
     (rule, _) = rules(TWO).custom
     return RuleState(rule, listing, failure=failure)
 
@@ -115,8 +116,7 @@ async def test_a_query_that_is_slow_to_fail_is_left_alone_while_an_older_list_se
     made = relister(Prometheus(first=pods("a")))
     await made.relist()
     listing = made.states["rules[0]"].listing
-    assert relist._pause_s(0, [state(listing)]) == 600.0
-    assert relist._pause_s(0, [state(listing, 0.1)]) <= 2.0
+    assert 30.0 < relist._pause_s(0, [state(listing)]) <= 60.0
     assert relist._pause_s(0, [state(listing), state(None)]) <= 2.0
 
 
@@ -301,3 +301,62 @@ async def test_an_answer_to_the_rules_of_before_serves_those_of_now():
         await asyncio.sleep(1.0)
         assert served(made)["pods", "renamed"] == "b"
         assert len(prometheus.asked) == 2
+
+
+async def test_a_reload_that_is_ended_on_its_way_leaves_the_rules_of_before_in_force():
+    prometheus = Prometheus(first=pods("a"), second=pods(*(f"m{n}" for n in range(2 * PAGE))))
+    made = relister(prometheus, TWO.replace("name: {as: same}", ""))
+    await made.relist()
+    before = served(made)
+    moved = INSERTED.replace("name: {as: same}", "")
+    for _ in range(2):
+        reload = asyncio.create_task(made.replace(rules(moved)))
+        await asyncio.sleep(0)
+        reload.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reload
+        assert served(made) == before
+    prometheus.asked.clear()
+    await made.relist()
+    assert sorted(match for match, _ in prometheus.asked) == ["first", "second"]
+    await made.replace(rules(moved))
+    assert list(made.states) == ["rules[0]", "rules[1]", "rules[2]"]
+
+
+class Together(Prometheus):
+    """Answers for several namespaces at once, or raises ``fault``."""
+
+    fault = None
+
+    async def series_by(self, match, start_s, source, label, values):
+        self.asked.append((match, start_s))
+        if self.fault is not None:
+            raise self.fault
+        return await super().series_by(match, start_s, source, label, values)
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests", "reason"),
+    [
+        (DOWN, 1, "PrometheusUnreachable"),
+        (ValueError("a bug"), 1, Stage.PROMETHEUS_UNREACHABLE),
+        (refusals.error("oversize"), 4, None),
+        (refusals.error("bad-data"), 4, None),
+    ],
+)
+async def test_what_fails_for_namespaces_together_is_asked_one_by_one_only_where_that_may_help(
+    fault, requests, reason
+):
+    names = ("shop", "bar", "mall")
+    prometheus = Together()
+    made = Relister(prometheus, RuleSet.empty(), RelistOptions())
+    for name in names:
+        await made.replace(own(name), name)
+    prometheus.fault = fault
+    with capture_logs() as logged:
+        await made.relist()
+    assert len(prometheus.asked) == requests
+    loud = [line["event"] for line in logged if line["log_level"] in ("warning", "error")]
+    assert loud  # requests that double, or fail, are never silent
+    failures = [made.custom.within[name].states[0].failure for name in names]
+    assert {each and each.reason for each in failures} == {reason}

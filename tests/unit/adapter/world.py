@@ -1,19 +1,25 @@
 """Rules, readings and objects for the adapter's unit tests, made from as little as possible."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from adapter.discovery.objects import Names
+from adapter.metric_rules.objects import StoredMetricRule, compiled
 from adapter.rules import config
-from adapter.rules.ruleset import RuleSet, compile_rules
+from adapter.rules.config import Config
+from adapter.rules.ruleset import Rule, RuleSet, compile_rules
+from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.metrics import SampleGap
 from podscale.core.selectors.selector import Selector
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand, QueryWindow
 from podscale.feed.reading import Outcome, Reading
 from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
+from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery.restmapper import Mapper
 
 STORAGE_CLASSES = Resource(
@@ -49,6 +55,24 @@ resourceRules:
 def rules(text: str = RULES) -> RuleSet:
     """Return compiled rules."""
     return compile_rules(config.parse(text, "rules.yaml"), MAPPER)
+
+
+def own(namespace: str, rule: str = "web", **spec: object) -> RuleSet:
+    """Return the MetricRule of a namespace, for the series ``depth`` unless ``spec`` differs."""
+    wire = {
+        "seriesQuery": "depth",
+        "resources": {"overrides": {"pod": {"resource": "pod"}}},
+        "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        **spec,
+    }
+    stored = StoredMetricRule(
+        ObjectMeta(name=rule, namespace=namespace), msgspec.Raw(json.dumps(wire).encode())
+    )
+    sources = NamedSources(access={"default": SourceAccess((namespace,))})
+    found = compiled(stored, MAPPER, sources)
+    assert isinstance(found, Rule), found
+    is_external = found.section == "externalRules"
+    return RuleSet(Config(), () if is_external else (found,), (found,) if is_external else ())
 
 
 def reading(
