@@ -31,7 +31,7 @@ _MOMENT_S = 0.5
 _AT_ONCE = 4  # requests for one kind: what hangs holds up its own kind only
 _SILENT_AT_ONCE = 2  # of them for what gave no answer the last time
 _MOST_BYTES = 32 * 1024 * 1024
-_STRUCT_BYTES = 1500  # of a scale, its metadata and its key, besides their texts
+_STRUCT_BYTES = 1000  # of a scale, its metadata and its key, besides their texts
 
 _Key = tuple[str, str, str, str]  # namespace, group, kind, name
 
@@ -155,7 +155,7 @@ class ScaleCache:
                     try:
                         answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
                         scale, problem = decode(answer.body, WireScale), ""
-                        size += 4 * len(answer.body)
+                        size += 2 * len(answer.body)
                         break
                     except (ObjectNotFound, msgspec.DecodeError) as error:
                         problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"

@@ -50,8 +50,8 @@ _KINDS: Mapping[str, Resource] = {
 }
 _TIMEOUT_S = 5.0
 _ABSENT_S = 10.0  # how long a controller that is not there is not asked for again
-_MOST_BYTES = 16 * 1024 * 1024  # of selectors, and of what is not there
-_SELECTOR_BYTES = 2000
+_MOST_BYTES = 32 * 1024 * 1024  # of selectors; of what is not there an eighth
+_SELECTOR_BYTES = 800
 _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
 
@@ -96,7 +96,9 @@ class Workloads:
         )
         # Since when, by namespace, kind, name and UID: an owner that is invented is not that
         # of a pod, whose UID nobody knows before it is there.
-        self._absences: BoundedCache[tuple[str, str, str, str], float] = BoundedCache(_MOST_BYTES)
+        self._absences: BoundedCache[tuple[str, str, str, str], float] = BoundedCache(
+            _MOST_BYTES // 8
+        )
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
@@ -268,7 +270,7 @@ class Workloads:
         if known is not None and known[0] is written:
             return known[1]
         selector = _selector(written)
-        size = _SELECTOR_BYTES + 10 * len(str(selector))
+        size = _SELECTOR_BYTES + 20 * len(str(selector))
         self._selectors.put(uid, (written, selector), size)
         return selector
 

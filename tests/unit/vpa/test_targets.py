@@ -1,6 +1,7 @@
 """What a targetRef comes to when somebody stands above it, or may stand there."""
 
 import asyncio
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -186,3 +187,39 @@ async def test_a_review_waits_a_moment_for_the_neighbour_of_an_object_that_hangs
 
 def fleet(name: str) -> OwnerReference:
     return OwnerReference("Fleet", name, "u", "shop.io/v1", True)
+
+
+class Long(Fleets):
+    """Scales with selectors of some length, each of its own."""
+
+    async def request(self, _method: Any, path: str, **_: Any) -> Response:
+        name = path.split("/")[-2]
+        metadata = {"name": name, "namespace": "default", "uid": f"{name}-uid",
+                    "creationTimestamp": "2026-11-18T11:06:35Z"}  # fmt: skip
+        selector = ",".join(f"{name}-{label}=value-of-{label}" for label in range(10))
+        return Response(200, {}, encode({"metadata": metadata, "status": {"selector": selector}}))
+
+
+async def test_the_sizes_of_scales_and_selectors_are_not_less_than_what_they_take():
+    workloads = Workloads(Long(), Long())  # type: ignore[arg-type]
+    await workloads.topmost("default", fleet("warm"))
+    deployments = []
+    for number in range(400):
+        metadata = {"name": f"web-{number}", "namespace": "default", "uid": f"u{number}"}
+        labels = {f"{number}-{label}": f"value-of-{label}" for label in range(10)}
+        body = {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}}
+        deployments.append(encode(body))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(400):
+            await workloads.topmost("default", fleet(f"x{number}"))
+        scales = tracemalloc.get_traced_memory()[0] - before
+        for each in deployments:
+            workloads._selector_of(decode(each, Workload))
+        selectors = tracemalloc.get_traced_memory()[0] - before - scales
+    finally:
+        tracemalloc.stop()
+    await workloads.scales.stop()
+    assert 100_000 < scales <= workloads.scales._known.held_bytes * 1.2
+    assert 100_000 < selectors <= workloads._selectors.held_bytes * 1.2
