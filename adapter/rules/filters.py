@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Sequence
-from functools import cached_property
 
 import re2
 
@@ -48,14 +47,11 @@ class SelectedNames:
                 equal = (each.value for each in self._matchers if each.op == "=")
                 self.only = tree.name or next(equal, "")
 
-    @cached_property
-    def _filters(self) -> Sequence[NameFilter]:
-        return [_name_filter(each) for each in self._matchers]
-
     def has(self, series: str) -> bool:
         """Return whether a series of this name may be among them; in doubt it may."""
         try:
-            return keeps_all(self._filters, series)
+            # Not kept compiled: only a rule that is not listed is looked at.
+            return keeps_all([_name_filter(each) for each in self._matchers], series)
         except ValueError:  # no regular expression: Prometheus says so
             return True
 

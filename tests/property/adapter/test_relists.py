@@ -99,8 +99,7 @@ def seen(relister: Relister) -> object:
         if found is not None:
             exposed = {key: source.series for key, source in found.exposed.items()}
             found = structs.replace(found, rule=None, exposed=exposed, names=None)
-        failure = state.failure and structs.replace(state.failure, seconds=0.0)
-        states.append((found, state.listed_s, state.series, failure, state.gone))
+        states.append((found, state.listed_s, state.series, state.failure, state.gone))
     served = [
         {key: (source.rule.id, source.series) for key, source in registry.sources.items()}
         for registry in (relister.custom, relister.external)
