@@ -232,6 +232,8 @@ def _misc(chance: random.Random, depth: int) -> str:
     return chance.choice(
         [
             f"timestamp({_selector(chance)})",
+            f"round({inner})",
+            f"round({inner}, 0.25)",
             f"clamp_min({inner}, 3)",
             f"clamp_max({inner}, 30)",
             f"vector({chance.choice(['1', 'time()', 'NaN'])})",

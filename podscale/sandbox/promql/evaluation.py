@@ -22,6 +22,7 @@ from podscale.sandbox.promql.functions import (
     OVER_TIME,
     bucket_quantile,
     histograms,
+    rounded,
 )
 from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.operators import aggregate, combine
@@ -125,6 +126,10 @@ class Evaluation:
                 nearer = np.maximum if name == "clamp_min" else np.minimum
                 vector = self._vector(arguments[0], now_ms)
                 return _each(vector, now_ms, lambda value: float(nearer(value, bound)))
+            case "round":
+                nearest = self._number(arguments[1], now_ms) if arguments[1:] else 1.0
+                vector = self._vector(arguments[0], now_ms)
+                return _each(vector, now_ms, lambda value: rounded(value, nearest))
             case "histogram_quantile":
                 share = self._number(arguments[0], now_ms)
                 buckets = histograms(self._vector(arguments[1], now_ms))

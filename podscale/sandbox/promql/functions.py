@@ -98,6 +98,12 @@ NUMBERS: Mapping[str, Callable[[float], float]] = {
 }
 
 
+def rounded(value: float, to_nearest: float) -> float:
+    """Return the nearest multiple, halves upwards."""
+    inverse = float(np.float64(1.0) / to_nearest)
+    return float(np.floor(value * inverse + 0.5) / np.float64(inverse))
+
+
 def histograms(vector: Vector) -> Mapping[Labels, Iterable[tuple[float, float]]]:
     """Return (upper bound, count) by the labels without ``le`` (two metrics of the same labels
     are two histograms); what has no bound is left out."""
