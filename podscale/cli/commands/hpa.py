@@ -1,9 +1,13 @@
-"""``podscale hpa eval``: one decision, offline, from a hand-written HPA and an observation."""
+"""``podscale hpa``: the controller with kube-controller-manager's flags; ``hpa eval`` decides once,
+offline, from a hand-written HPA and an observation.
+"""
 
 from typing import TYPE_CHECKING
 
 import click
 
+from podscale.cli.commands.processes import hpa
+from podscale.cli.flag_program import with_subcommands
 from podscale.cli.inputs import WrongInput, called, read
 from podscale.cli.output import Form, emit, output_option, said
 from podscale.core.times.moment import read_time
@@ -63,6 +67,11 @@ def evaluate(
         emit(body, form)
     else:
         print_explanation(body)
+
+
+command = with_subcommands(
+    hpa, {"eval": evaluate}, "Scale by HorizontalPodAutoscalers; ``hpa eval`` decides offline."
+)
 
 
 def _time(text: str, now: float) -> float:

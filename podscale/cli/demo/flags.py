@@ -1,4 +1,5 @@
-"""What the demo starts its parts with: the flags of ``podscale run``, on this machine alone.
+"""What the demo starts its parts with: the flags of ``podscale run``, on this machine alone, and
+the rules file.
 
 Periods are of real time, windows of the demo's; deadlines of the network stay as they are.
 """
@@ -84,3 +85,48 @@ def _words(
             f"--bind-address={_HOST}",
         ],
     }
+
+
+_RULES = """\
+rules:
+- seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+  resources:
+    overrides:
+      namespace: {resource: namespace}
+      pod: {resource: pod}
+  name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[WINDOW])) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue_messages{namespace!=""}'
+  resources:
+    overrides:
+      namespace: {resource: namespace}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
+resourceRules:
+  cpu:
+    containerQuery: >-
+      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[WINDOW])) by (<<.GroupBy>>)
+    nodeQuery: >-
+      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[WINDOW])) by (<<.GroupBy>>)
+    resources:
+      overrides:
+        namespace: {resource: namespace}
+        pod: {resource: pod}
+        node: {resource: node}
+    containerLabel: container
+  memory:
+    containerQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    nodeQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    resources:
+      overrides:
+        namespace: {resource: namespace}
+        pod: {resource: pod}
+        node: {resource: node}
+    containerLabel: container
+  window: WINDOW
+"""
+
+
+def rules(scrape_s: float) -> str:
+    """Return the rules for a scrape every ``scrape_s`` of the demo's seconds."""
+    return _RULES.replace("WINDOW", f"{round(10 * scrape_s)}s")

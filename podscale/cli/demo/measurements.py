@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
+import yaml
 from msgspec import Struct
 
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.leftovers import note_child
-from podscale.cli.demo.rules import scrape_config
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.load import exporter
 from podscale.sandbox.promql.server import PrometheusStandIn
@@ -106,7 +106,7 @@ class _Real:
     async def start(self) -> str:
         """Start it; return why it does not run, empty when it does."""
         config = self._directory / "prometheus.yaml"
-        config.write_text(scrape_config(self._metrics_url))
+        config.write_text(_scrape_config(self._metrics_url))
         problem = ""
         for _ in range(3):  # somebody may take the free port before it does
             self._port = free_port()
@@ -196,3 +196,19 @@ def _ending_with_us() -> Callable[[], object] | None:
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _scrape_config(metrics_url: str) -> str:
+    """Return Prometheus's configuration."""
+    target = metrics_url.removeprefix("http://").removesuffix("/metrics")
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [
+            {
+                "job_name": "sandbox",
+                "honor_labels": True,
+                "static_configs": [{"targets": [target]}],
+            }
+        ],
+    }
+    return yaml.safe_dump(config)

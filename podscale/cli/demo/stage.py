@@ -20,9 +20,8 @@ from adapter.apis.rules_api import RESOURCE
 from podscale.cli import page
 from podscale.cli.demo import leftovers, scenes
 from podscale.cli.demo.clock import Clock
-from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags
+from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags, rules
 from podscale.cli.demo.measurements import Measurements, measuring
-from podscale.cli.demo.rules import rules
 from podscale.cli.page import composed_with_page
 from podscale.core.unfailing import unfailing_file
 from podscale.sandbox.cluster import SandboxCluster

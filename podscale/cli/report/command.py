@@ -1,14 +1,16 @@
 """``podscale report``: what a cluster could save, and how likely that is to hurt."""
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from podscale.cli.cluster import ClusterChoice, cluster_options
 from podscale.cli.prometheus import prometheus_options
 
-ReportForm = Literal["table", "wide", "json", "yaml", "csv"]
-FORMS: tuple[ReportForm, ...] = ("table", "wide", "json", "yaml", "csv")
+if TYPE_CHECKING:
+    from podscale.cli.report.shown import ReportForm
+
+FORMS = ("table", "wide", "json", "yaml", "csv")
 ESTIMATORS = ("vpa", "autopilot", "percentile")
 
 
@@ -54,7 +56,7 @@ ESTIMATORS = ("vpa", "autopilot", "percentile")
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
     help="The form of what is printed.",
 )  # fmt: skip
-def command(*, cluster: ClusterChoice, form: ReportForm, **options: object) -> None:
+def command(*, cluster: ClusterChoice, form: "ReportForm", **options: object) -> None:
     """Say what each workload uses, what it should request, and how likely that is to hurt.
 
     \b

@@ -1,18 +1,19 @@
 """From the call to the report: names, prices, Prometheus's history."""
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput, write
-from podscale.cli.output import progress
+from podscale.cli.output import printable, progress
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay.files import converted
 from podscale.cli.replay.run import seconds, share
-from podscale.cli.report.files import write_patches
-from podscale.cli.report.html import html_of
+from podscale.cli.report.shown import html_of
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
@@ -20,7 +21,7 @@ from podscale.replay.fleet.assembly import report_of
 from podscale.replay.fleet.blocks import BLOCK_S
 from podscale.replay.fleet.hpa_target import with_targets
 from podscale.replay.fleet.names import FleetNames
-from podscale.replay.fleet.patches import PatchForm, patches_of
+from podscale.replay.fleet.patches import PatchForm, WorkloadPatch, file_name, patches_of
 from podscale.replay.fleet.reading import FleetPast, FleetReader, FleetSpan
 from podscale.replay.fleet.report import FleetReport
 from podscale.replay.fleet.sizing import Estimator, RequestChoice
@@ -82,7 +83,7 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     report = with_targets(report_of(past, span, choice, prices, progress()), past, progress())
     if given.patches:
         patches = patches_of(report, most_risk, given.patches_form)
-        write_patches(given.patches, patches, given.patches_form)
+        _write_patches(given.patches, patches, given.patches_form)
     if given.html:
         write(given.html, html_of(report, only))
     return report
@@ -102,3 +103,23 @@ async def _past(
     async with HistoryReader(source) as reader:
         fleet = FleetReader(reader, names, span, progress())
         return await fleet.past(is_autopilot=estimator == "autopilot"), span
+
+
+def _write_patches(folder: str, patches: list[WorkloadPatch], form: PatchForm) -> None:
+    """Write one file for each patch, and for kustomize the list of them; raises ``WrongInput``."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise WrongInput(f"--patches {folder}: there are files already; say an empty folder")
+    except OSError as error:
+        raise WrongInput(f"--patches {folder}: {error.strerror}") from None
+    names = []
+    for number, patch in enumerate(patches, 1):
+        names.append(file_name(number, patch))
+        body = yaml.safe_dump(patch.body, sort_keys=False, allow_unicode=True)
+        write(str(path / names[-1]), f"# {printable(patch.says)}\n{body}")
+    if form == "kustomize":
+        kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+                "patches": [{"path": each} for each in names]}  # fmt: skip
+        write(str(path / "kustomization.yaml"), yaml.safe_dump(kind, sort_keys=False))

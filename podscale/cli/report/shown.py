@@ -1,14 +1,16 @@
-"""A report on a cluster on the terminal and as data."""
+"""A report on a cluster: on the terminal, as data, as one file of HTML that needs no network."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import click
 
 from podscale.cli.output import count, emit, print_csv, printable, table
-from podscale.cli.report.command import ReportForm
+from podscale.cli.replay.html import filled
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.fleet.report import FleetReport
 
+ReportForm = Literal["table", "wide", "json", "yaml", "csv"]
 _MEBI = 2**20
 _NARROW = ("workload", "container", "pods", "class", "cpu", "risk", "memory", "risk ", "saves")
 _WIDE = (*_NARROW[:4], "hpa", "days", "throttled", "kills", "p50", "p99", "max",
@@ -48,6 +50,22 @@ def said_of(report: FleetReport) -> list[str]:
         found.append(f"that saves {sums['moneyAMonth']:.0f} {report.prices.currency} a month")
     found += [f"{line.sized.workload}: {line.advice}" for line in report.lines if line.advice]
     return found + list(report.notes)
+
+
+def html_of(report: FleetReport, only: str) -> str:
+    """Return the text of a file to sort and filter; ``only`` is the namespace, empty for all."""
+    rows = report.rows()
+    columns = list(rows[0]) if rows else []
+    return filled("podscale.cli.report", {
+        "title": f"What {f'namespace {only}' if only else 'the cluster'} could save",
+        "end": report.span.end_s,
+        "said": [printable(each) for each in said_of(report)],
+        "totals": dict(report.totals()),
+        "currency": report.prices.currency if report.prices else "",
+        "knowsRequests": report.knows_requests,
+        "columns": columns,
+        "rows": [list(row.values()) for row in rows],
+    })  # fmt: skip
 
 
 def _cells(row: Mapping[str, object], report: FleetReport) -> dict[str, str]:

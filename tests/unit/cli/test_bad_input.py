@@ -119,7 +119,7 @@ def calls() -> list[list[str]]:
 
     A flag that several parts share is tried with one of them, but for those that all read.
     """
-    from podscale.cli.commands.hpa_eval import evaluate
+    from podscale.cli.commands.hpa import evaluate
 
     commands = {name: each.load() for name, each in command_table.COMMANDS.items()}
     found = []
@@ -207,7 +207,7 @@ def test_a_problem_in_a_file_is_told_with_its_line(words: list[str], name: str, 
 
 
 def _numbers() -> Iterator[list[str]]:
-    from podscale.cli.commands.hpa_eval import evaluate
+    from podscale.cli.commands.hpa import evaluate
 
     commands = {name: each.load() for name, each in command_table.COMMANDS.items()}
     for name, command in [*commands.items(), ("hpa eval", evaluate)]:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from podscale.cli import entry
 from podscale.cli.demo import command, leftovers
-from podscale.cli.demo import rules as demo_rules
+from podscale.cli.demo import flags as demo_flags
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.lines import Lines
 from podscale.cli.demo.look import PodLook, SceneLook
@@ -46,7 +46,7 @@ def test_the_loads_go_up_and_come_back():
 
 
 def test_the_rules_ask_for_windows_of_ten_scrapes():
-    rules = demo_rules.rules(2.0)
+    rules = demo_flags.rules(2.0)
     assert yaml.safe_load(rules)["resourceRules"]["window"] == "20s"
     assert "[20s]" in rules
     assert "WINDOW" not in rules
