@@ -8,11 +8,11 @@ import asyncio
 import structlog
 from msgspec import Raw, Struct
 
+from hpa.cluster.objects import TargetKey
 from hpa.decide.api.spec import HPA
 from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
-from hpa.machine.objects import TargetKey
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import ScaledObject, VpaSide, pair, vpa_side
 from podscale.kube.client.api import Api

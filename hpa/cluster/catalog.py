@@ -10,10 +10,10 @@ from typing import Protocol
 import structlog
 from msgspec import structs
 
+from hpa.cluster.objects import Autoscaler, TargetKey, target_of
+from hpa.cluster.record import AutoscalerRecord, Key
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.wire import WireStatus
-from hpa.machine.objects import Autoscaler, TargetKey, target_of
-from hpa.machine.record import AutoscalerRecord, Key
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.informer.store_index import StoreIndex

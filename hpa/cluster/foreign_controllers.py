@@ -6,8 +6,8 @@ before we touch the object; what it writes while we look makes us a bystander. P
 caller brings the times, which are monotonic.
 """
 
-from hpa.machine.objects import ManagedField, is_unreadable
-from hpa.machine.record import ForeignRescale, ForeignWrites
+from hpa.cluster.objects import ManagedField, is_unreadable
+from hpa.cluster.record import ForeignRescale, ForeignWrites
 from podscale.kube.client.nesting import UNREADABLE_MANAGER
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone

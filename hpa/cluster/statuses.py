@@ -14,14 +14,20 @@ from hpa.decide.api.spec import (
     MetricStatus,
 )
 from hpa.decide.api.wire import METRIC_FIELDS
-from hpa.machine.events import StatusNews
 from podscale.core.quantity import format_milli
 from podscale.core.times.rfc3339 import rfc3339
 
+REPORTS_S = 300.0  # values are written once in this time, however little they moved
 
-def status_news(hpa: HPA, new: HpaStatus, *, deadband: float) -> StatusNews:
-    """Return whether ``new`` tells more than ``hpa.status`` does, or only values that moved by
-    less than ``deadband``, a share of each metric's target; with 0 every change is more."""
+
+def is_due(hpa: HPA, new: HpaStatus, age_s: float, *, deadband: float) -> bool:
+    """Return whether ``new`` is to be written, values alone having been written ``age_s`` ago."""
+    return age_s >= REPORTS_S or tells_more(hpa, new, deadband=deadband)
+
+
+def tells_more(hpa: HPA, new: HpaStatus, *, deadband: float) -> bool:
+    """Return whether ``new`` differs from ``hpa.status`` by more than values that moved by less
+    than ``deadband``, a share of each metric's target; with 0 every change is more."""
     old = hpa.status
     if deadband <= 0 or (
         old.conditions != new.conditions
@@ -31,12 +37,12 @@ def status_news(hpa: HPA, new: HpaStatus, *, deadband: float) -> StatusNews:
         or old.observed_generation != new.observed_generation
         or len(old.metrics) != len(new.metrics)
     ):
-        return "more"
+        return True
     for place, (before, after) in enumerate(zip(old.metrics, new.metrics, strict=True)):
         spec = hpa.metrics[place] if place < len(hpa.metrics) else None
         if before != after and _moved(before, after, spec, deadband):
-            return "more"
-    return "values"
+            return True
+    return False
 
 
 def changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:

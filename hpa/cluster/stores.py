@@ -8,8 +8,15 @@ from typing import TypeVar
 import structlog
 
 from hpa.cluster.anchors import VpaAnchors
-from hpa.cluster.kept_objects import kept_autoscaler, kept_workload
-from hpa.machine.objects import Autoscaler, Claim, TargetKey, TargetWorkload, target_of
+from hpa.cluster.objects import (
+    Autoscaler,
+    Claim,
+    TargetKey,
+    TargetWorkload,
+    kept_autoscaler,
+    kept_workload,
+    target_of,
+)
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import (
     DEPLOYMENTS,

@@ -12,11 +12,11 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from hpa.cluster.objects import TargetWorkload, is_part, is_unreadable, scale_writer
+from hpa.cluster.record import AutoscalerRecord, TargetScale, WatchedScale
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
-from hpa.machine.objects import TargetWorkload, is_part, is_unreadable, scale_writer
-from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.api import Api
@@ -77,18 +77,18 @@ class ScaleTargets:
             workload, TargetWorkload
         ) and is_unreadable(scale_writer(workload))
         if kept is not None and kept.workload is workload:
-            return kept.seen
+            return kept.target
         if workload is not None and is_part(workload):
             return None
-        seen = _seen(resource, workload, name)
-        record.observed.scale = None if workload is None else WatchedScale(workload, seen)
-        return seen
+        target = _watched(resource, workload, name)
+        record.observed.scale = None if workload is None else WatchedScale(workload, target)
+        return target
 
     def is_current(
-        self, record: AutoscalerRecord, seen: TargetScale, *, since: float = math.inf
+        self, record: AutoscalerRecord, target: TargetScale, *, since: float = math.inf
     ) -> bool:
-        """Whether a scale that was seen may be believed, and could be ``since``."""
-        if seen.is_read:
+        """Whether a scale may be believed, and could be ``since``."""
+        if target.is_read:
             return True
         namespace, group, kind, _ = record.target
         watched = self._workloads.get((group, kind))
@@ -161,17 +161,17 @@ class ScaleTargets:
         )
 
 
-def _seen(resource: Resource, found: Workload | None, name: str) -> TargetScale:
-    if found is None:
+def _watched(resource: Resource, workload: Workload | None, name: str) -> TargetScale:
+    if workload is None:
         text = f'{resource.group_resource} "{name}" not found'
         return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)
-    meta, spec = found.metadata, found.spec
+    meta, spec = workload.metadata, workload.spec
     try:
         selector = "" if spec.selector is None else str(wire.selector_of(spec.selector))
     except SelectorError as error:
         return TargetScale(ScaleUnreadable(since_1_36(str(error)), "get", "Selector"), resource)
     replicas = 1 if spec.replicas is None else spec.replicas
-    scale = Scale(replicas, found.status.replicas, selector)
+    scale = Scale(replicas, workload.status.replicas, selector)
     return TargetScale(scale, resource, meta.resource_version, meta.uid)
 
 

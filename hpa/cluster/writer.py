@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from hpa.cluster import statuses
+from hpa.cluster.objects import Autoscaler
+from hpa.cluster.record import AutoscalerRecord, TargetScale
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide.api.spec import HpaStatus
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
-from hpa.machine.objects import Autoscaler
-from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import (
     ApiUnreachable,

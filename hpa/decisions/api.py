@@ -1,7 +1,6 @@
 """The API group of decisions, served by the leader; everybody else answers 503 NotLeader.
 
-``?at=`` asks for an earlier decision; ``?story=true`` for what the autoscaler's machine was
-told and made of it, beside the decision.
+``?at=`` asks for an earlier decision.
 """
 
 import time
@@ -9,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import structs, to_builtins
+from msgspec import structs
 
+from hpa.cluster.record import AutoscalerRecord, Key
 from hpa.decisions import decisions
 from hpa.decisions.decisions import KIND, KnownDecisions
 from hpa.explain import first_reason
 from hpa.loop.controller import Controller
-from hpa.machine.record import AutoscalerRecord, Key
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
@@ -58,10 +57,7 @@ class DecisionsApi(DecisionApi[KnownDecisions]):
                 )
         if request.media.as_table:
             return ApiResponse(value=KIND.table([self._row(known, request)], {}))
-        body = self._body(known)
-        if request.parameter("story") == "true":
-            body["status"]["story"] = to_builtins(self._controller.story(record))
-        return ApiResponse(value=body)
+        return ApiResponse(value=self._body(known))
 
     def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
         catalog, traces = self._controller.catalog, self._controller.traces

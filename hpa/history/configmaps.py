@@ -15,8 +15,8 @@ import msgspec
 import structlog
 from msgspec import Struct, field
 
+from hpa.cluster.record import Key
 from hpa.history.history import HistoryRecord
-from hpa.machine.record import Key
 from podscale.core.json_decoder import JsonDecoder
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import (

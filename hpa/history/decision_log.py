@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec import structs
 
+from hpa.cluster.record import Key
 from hpa.decide import replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
@@ -16,7 +17,6 @@ from hpa.decide.observation import Scale
 from hpa.decide.steps import Measured
 from hpa.explain import first_reason
 from hpa.history.packed_trace import PackedTrace, encode
-from hpa.machine.record import Key
 from podscale.core.change_ring import SMALL, ChangeRing
 from podscale.core.metrics import Unavailable
 

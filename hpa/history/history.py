@@ -11,11 +11,11 @@ from operator import attrgetter
 
 from msgspec import Struct, structs
 
+from hpa.cluster.record import HistoryMark
 from hpa.decide.api.spec import HPA, LONGEST_WINDOW_S
 from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.forecast.plan import ForecastVerdict
-from hpa.machine.record import HistoryMark
 
 _GOOD_S = 60.0  # how late a good number may be known again
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct
 
+from hpa.cluster.record import AutoscalerRecord, ForecastState, HistoryState, Key, SentScale
 from hpa.decide.api.spec import HPA
 from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.observation import Past
@@ -18,8 +19,6 @@ from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
-from hpa.machine.instructions import RememberSent
-from hpa.machine.record import AutoscalerRecord, ForecastState, HistoryState, Key
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
@@ -210,7 +209,7 @@ class HistoryMemory:
             state.forecast = ForecastState()
         return state.forecast
 
-    def sent(self, record: AutoscalerRecord, sent: RememberSent) -> None:
+    def sent(self, record: AutoscalerRecord, sent: SentScale) -> None:
         """Note a rescale whose answer was lost: it counts once its size is seen."""
         state = self._state(record)
         others = [each for each in state.sent if each.after != sent.after]

@@ -4,19 +4,17 @@ from functools import partial
 
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.foreign_controllers import ForeignControllers
+from hpa.cluster.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
 from hpa.cluster.overlapping_hpas import OverlappingHpas
+from hpa.cluster.record import AutoscalerRecord
 from hpa.decide import Settings
 from hpa.decide.conditions import warning
 from hpa.decide.settings import acts_at_once
 from hpa.history.clock import SteadyClock
 from hpa.history.memory import HistoryMemory
-from hpa.loop.machines import Machines
+from hpa.loop.reconciler import Reconciler, record_event
 from hpa.loop.schedule import Schedule
 from hpa.loop.state import ControllerPorts
-from hpa.loop.writes import record_event
-from hpa.machine.events import Signal
-from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
-from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import Resource
 from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.scale import Workload
@@ -30,36 +28,33 @@ class AutoscalerChanges:
         ports: ControllerPorts,
         settings: Settings,
         resource: Resource,
-        machines: Machines,
         memory: HistoryMemory,
         clock: SteadyClock,
     ) -> None:
         self._ports = ports
         self._settings = settings
         self._resource = resource
-        self._machines = machines
         self._memory = memory
         self._clock = clock
         self.schedule = Schedule(settings.sync_period_s)
         self.foreign = ForeignControllers(clock.now(), settings.sync_period_s)
-        self.rivals = OverlappingHpas()
+        self.overlapping = OverlappingHpas()
+        self.reconciler: Reconciler | None = None  # of this term; None: another process acts
 
     def changed(self, record: AutoscalerRecord, is_new: bool) -> None:
         """Decide on new objects and new specs at once, from the release on that does."""
         now = self._clock.now()
         if is_new:
             self.schedule.add(record.key[0])
-            self.rivals.add(*record.key)
+            self.overlapping.add(*record.key)
             self._ports.metrics.counts.autoscalers += 1
             self.foreign.note(record.foreign, status_writer(record.written), now, is_first=True)
-            if self._machines.is_leading:
-                self._machines.handle(record, Signal.TERM_BEGAN)
         if record.hpa is not None:
             self.schedule.own_period(record, record.hpa.options.sync_period_s, now)
-        if self._machines.is_leading:
+        if self.reconciler is not None:
             self.tell_problems(record)
             if acts_at_once(self._settings, 0, 1):
-                self._machines.handle(record, Signal.CHANGED)
+                self.reconciler.hurry(record)
 
     def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
         """Notice who wrote the status, and adopt a rescale that was not ours."""
@@ -74,13 +69,13 @@ class AutoscalerChanges:
 
     def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
         """Forget a deleted object, its history included."""
-        self._machines.handle(record, Signal.DELETED)
+        record.is_gone = True
         self._ports.metrics.counts.autoscalers -= 1
         if is_last:
             self.schedule.drop(record.key[0])
         self._memory.forget(record.key)
         self._ports.traces.forget(record.key)
-        self.rivals.drop(*record.key)
+        self.overlapping.drop(*record.key)
         self.foreign.forget(record.foreign)
 
     def follow_rescales(self, catalog: Catalog) -> None:

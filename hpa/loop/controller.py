@@ -13,6 +13,7 @@ from msgspec import structs
 
 from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
+from hpa.cluster.record import AutoscalerRecord, Key, PassState
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
@@ -21,13 +22,9 @@ from hpa.history.memory import HistoryMemory
 from hpa.history.stored_histories import HistoryKeeper
 from hpa.loop.changes import AutoscalerChanges
 from hpa.loop.forecasts import Forecasts
-from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
-from hpa.loop.passes import Passes
+from hpa.loop.reconciler import Reconciler
 from hpa.loop.state import ControllerPorts, ControllerState, Options
-from hpa.machine.events import Signal
-from hpa.machine.record import AutoscalerRecord, Key
-from hpa.machine.story import DumpedStory
 from podscale.kube.leadership.lease import Term
 from podscale.serving.monitoring.liveness import Heartbeat, OverlappingRounds
 
@@ -48,11 +45,10 @@ class Controller:
     ) -> None:
         if settings.mode == "shadow":
             ports = structs.replace(ports, shards=None)
-        machines = Machines(clock, ports.metrics)
         memory = HistoryMemory(ports.shards, clock)
         self._keeping = HistoryKeeper(memory, ports.shards, ports.metrics)
         self._changes = changes = AutoscalerChanges(
-            ports, settings, options.resource, machines, memory, clock
+            ports, settings, options.resource, memory, clock
         )
         stores = ports.stores
         targets = ScaleTargets(ports.api, ports.kinds, stores)
@@ -63,12 +59,11 @@ class Controller:
             settings,
             options,
             clock,
-            machines,
             catalog,
             changes.foreign,
             memory,
             targets,
-            AutoscalerObserver(catalog, changes.rivals, stores, settings),
+            AutoscalerObserver(catalog, changes.overlapping, stores, settings),
             AutoscalerWriter(
                 ports.api, options.resource, stores.autoscalers, targets, ports.metrics.writes
             ),
@@ -77,7 +72,6 @@ class Controller:
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
         self.rounds = OverlappingRounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self.catalog, self.traces = catalog, ports.traces
-        self._passes: Passes | None = None
         self._metrics = ports.metrics
         ports.metrics.read.replicas = self._sizes
         ports.metrics.read.events_dropped = lambda: ports.recorder.dropped
@@ -97,8 +91,9 @@ class Controller:
             await self._keeping.read_in_time(term)
             await self._reconcile(term)
         finally:
-            self._passes = None
-            self.state.machines.end_term(self.catalog)
+            self._changes.reconciler = None
+            for record in self.catalog:
+                record.passes = PassState()
             self.heartbeat.rest()
             # Who leads next says how these stand; ours would be added to what it says.
             self._metrics.counts.is_leader = self._metrics.counts.foreign = 0
@@ -106,34 +101,29 @@ class Controller:
 
     async def _reconcile(self, term: Term) -> None:
         catalog = self.catalog
-        self.state.machines.begin_term(catalog)
         for record in catalog:
             self._changes.tell_problems(record)
         _settle()
         _log.info("reconciling", autoscalers=len(catalog), mode=self.state.settings.mode)
         self._metrics.counts.is_leader = 1
         async with asyncio.TaskGroup() as group:
-            self._passes = Passes(group, self.state)
+            self._changes.reconciler = reconciler = Reconciler(group, self.state)
             group.create_task(self._keeping.keep(term), name="store histories")
             group.create_task(self._forecasts.run(), name="judge forecasts")
             is_small = len(catalog) <= _AT_ONCE
             if is_small:
                 for record in catalog:
-                    self.state.machines.handle(record, Signal.CHANGED)
-            group.create_task(self._hurry(group), name="decide urgently")
+                    reconciler.hurry(record)
+            group.create_task(self._hurry(group, reconciler), name="decide urgently")
             # Slot 0 has just had its turn where everything was decided at once.
-            await self._tick(group, first=1 if is_small else 0)
+            await self._tick(group, reconciler, first=1 if is_small else 0)
 
     def foreign_controller(self, key: Key) -> str | None:
         """Return who else scales this object: the ForeignController condition."""
         record = self.catalog.get(key)
         return None if record is None else self._changes.foreign_controller(record)
 
-    def story(self, record: AutoscalerRecord) -> DumpedStory:
-        """Return what happened to one autoscaler lately."""
-        return DumpedStory(*record.key, self.state.clock.now(), self.state.machines.story(record))
-
-    async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:
+    async def _tick(self, group: asyncio.TaskGroup, reconciler: Reconciler, *, first: int) -> None:
         loop = asyncio.get_running_loop()
         schedule, catalog, stores = self._changes.schedule, self.catalog, self.state.ports.stores
         schedule.spread(catalog.sizes())
@@ -166,23 +156,21 @@ class Controller:
             records += schedule.due(self.state.clock.now())
             has_left = bool(records)
             if records:
-                group.create_task(self._run(records), name=f"slot {tick % schedule.slots}")
+                group.create_task(self._run(reconciler, records))
             self._metrics.counts.foreign = self._count_foreign()
             tick += 1
             # A loop that was held up (a frozen process) goes on from now, without a burst.
             at = max(at + schedule.tick_s, loop.time() - schedule.tick_s)
 
-    async def _hurry(self, group: asyncio.TaskGroup) -> None:
+    async def _hurry(self, group: asyncio.TaskGroup, reconciler: Reconciler) -> None:
         while True:
-            if records := await self.state.machines.urgent():
-                group.create_task(self._run(records), name="urgent")
+            if records := await reconciler.urgent():
+                group.create_task(self._run(reconciler, records))
 
-    async def _run(self, records: list[AutoscalerRecord]) -> None:
-        if self._passes is None:
-            return
+    async def _run(self, reconciler: Reconciler, records: list[AutoscalerRecord]) -> None:
         try:
             with self.rounds.under_way():
-                await self._passes.run(records)
+                await reconciler.run(records)
         except Exception:  # noqa: BLE001 - the next slot is another try
             _log.exception("slot failed", autoscalers=len(records))
 
@@ -200,7 +188,7 @@ class Controller:
         return sum(counted(record) is not None for record in self.catalog)
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
-        if self._passes is None:
+        if self._changes.reconciler is None:
             return
         for record in self.catalog:
             decided = self.traces.decided(record.key)

@@ -14,6 +14,7 @@ from typing import Protocol
 import structlog
 
 from hpa.cluster.catalog import Catalog
+from hpa.cluster.record import AutoscalerRecord
 from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
@@ -22,7 +23,6 @@ from hpa.forecast.models import NONE
 from hpa.forecast.plan import LiveForecast
 from hpa.history.clock import SteadyClock
 from hpa.history.memory import HistoryMemory
-from hpa.machine.record import AutoscalerRecord
 from hpa.selfmetrics import HpaMetrics
 
 _log = structlog.get_logger()

@@ -1,7 +1,7 @@
 """From the stores to the observation of one decision: everything but the metric answers.
 
-A steady autoscaler costs a look at versions: pods and rivals are kept in its record until
-something they depend on changes.
+A steady autoscaler costs a comparison of versions: pods and overlapping HPAs are kept in its
+record until something they depend on changes.
 """
 
 from contextlib import suppress
@@ -11,12 +11,12 @@ from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.questions import questions
+from hpa.cluster.record import AutoscalerRecord, AutoscalerView, TargetScale
 from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
-from hpa.machine.record import AutoscalerRecord, Look, TargetScale
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.wire import OwnerReference
 from podscale.kube.discovery.restmapper import Mapper
@@ -25,18 +25,18 @@ from podscale.kube.objects.scale import Workload
 
 
 class AutoscalerObserver:
-    """Looks at autoscalers."""
+    """Makes views of autoscalers."""
 
     def __init__(
         self,
         catalog: Catalog,
-        rivals: OverlappingHpas,
+        overlapping: OverlappingHpas,
         stores: HpaStores,
         settings: Settings,
     ) -> None:
         self._anchors = stores.anchors
         self._catalog = catalog
-        self._rivals = rivals
+        self._overlapping = overlapping
         self._claimed = stores.claimed
         self._pods = stores.pods
         self._replica_sets = stores.replica_sets
@@ -49,31 +49,35 @@ class AutoscalerObserver:
         self._moments = count(1)
         self._replica_sets.subscribe(self._note_adoption)
 
-    def look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
+    def view(
+        self, record: AutoscalerRecord, hpa: HPA, target: TargetScale, mapper: Mapper
+    ) -> AutoscalerView:
         """Return what is to be decided on, and what has to be asked for it."""
-        scale, version = seen.scale, record.written.metadata.resource_version
+        scale, version = target.scale, record.written.metadata.resource_version
         known = record.observed
         if hpa.options.is_paused or not isinstance(scale, Scale):
-            return Look(record, seen, version, Observation(hpa, scale))
+            return AutoscalerView(record, target, version, Observation(hpa, scale))
         selector = _selector(record, scale.selector)
         same = (*self._catalog.same_target(record), *sorted(self._claimed.get(record.target)))
         if selector is None:
-            return Look(record, seen, version, Observation(hpa, scale, same_target=same))
-        self._rivals.change(*record.key, selector)
+            return AutoscalerView(
+                record, target, version, Observation(hpa, scale, same_target=same)
+            )
+        self._overlapping.change(*record.key, selector)
         self._refresh(record, selector, by_owner=hpa.options.pods_by_owner)
-        is_asked = not known.rivals and not same and _reads_metrics(hpa, scale, self._settings)
-        held = self._anchors.held(hpa, seen.uid) if is_coordinated(hpa, self._settings) else None
-        return Look(
+        is_asked = not known.overlapping and not same and _reads_metrics(hpa, scale, self._settings)
+        held = self._anchors.held(hpa, target.uid) if is_coordinated(hpa, self._settings) else None
+        return AutoscalerView(
             record,
-            seen,
+            target,
             version,
-            Observation(hpa, scale, known.pods, (), known.rivals, same, held=held),
+            Observation(hpa, scale, known.pods, (), known.overlapping, same, held=held),
             questions(hpa, known.selector_text, mapper) if is_asked else (),
             not hpa.options.pods_by_owner or self._knows_owners(record),
         )
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
-        """Bring pods and rivals up to date; looked for anew only where something changed."""
+        """Bring pods and overlapping HPAs up to date, where something changed."""
         (namespace, name), known = record.key, record.observed
         before = known.pods_found if known.pods_found_by is selector else None
         known.pods_found = self._pods.unchanged(namespace, lambda: selector, before)
@@ -82,12 +86,12 @@ class AutoscalerObserver:
         if (known.pods_found, adoptions) != known.pods_version:
             known.pods = self._columns.of(namespace, self._pods.select(namespace, selector))
             known.pods_version = (known.pods_found, adoptions)
-        version = (known.pods_version, self._rivals.version(namespace))
-        if version != known.rivals_version:
+        version = (known.pods_version, self._overlapping.version(namespace))
+        if version != known.overlapping_version:
             labels = (self._pods.labels(namespace, pod) for pod in known.pods.names)
             distinct = {id(each): each for each in labels if each is not None}
-            known.rivals = self._rivals.of(namespace, name, distinct.values())
-            known.rivals_version = version
+            known.overlapping = self._overlapping.of(namespace, name, distinct.values())
+            known.overlapping_version = version
 
     def _topmost(self, namespace: str, owner: OwnerReference) -> OwnerReference:
         # Two levels are all that the built-in workloads have; what a custom controller

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import count
 
-from hpa.machine.record import AutoscalerRecord, OwnPeriod
+from hpa.cluster.record import AutoscalerRecord, OwnPeriod
 
 _LONGEST_TICK_S = 1.0
 _SHORTEST_TICK_S = 0.2

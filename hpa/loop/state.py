@@ -15,7 +15,6 @@ from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
 from hpa.loop.forecasts import ForecastGate
-from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
@@ -56,7 +55,6 @@ class ControllerState(Struct, eq=False):
     settings: Settings
     options: Options
     clock: SteadyClock
-    machines: Machines
     catalog: Catalog
     foreign: ForeignControllers
     memory: HistoryMemory

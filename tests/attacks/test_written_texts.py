@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide.api.conversion import (
     BEHAVIOR,
     CONDITIONS,
@@ -26,7 +27,6 @@ from hpa.decide.api.conversion import (
 )
 from hpa.decide.api.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
-from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core import disruptions
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD

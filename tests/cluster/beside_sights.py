@@ -12,8 +12,10 @@ from itertools import product
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
+from hpa.cluster.objects import Autoscaler, TargetWorkload, to_decide
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.questions import questions
+from hpa.cluster.record import AutoscalerRecord
 from hpa.cluster.scale_selector import converted
 from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
@@ -22,8 +24,6 @@ from hpa.decide import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.machine.objects import Autoscaler, TargetWorkload, to_decide
-from hpa.machine.record import AutoscalerRecord
 from podscale.cli.evaluation.observation import settings_for
 from podscale.core.metrics import ExternalMetric, PodResource, Question, Unavailable
 from podscale.core.selectors.selector import SelectorError, parse

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hpa.loop.controller import Controller
+from hpa.loop.reconciler import Reconciler
 from podscale.cli.entry import main
 from vpa.recommender.loop import Recommender
 
@@ -18,8 +19,10 @@ def inject(file: Path) -> None:
     """Have both loops freeze, each in the middle of what it does."""
     tick, once = Controller._tick, Recommender.once
 
-    async def freezing_tick(self: Controller, group: asyncio.TaskGroup, *, first: int) -> None:
-        ticking = group.create_task(tick(self, group, first=first))
+    async def freezing_tick(
+        self: Controller, group: asyncio.TaskGroup, reconciler: Reconciler, *, first: int
+    ) -> None:
+        ticking = group.create_task(tick(self, group, reconciler, first=first))
         while not file.exists():  # noqa: ASYNC110 - of another process
             await asyncio.sleep(_POLL_S)
         ticking.cancel()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from hpa.cluster.objects import Autoscaler
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
@@ -15,7 +16,6 @@ from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
 from hpa.loop.state import ControllerPorts, Options
-from hpa.machine.objects import Autoscaler
 from hpa.selfmetrics import HpaMetrics
 from podscale.core import metrics as core
 from podscale.core.metrics import Answer, Question

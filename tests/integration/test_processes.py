@@ -195,8 +195,8 @@ async def test_a_pass_of_the_hpa_that_hangs_fails_liveness(command: str, ground:
         controller = part.controller
         await until(lambda: controller.heartbeat.is_expected and len(controller.catalog))
         controller.rounds._allowed_s = 0.5  # two minutes at least, as it is
-        assert controller._passes is not None
-        controller._passes.run = never  # type: ignore[method-assign]
+        assert controller._changes.reconciler is not None
+        controller._changes.reconciler.run = never  # type: ignore[method-assign]
         await until(lambda: health.report("livez").status == 500)
         assert re.search(r"\[-\]hpa-passes failed: stuck since \d{4}-.*Z",
                          health.report("livez").text)  # fmt: skip

@@ -16,7 +16,6 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.commands.explained import print_explanation, print_list
-from podscale.cli.commands.story import story_lines
 from podscale.cli.inputs import EXIT_USAGE
 from podscale.cli.output import Form, emit, note, output_option, printable, said
 from podscale.core.json_decoder import decode_json
@@ -49,12 +48,6 @@ _AT_ONCE = "250"  # objects of a list in one answer
 @click.option("-l", "--selector", default="", help="Without a name: those whose labels match.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on: print every change.")
 @click.option("--at", default="", metavar="TIME", help="An earlier decision: 10m, or RFC 3339.")
-@click.option(
-    "--story",
-    "is_story",
-    is_flag=True,
-    help="What its machine was told and made of it, played again (an HPA's only).",
-)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -64,7 +57,6 @@ def command(
     selector: str,
     is_watching: bool,
     at: str,
-    is_story: bool,
 ) -> None:
     """Say why an HPA or a VPA did what it did; without a name, list the decisions.
 
@@ -80,7 +72,7 @@ def command(
     if "/" in name:
         raise click.UsageError(f"say KIND/NAME, and the namespace with -n; got {what!r}", ctx)
     if kind.lower() in PODS and name:
-        if is_watching or at or is_story or selector or cluster.all_namespaces:
+        if is_watching or at or selector or cluster.all_namespaces:
             raise click.UsageError("of a pod, only why it has no node now is explained", ctx)
         _explain_pod(ctx, cluster, name, form)
         return
@@ -93,8 +85,6 @@ def command(
         raise click.UsageError("one object is explained: say its namespace with -n", ctx)
     if at and (is_watching or not name):
         raise click.UsageError("--at is about one object, and --watch excludes it", ctx)
-    if is_story and (served is not _HPA or not name or is_watching or at):
-        raise click.UsageError("--story is about one HPA as it is now", ctx)
     if at and read_time(at, time.time()) is None:  # the server has the last word
         raise click.UsageError(
             f"--at={at} is neither an age (10m) nor a time (2026-11-21T10:00:00Z)", ctx
@@ -102,7 +92,7 @@ def command(
     group, version, plural = served
     scope = "" if cluster.all_namespaces else f"/namespaces/{quote(cluster.namespace)}"
     path = f"/apis/{group}/{version}{scope}/{plural}{f'/{quote(name)}' if name else ''}"
-    query = {"at": at, "labelSelector": selector, "story": "true" if is_story else ""}
+    query = {"at": at, "labelSelector": selector}
     asked = {key: text for key, text in query.items() if text}
     try:
         asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
@@ -155,9 +145,6 @@ async def _explain(
 ) -> None:
     async with cluster.connect("explain") as api:
         body = await whole_answer(api, path, query, group)
-        if "story" in query:
-            _show_story(body, form)
-            return
         _show(body, form, cluster.only_namespace)
         told, lost = _gist(body), ""
         while is_watching:
@@ -266,23 +253,3 @@ def _show(body: Mapping[str, Any], form: Form, namespace: str) -> None:
         print_list(body["items"], is_wide=form == "wide", namespace=namespace)
     else:
         print_explanation(body, now=time.time())
-
-
-def _show_story(body: Mapping[str, Any], form: Form) -> None:
-    from msgspec import ValidationError
-
-    story = body.get("status", {}).get("story")
-    if story is None:
-        raise ExplainFailed("no story was told: the part that decides is of an earlier release")
-    try:
-        lines, differences = story_lines(story)
-    except ValidationError as error:
-        raise ExplainFailed(f"its story is of another release: {error}") from error
-    if form in ("json", "yaml"):
-        emit(story, form)
-    else:
-        for line in lines:
-            click.echo(printable(line))
-    if differences:
-        raise ExplainFailed("played again it is another one here: " + "; ".join(differences))
-    note("podscale explain: played again, the same instructions")

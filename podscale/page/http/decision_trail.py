@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
+from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
 from hpa.explain import explain
 from hpa.explain.reading import tell
 from hpa.history.decision_log import DecisionLog
-from hpa.machine.record import Key
 from podscale.page.state.board import Rescale, ShownWorkload
 from podscale.page.state.drawn_load import spec, trace
 from podscale.page.state.what_if import ReplayInputs

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
-from hpa.machine.record import Key
 from podscale.page.state.point_ring import PointRing
 from podscale.page.values.json_values import Direction, Recent
 from podscale.page.values.scaling import ScalingFacts, facts

@@ -281,7 +281,7 @@ class SimulatedHpaPart:
         self._past = concluded.past
         if not concluded.is_status_changed:
             return
-        if statuses.status_news(hpa, concluded.status, deadband=0.1) == "more":
+        if statuses.tells_more(hpa, concluded.status, deadband=0.1):
             before, after = _coordinated(cluster.status), _coordinated(concluded.status)
             what = "condition" if held.anchor is not None and before != after else "status"
             cluster.write("hpa", what, lambda: setattr(cluster, "status", concluded.status))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.cluster import statuses
+from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.api.reading import read_status
 from hpa.decide.api.wire import WireStatus
@@ -22,7 +23,6 @@ from hpa.decide.settings import Settings
 from hpa.explain import explain
 from hpa.history.decision_log import shape_of
 from hpa.history.packed_trace import PackedTrace, encode
-from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.objects import TargetWorkload
 from hpa.decide import Settings
 from hpa.loop.state import Options
-from hpa.machine.objects import TargetWorkload
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode

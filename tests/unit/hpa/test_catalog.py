@@ -1,7 +1,7 @@
 """What an entry makes of states that cannot be read whole."""
 
-from hpa.machine.objects import Autoscaler
-from hpa.machine.record import AutoscalerRecord
+from hpa.cluster.objects import Autoscaler
+from hpa.cluster.record import AutoscalerRecord
 from podscale.kube.client.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 

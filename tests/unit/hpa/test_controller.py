@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
+from hpa.cluster.record import AutoscalerRecord
 from hpa.decide import Settings
 from hpa.explain import explain
-from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.errors import ServerFailed
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web

@@ -3,13 +3,10 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from hpa.decide import Settings
 from hpa.decisions.api import DecisionsApi
-from hpa.machine.events import ResizedEvent, ScaleAnsweredEvent, StatusAnsweredEvent
-from hpa.machine.story import DumpedStory, replay
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 from tests.unit.serving.kit import answered
@@ -196,19 +193,3 @@ async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
     ahead = await ask(api, path, at="-5m")
     assert (ahead.code, "lies ahead" in ahead.message) == (400, True)
     assert (await ask(api, path, at="yesterday")).code == 400
-
-
-async def test_the_story_of_an_autoscaler_plays_again_to_the_same_instructions() -> None:
-    cluster, api = await decided("web")
-    cluster.provider.usage = lambda _question, _pod: 4000
-    leading = asyncio.ensure_future(cluster.controller.run(Term(2, "another", None)))
-    await asyncio.sleep(61.0)
-    path = "/namespaces/shop/scalingdecisions/web"
-    found = await ask(api, path, story="true")
-    story = msgspec.convert(found["status"]["story"], DumpedStory)
-    told = [type(step.event) for chapter in story.chapters for step in chapter.steps]
-    assert {ResizedEvent, ScaleAnsweredEvent, StatusAnsweredEvent} <= set(told)
-    assert replay(story.chapters) == []
-    assert "story" not in (await ask(api, path))["status"]
-    leading.cancel()
-    await asyncio.wait({leading})

@@ -3,8 +3,8 @@
 import pytest
 
 from hpa.cluster.foreign_controllers import QUIET_S, ForeignControllers
-from hpa.machine.objects import ManagedField
-from hpa.machine.record import ForeignWrites
+from hpa.cluster.objects import ManagedField
+from hpa.cluster.record import ForeignWrites
 
 IN_TREE = "kube-controller-manager"
 

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from hpa.cluster.kept_objects import kept_autoscaler, kept_workload
-from hpa.machine.objects import Autoscaler, TargetWorkload
+from hpa.cluster.objects import Autoscaler, TargetWorkload, kept_autoscaler, kept_workload
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.scale import Workload
 from tests.unit.hpa.world import deployment_object, hpa_object, writer

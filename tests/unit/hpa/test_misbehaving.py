@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from hpa.cluster.record import AutoscalerRecord, AutoscalerView, TargetScale
 from hpa.decide import Scale, Settings
-from hpa.loop.machines import Machines
-from hpa.loop.scale_reader import AT_ONCE
+from hpa.loop import controller as controllers
+from hpa.loop.reconciler import _READS, Reconciler
 from hpa.loop.state import Options
-from hpa.machine.progress import PassPhase
-from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.core.metrics import Answer, Question, Unavailable
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.client.resource import Resource
@@ -74,7 +74,7 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     assert cluster.scales()[0] == ("web", 4)
     entry = cluster.controller.catalog.get((NS, "a-bad"))
     assert entry is not None
-    assert entry.progress.phase is PassPhase.IDLE  # it gets its next pass like all the others
+    assert not entry.passes.is_under_way  # it gets its next pass like all the others
     leading.cancel()
     await asyncio.wait({leading})
 
@@ -95,7 +95,7 @@ async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> No
 
 async def test_scales_are_not_asked_for_all_at_once() -> None:
     cluster = Cluster(settings=SETTINGS)
-    for number in range(AT_ONCE + 10):
+    for number in range(_READS + 10):
         made = hpa_object(f"t{number:02}")
         made["spec"]["scaleTargetRef"] |= {"apiVersion": "x.io/v1", "kind": "Thing"}
         cluster.put(made)
@@ -113,8 +113,8 @@ async def test_scales_are_not_asked_for_all_at_once() -> None:
 
     cluster.controller.state.targets.fetch = fetch  # type: ignore[method-assign,assignment]
     await cluster.run_for(3.0)
-    assert len(counts) == AT_ONCE + 10
-    assert max(counts) == AT_ONCE
+    assert len(counts) == _READS + 10
+    assert max(counts) == _READS
 
 
 ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
@@ -191,34 +191,41 @@ async def test_answers_that_do_not_fit_the_questions_fail_every_metric_of_the_ba
 async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -> None:
     cluster = Cluster(settings=SETTINGS)
     cluster.put(hpa_object("web"), deployment_object("web", 2))
-    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
-    cluster.provider.usage = lambda _question, _pod: 2000
-    cluster.world.delay = lambda _method, path: 50.0 if path.endswith("/scale") else 0.0
-    told: list[int] = []
-    mapper = Mapper(())
+    cluster.put(hpa_object("other"), deployment_object("other", 2))
+    cluster.put_pods(*(pod_object(n, row) for n in ("web", "other") for row in range(2)))
+    cluster.provider.usage = lambda _question, pod: 2000 if pod.startswith("web") else 1000
+    cluster.world.delay = lambda _method, path: 50.0 if path.endswith("web/scale") else 0.0
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(5.0)
+    record, reconciler = (
+        cluster.controller.catalog.get((NS, "web")),
+        cluster.controller._changes.reconciler,
+    )
+    assert record is not None
+    assert record.passes.is_under_way
+    assert reconciler is not None
+    about, slots = reconciler._metrics.about, list[int]()
 
-    def broken() -> Mapper:
-        told.append(1)
-        if len(told) == 2:
+    async def fails_once(views: Sequence[AutoscalerView]) -> Any:
+        slots.append(len(views))
+        if len(slots) == 1:
             raise RuntimeError("a bug")
-        return mapper
+        return await about(views)
 
-    cluster.controller.state.ports.mapper = broken
-    started: list[str] = []
-    actor = cluster.controller.state.writer
-    write = actor.rescale
-
-    async def noted(entry: AutoscalerRecord, *arguments: Any, **more: Any) -> Any:
-        started.append(entry.key[1])
-        return await write(entry, *arguments, **more)
-
-    actor.rescale = noted  # type: ignore[method-assign]
-    await cluster.run_for(45.0)
-    assert len(told) >= 3
-    assert started == ["web"]
+    reconciler._metrics.about = fails_once  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        await asyncio.sleep(40.0)
+    assert [each["event"] for each in logs] == ["slot failed"]
+    assert slots == [1] * len(slots), "the other one is asked about, slot after slot"
+    assert len(slots) >= 2
+    assert record.passes.is_under_way
+    await asyncio.sleep(10.0)
+    assert [name for name, _ in cluster.scales()] == ["web"]
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
-class Counting(Machines):
+class Counting(Reconciler):
     """Counts how often somebody is looked for who is urgent."""
 
     looked = 0
@@ -228,10 +235,12 @@ class Counting(Machines):
         return await super().urgent()
 
 
-async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> None:
+async def test_a_change_during_a_long_pass_is_waited_for_without_spinning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(settings=SETTINGS)
     controller = cluster.controller
-    controller.state.machines.__class__ = Counting
+    monkeypatch.setattr(controllers, "Reconciler", Counting)
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     cluster.provider.delay_s = 20.0
@@ -247,6 +256,6 @@ async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> N
     assert cluster.scales() == []
     await asyncio.sleep(1.0)
     assert cluster.scales() == [("web", 5)]  # at once when the pass has ended
-    assert controller.state.machines.looked < 40  # type: ignore[attr-defined]
+    assert controller._changes.reconciler.looked < 40  # type: ignore[union-attr]
     leading.cancel()
     await asyncio.wait({leading})

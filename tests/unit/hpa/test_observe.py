@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.record import AutoscalerView, TargetScale
 from hpa.decide import Scale, Settings
-from hpa.loop.observe import Look
-from hpa.machine.record import TargetScale
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.resource import DEPLOYMENTS
@@ -37,14 +36,14 @@ def owned(pod: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     return pod
 
 
-def look(cluster: Cluster, name: str = "web") -> Look:
+def look(cluster: Cluster, name: str = "web") -> AutoscalerView:
     controller = cluster.controller
     entry = controller.catalog.get((NS, name))
     assert entry is not None
     assert entry.hpa is not None
     seen = controller.state.targets.at_hand(entry)
     assert isinstance(seen, TargetScale)
-    return controller.state.observer.look(entry, entry.hpa, seen, controller.state.ports.mapper())
+    return controller.state.observer.view(entry, entry.hpa, seen, controller.state.ports.mapper())
 
 
 async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
@@ -109,7 +108,7 @@ async def test_what_did_not_change_is_the_same_object_and_what_did_is_not() -> N
     first = look(cluster)
     again = look(cluster)
     assert again.observation.pods is first.observation.pods
-    assert again.asked == first.asked
+    assert again.questions == first.questions
     changed = pod_object("web", 1)
     changed["metadata"]["resourceVersion"] = cluster.world.next_version()
     changed["status"]["phase"] = "Failed"
@@ -133,7 +132,7 @@ async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at
     assert look(cluster).observation.rivals == ()
     assert look(cluster, "all").observation.rivals == ("web",)
     assert look(cluster).observation.rivals == ("all",)
-    assert look(cluster).asked == ()  # and no metric is read for it
+    assert look(cluster).questions == ()  # and no metric is read for it
 
 
 @pytest.mark.parametrize(("size", "asks"), [(0, False), (1, True), (5, True), (11, False)], ids=str)
@@ -141,7 +140,7 @@ async def test_metrics_are_asked_for_only_where_they_are_decided_by(size: int, a
     cluster = Cluster()
     cluster.put(hpa_object("web", most=10), deployment_object("web", size))
     cluster.put_pods(pod_object("web", 0))
-    assert bool(look(cluster).asked) == asks
+    assert bool(look(cluster).questions) == asks
 
 
 def by_owner(name: str) -> dict[str, Any]:
@@ -198,13 +197,13 @@ async def test_pods_by_owner_do_not_shrink_by_owners_that_are_not_known(what: st
 async def test_a_scale_is_read_again_when_its_workload_changed_and_only_then() -> None:
     cluster = Cluster()
     cluster.put(hpa_object("web"), deployment_object("web", 2))
-    first = look(cluster).seen
-    assert look(cluster).seen is first
+    first = look(cluster).target
+    assert look(cluster).target is first
     workload = cluster.world.workloads[(NS, "web")]
     workload["spec"]["replicas"] = 3
     workload["metadata"]["resourceVersion"] = cluster.world.next_version()
     cluster.sync()
-    found = look(cluster).seen
+    found = look(cluster).target
     assert isinstance(found.scale, Scale)
     assert found.scale.spec_replicas == 3
     assert found.resource_version == workload["metadata"]["resourceVersion"]
@@ -236,18 +235,18 @@ async def test_after_a_discovery_questions_about_objects_are_others() -> None:
         deployment_object("web", 1),
         deployment_object("plain", 1),
     )
-    before = [look(cluster, name).asked for name in ("web", "plain")]
+    before = [look(cluster, name).questions for name in ("web", "plain")]
     controller = cluster.controller
     found = Mapper([DEPLOYMENTS])
     controller.state.ports.mapper = lambda: found
-    described, plain = (look(cluster, name).asked for name in ("web", "plain"))
+    described, plain = (look(cluster, name).questions for name in ("web", "plain"))
     assert isinstance(before[0][0], NotFound)
     assert isinstance(described[0], ObjectMetric)
     assert plain == before[1]
     changed = hpa_object("plain", object_metric())
     changed["metadata"] |= {"resourceVersion": cluster.world.next_version(), "generation": 2}
     cluster.put(changed)
-    assert isinstance(look(cluster, "plain").asked[0], ObjectMetric)
+    assert isinstance(look(cluster, "plain").questions[0], ObjectMetric)
 
 
 async def test_pods_that_were_born_together_share_their_times() -> None:
@@ -276,13 +275,13 @@ async def test_another_selector_of_the_workload_is_another_text_and_selects_othe
         workload["metadata"]["resourceVersion"] = cluster.world.next_version()
         cluster.sync()
         found = look(cluster)
-        assert isinstance(first.seen.scale, Scale)
-        assert isinstance(found.seen.scale, Scale)
-        same = found.seen.scale.selector == first.seen.scale.selector
+        assert isinstance(first.target.scale, Scale)
+        assert isinstance(found.target.scale, Scale)
+        same = found.target.scale.selector == first.target.scale.selector
         assert same == (labels["app"] == "web")
-    assert found.seen.scale.selector == "app=api"
+    assert found.target.scale.selector == "app=api"
     assert found.observation.pods.names == ("api-0",)
-    assert [each.selector for each in found.asked if isinstance(each, PodMetric)] == ["app=api"]
+    assert [each.selector for each in found.questions if isinstance(each, PodMetric)] == ["app=api"]
 
 
 DESCRIBED = {
@@ -305,7 +304,7 @@ async def test_a_look_says_the_same_until_something_it_depends_on_changes(metric
     def differs() -> bool:
         looks.append(look(cluster))
         last, found = looks[-2:]
-        return (found.observation, found.asked) != (last.observation, last.asked)
+        return (found.observation, found.questions) != (last.observation, last.questions)
 
     assert not differs()
     cluster.put(hpa_object("other"), deployment_object("other", 1))
@@ -332,10 +331,10 @@ async def test_a_look_says_the_same_until_something_it_depends_on_changes(metric
     assert len(looks[-1].observation.pods) == 2
     if metric is POD_METRIC:
         return
-    assert isinstance(looks[-1].asked[0], NotFound), "no mapper knows the kind"
+    assert isinstance(looks[-1].questions[0], NotFound), "no mapper knows the kind"
     cluster.controller.state.ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert differs()
-    assert isinstance(looks[-1].asked[0], ObjectMetric)
+    assert isinstance(looks[-1].questions[0], ObjectMetric)
     cluster.controller.state.ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert not differs(), "a new mapper that says the same"
 

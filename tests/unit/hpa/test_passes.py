@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from hpa.cluster.foreign_controllers import QUIET_S
+from hpa.cluster.objects import ManagedField
+from hpa.cluster.record import Key
+from hpa.cluster.statuses import REPORTS_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
-from hpa.loop.scale_reader import PAGE
-from hpa.machine.objects import ManagedField
-from hpa.machine.progress import REPORTS_S, PassPhase
-from hpa.machine.record import Key
+from hpa.loop.slot import PAGE
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -172,7 +172,7 @@ async def test_many_metrics_of_one_are_never_asked_for_with_those_of_others(
         for name in (*names, "most"):
             assert traces.last((NS, name)) is not None, "at once, the first time too"
         assert traces.last((NS, "large0")) is None
-        assert not cluster.controller._passes._metrics.is_slow  # type: ignore[union-attr]
+        assert not cluster.controller._changes.reconciler._metrics.is_slow  # type: ignore[union-attr]
         await asyncio.sleep(100.0 * large)
         last = traces.last((NS, "large0"))
     assert most == 1, "one part of one of them at a time"
@@ -221,28 +221,13 @@ async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() ->
         assert decided(cluster) == before + 5
 
 
-async def test_an_event_that_one_machine_does_not_expect_stops_no_other() -> None:
-    cluster = Cluster(settings=SETTINGS)
-    names = webs(cluster, 3)
-    async with leading(cluster):
-        await asyncio.sleep(61.0)
-        before = decided(cluster)
-        record = cluster.controller.catalog.get((NS, names[1]))
-        assert record is not None
-        record.progress.is_leading = False  # a bug
-        with capture_logs() as logs:
-            await asyncio.sleep(30.0)
-        assert {each["event"] for each in logs} == {"pass failed"}
-        assert decided(cluster) == before + 4
-
-
 @pytest.mark.parametrize("during", ["answers", "pages"])
 async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(during: str) -> None:
     cluster = Cluster(settings=SETTINGS)
     webs(cluster, PAGE + 6)
     async with leading(cluster):
         await asyncio.sleep(61.0)
-        running = cluster.controller._passes
+        running = cluster.controller._changes.reconciler
         assert running is not None
         asked, answer = asyncio.Event(), cluster.provider.answer
         delay_s = 5.0 if during == "answers" else 0.0
@@ -261,7 +246,7 @@ async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(dur
         with pytest.raises(asyncio.CancelledError):
             await task
         assert decided(cluster) - before == (PAGE if during == "pages" else 0)
-        assert all(each.progress.phase is PassPhase.IDLE for each in cluster.controller.catalog)
+        assert all(not each.passes.is_under_way for each in cluster.controller.catalog)
 
 
 async def test_whoever_else_scales_ends_what_is_decided_as_ours_and_the_other_way_round() -> None:

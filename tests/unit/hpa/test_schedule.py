@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpa.cluster.objects import Autoscaler
+from hpa.cluster.record import AutoscalerRecord
 from hpa.loop.schedule import Schedule
-from hpa.machine.objects import Autoscaler
-from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 

@@ -7,13 +7,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.statuses import changes, status_news
+from hpa.cluster.statuses import REPORTS_S, changes, is_due
 from hpa.decide.api import wire
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
 from hpa.decide.conditions import put
-from hpa.machine.machine import is_report_due
-from hpa.machine.progress import REPORTS_S, Progress
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 NOW = 1_795_000_000.0
@@ -63,9 +61,8 @@ def metrics(load: int, utilization: int) -> HpaStatus:
 def test_values_alone_wait_and_everything_else_is_written_at_once(
     new: HpaStatus, age_s: float, is_written: bool
 ) -> None:
-    progress = Progress(reported_at=0.0)
-    assert is_report_due(progress, status_news(HPA, new, deadband=0.1), age_s) == is_written
-    assert is_report_due(progress, status_news(HPA, new, deadband=0.0), age_s)
+    assert is_due(HPA, new, age_s, deadband=0.1) == is_written
+    assert is_due(HPA, new, age_s, deadband=0.0)
 
 
 def test_only_what_differs_is_in_the_patch() -> None:

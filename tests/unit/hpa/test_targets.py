@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.record import AutoscalerRecord
 from hpa.decide import ScaleUnreadable
 from hpa.explain import explain
-from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import REPLICA_SETS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (

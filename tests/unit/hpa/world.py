@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from hpa.cluster.objects import Autoscaler, Claim, TargetWorkload
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
@@ -23,7 +24,6 @@ from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
 from hpa.loop.forecasts import ForecastGate
 from hpa.loop.state import ControllerPorts, Options
-from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
 from podscale.core.samplecolumns import SampleColumns

@@ -4,20 +4,16 @@ Made when a watch tells of the object, gone with it. Its decisions are in the de
 """
 
 import math
-from copy import copy
 
 from msgspec import Struct, field, structs
 
+from hpa.cluster.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
 from hpa.decide.api.reading import read_status
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
 from hpa.forecast.plan import ForecastVerdict, LiveForecast
-from hpa.machine.instructions import RememberSent
-from hpa.machine.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
-from hpa.machine.progress import PassPhase, Progress, own_offset
-from hpa.machine.story import Story
 from podscale.core.metrics import NotFound, Question, Refused
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
@@ -27,9 +23,7 @@ from podscale.kube.objects import scale as wire
 
 Key = tuple[str, str]  # namespace, name
 HistoryMark = tuple[object, ...]  # what was stored of a history: while equal, nothing is written
-AskedMetric = Question | NotFound | Refused | None
-
-_GONE = PassPhase.GONE
+MetricQuestion = Question | NotFound | Refused | None
 
 
 class TargetScale(Struct, frozen=True, gc=False):
@@ -47,17 +41,17 @@ class WatchedScale(Struct, frozen=True, eq=False, gc=False):
     change puts another in its place."""
 
     workload: wire.Workload | wire.ReplicationController
-    seen: TargetScale
+    target: TargetScale
 
 
-class Look(Struct, frozen=True, gc=False):
-    """One autoscaler as it was found, before its metrics are known."""
+class AutoscalerView(Struct, frozen=True, gc=False):
+    """One autoscaler as a pass observed it, before its metrics are known."""
 
     record: "AutoscalerRecord"
-    seen: TargetScale
+    target: TargetScale
     version: str  # resourceVersion of the autoscaler: what its status is written against
     observation: Observation  # without answers, and without what is forecast
-    asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
+    questions: tuple[MetricQuestion, ...] = ()  # empty: metrics are not read in this pass
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
 
     @property
@@ -68,7 +62,7 @@ class Look(Struct, frozen=True, gc=False):
     @property
     def size(self) -> int | None:
         """The size of the target; None: it is not looked at."""
-        scale = self.seen.scale
+        scale = self.target.scale
         if not isinstance(scale, Scale) or self.hpa.options.is_paused:
             return None
         return scale.spec_replicas
@@ -85,8 +79,8 @@ class ObservedState(Struct, eq=False, gc=False):
     pods_version: tuple[Version, int] | None = None
     pods_found: Version | None = None
     pods_found_by: Selector | None = None
-    rivals: tuple[str, ...] = ()
-    rivals_version: tuple[tuple[Version, int], int] | None = None
+    overlapping: tuple[str, ...] = ()  # other HPAs that select one of the pods
+    overlapping_version: tuple[tuple[Version, int], int] | None = None
 
 
 class ForeignRescale(Struct, frozen=True, gc=False):
@@ -120,6 +114,14 @@ class ForecastState(Struct, eq=False, gc=False):
     regret_at: float = -math.inf  # when what the forecast did is judged next
 
 
+class SentScale(Struct, frozen=True, gc=False):
+    """A size that was sent, and nobody said whether it went in."""
+
+    before: int
+    after: int
+    at: float  # monotonic
+
+
 class HistoryState(Struct, eq=False, gc=False):
     """What is remembered of it in one term of leadership."""
 
@@ -128,10 +130,19 @@ class HistoryState(Struct, eq=False, gc=False):
     past: Past | None = None  # unix seconds, as decisions show them
     size: int | None = None  # of the target, when last known
     mark: HistoryMark | None = None  # of what was stored last
-    sent: tuple[RememberSent, ...] = ()  # sizes of which nobody said whether they went in
+    sent: tuple[SentScale, ...] = ()  # sizes of which nobody said whether they went in
     doubted: int | None = None  # a size that came by a watch that may be behind
     found: tuple[int, float] | None = None  # a size and when, found before the history was read
     forecast: ForecastState | None = None  # None: none is wanted
+
+
+class PassState(Struct, eq=False, gc=False):
+    """What outlives a pass, in one term of leadership. Times are monotonic."""
+
+    is_under_way: bool = False  # an autoscaler is never in two passes
+    decided_at: float | None = None  # last
+    unwritten_since: float | None = None  # since when a write is due that could not be made
+    reported_at: float | None = None  # the own moment before the last status write
 
 
 class OwnPeriod(Struct, eq=False, gc=False):
@@ -144,11 +155,11 @@ class OwnPeriod(Struct, eq=False, gc=False):
 class AutoscalerRecord(Struct, eq=False):
     key: Key
     written: Autoscaler
-    progress: Progress
-    story: Story
+    is_gone: bool = False  # the object was deleted; one of the same name is another record
     hpa: HPA | None = None  # None: it cannot be read, see ``problem``
     problem: str = ""
     target: TargetKey = ("", "", "", "")
+    passes: PassState = field(default_factory=PassState)
     observed: ObservedState = field(default_factory=ObservedState)
     foreign: ForeignWrites = field(default_factory=ForeignWrites)
     history: HistoryState = field(default_factory=HistoryState)
@@ -157,21 +168,14 @@ class AutoscalerRecord(Struct, eq=False):
     @classmethod
     def of(cls, written: Autoscaler) -> "AutoscalerRecord":
         """Return the record of an object that a watch told of."""
-        key = (written.metadata.namespace, written.metadata.name)
-        progress = Progress(offset_s=own_offset("/".join(key)))
-        made = cls(key, written, progress, Story(copy(progress)))
-        made.read(written, None)
-        return made
+        record = cls((written.metadata.namespace, written.metadata.name), written)
+        record.read(written, None)
+        return record
 
     @property
     def uid(self) -> str:
         """The UID of the object."""
         return self.written.metadata.uid
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the object was deleted; one of the same name is another record."""
-        return self.progress.phase is _GONE
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
         """Take in a new state; returns whether anything but the status changed."""
