@@ -19,6 +19,7 @@ class Problem(Struct, frozen=True):
     message: str
     line: int = 0  # from 1; 0: not known
     column: int = 0
+    bound: str = ""  # the reason, where it is a bound that other programs do not have
 
     def describe(self, file: str) -> str:
         """Return ``file:line:column: path: message``, the form compilers print."""

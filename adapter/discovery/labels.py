@@ -157,9 +157,9 @@ def _compile_template(text: str) -> tuple[gotemplate.Template, patterns.Pattern]
     except LabelProblem:
         raise
     except gotemplate.TemplateSyntaxError as error:
-        raise LabelProblem("template", str(error)) from None
+        raise LabelProblem("template", str(error)) from error
     except ValueError as error:  # other errors of templates, and those of patterns
-        raise LabelProblem("template", f"{text!r}: {error}") from None
+        raise LabelProblem("template", f"{text!r}: {error}") from error
     if "resource" not in pattern.groupindex:
         raise LabelProblem("template", f"{text!r} must contain <<.Resource>>")
     return template, pattern

@@ -273,12 +273,12 @@ class Relister:
         return [self._scopes[namespace].states[rule] for namespace, rule in found]
 
     def _share(self, namespace: str, scope: RuleScope) -> None:
-        for state in scope.states.values():
+        for state in scope.asked():
             sharing = self._sharing.setdefault(state.rule.listed_by, {})
             sharing[namespace, state.rule.id] = None
 
     def _unshare(self, namespace: str, scope: RuleScope) -> None:
-        for state in scope.states.values():
+        for state in scope.asked():
             sharing = self._sharing[state.rule.listed_by]
             del sharing[namespace, state.rule.id]
             if not sharing:

@@ -1,12 +1,14 @@
 """The rules that are listed together, and what is known of each, while rules are replaced."""
 
 import asyncio
+from collections.abc import Iterator
 
 from msgspec import structs
 
 from adapter.discovery.listing import MetricSource
-from adapter.discovery.registry import PAGE, RuleState
+from adapter.discovery.registry import PAGE, RelistFailure, RuleState
 from adapter.rules.ruleset import Rule, RuleSet
+from adapter.stages import Stage
 
 # Origin, section and fingerprint: the same rule, wherever it stands.
 RuleContent = tuple[str, str, str]
@@ -16,7 +18,7 @@ class RuleScope:
     """The rules that are listed together: those of everywhere, or a namespace's own."""
 
     def __init__(self, rules: RuleSet) -> None:
-        self.states = {rule.id: RuleState(rule) for rule in _every(rules)}
+        self.states = {rule.id: _first_state(rule) for rule in _every(rules)}
         # Rules of before a change, which serve on until those that came with it are listed.
         self.leaving: dict[RuleContent, RuleState] = {}
         self.awaited: set[RuleContent] = set()
@@ -39,11 +41,15 @@ class RuleScope:
         }
         return scope
 
+    def asked(self) -> Iterator[RuleState]:
+        """Yield what Prometheus is asked for: not the rules that are refused."""
+        return (state for state in self.states.values() if state.rule.refusal is None)
+
     def let_go(self) -> tuple[RuleState, ...]:
         """Return what is leaving, without that in whose place everything is listed."""
         if not self.leaving:
             return ()
-        unlisted = {_content(state.rule) for state in self.states.values() if state.listing is None}
+        unlisted = {_content(state.rule) for state in self.asked() if state.listing is None}
         self.awaited &= unlisted
         origins = {origin for origin, _, _ in self.awaited}
         self.leaving = {c: state for c, state in self.leaving.items() if c[0] in origins}
@@ -58,11 +64,20 @@ def _content(rule: Rule) -> RuleContent:
     return rule.origin, rule.section, rule.fingerprint
 
 
+def _first_state(rule: Rule) -> RuleState:
+    refusal = rule.refusal
+    if refusal is None:
+        return RuleState(rule)
+    return RuleState(
+        rule, failure=RelistFailure(Stage.QUERY_INVALID, refusal.message, refusal.reason)
+    )
+
+
 def is_behind(state: RuleState) -> bool:
     """Return whether another attempt may bring a list, or a newer one."""
     if state.failure is None:
         return state.listing is None
-    return not state.failure.is_final
+    return state.rule.refusal is None and not state.failure.is_final
 
 
 async def _moved(state: RuleState, rule: Rule) -> RuleState:

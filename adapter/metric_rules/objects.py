@@ -4,7 +4,9 @@ Pure. One that cannot be read, compiled or confined is a refusal with the reason
 other.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -26,9 +28,11 @@ from adapter.rules.config import (
 from adapter.rules.ruleset import Rule, compile_object_rule
 from adapter.sources.sources_file import NamedSources
 from podscale.core.json_decoder import JsonDecoder
+from podscale.core.metrics import Unavailable
 from podscale.feed.prover.confinement import (
     Confinement,
     NotConfined,
+    QueryTooLarge,
     confined,
     confined_selector,
 )
@@ -67,11 +71,20 @@ class StoredMetricRule(Struct, frozen=True):
         return f"{CLUSTER_METRIC_RULES.kind} {meta.name}"
 
 
+# Of one namespace: people of one must not fill the memory of everybody's processes.
+MOST_RULES, MOST_PATTERNS = 50, 64 * 1024  # objects, and characters of their patterns
+MOST_RENDERED = 8 * 1024  # characters of a query, but for what requests bring
+TOO_MANY_RULES = "TooManyRules"
+# Reasons that came with a later release: an object was accepted before, and its names are held.
+_BOUNDS = (TOO_MANY_RULES, "TemplateConstructRefused", "PatternTooLarge", "QueryTooLarge")
+
+
 class RuleRefusal(Struct, frozen=True):
     """Why an object is not worked with."""
 
     reason: str  # of its condition Accepted
     message: str
+    holds: Rule | None = None  # answers nothing, and keeps its names from the rules behind it
 
 
 class _Filter(Struct, frozen=True, rename="camel"):
@@ -103,12 +116,62 @@ class _Spec(Struct, frozen=True, rename="camel"):
 _SPEC = JsonDecoder(_Spec)
 
 
-def compiled(
-    stored: StoredMetricRule, mapper: ResourceMapper, sources: NamedSources
-) -> Rule | RuleRefusal:
-    """Return the rule of an object, or why there is none."""
+def beyond_bounds(objects: Iterable[StoredMetricRule]) -> dict[str, RuleRefusal]:
+    """Return by origin the refusals of objects that are too many, or have too many patterns, for
+    their namespace. Older ones come first."""
+    count: Counter[str] = Counter()
+    patterns: Counter[str] = Counter()
+    refusals = {}
+    for stored in sorted(objects, key=_age):
+        namespace = stored.metadata.namespace
+        count[namespace] += bool(namespace)
+        size = _patterns(stored) if namespace and count[namespace] <= MOST_RULES else 0
+        if count[namespace] > MOST_RULES or patterns[namespace] + size > MOST_PATTERNS:
+            text = (
+                f"namespace {namespace} has more than {MOST_RULES} MetricRules, or more than "
+                f"{MOST_PATTERNS} characters of patterns in them: delete some, or ask for a "
+                "ClusterMetricRule"
+            )
+            refusals[stored.origin] = RuleRefusal(TOO_MANY_RULES, text)
+        else:
+            patterns[namespace] += size
+    return refusals
+
+
+def _age(stored: StoredMetricRule) -> tuple[float, str]:
+    return stored.metadata.creation_timestamp or 0.0, stored.metadata.name
+
+
+def _patterns(stored: StoredMetricRule) -> int:
     try:
         spec = _SPEC.decode(stored.spec)
+    except msgspec.DecodeError:
+        return 0
+    filters = sum(len(each.is_) + len(each.is_not) for each in spec.series_filters)
+    return filters + len(spec.name.matches) + len(spec.resources.template)
+
+
+def compiled(
+    stored: StoredMetricRule,
+    mapper: ResourceMapper,
+    sources: NamedSources,
+    beyond: RuleRefusal | None = None,
+) -> Rule | RuleRefusal:
+    """Return the rule of an object, or why there is none; ``beyond`` of ``beyond_bounds``."""
+    try:
+        spec = _SPEC.decode(stored.spec)
+    except msgspec.DecodeError as error:
+        return RuleRefusal("Invalid", f"spec: {error}")
+    found = beyond or _compiled(stored, spec, mapper, sources)
+    if isinstance(found, RuleRefusal) and found.reason in _BOUNDS:
+        return replace(found, holds=_holding(stored, spec, mapper, found))
+    return found
+
+
+def _compiled(
+    stored: StoredMetricRule, spec: _Spec, mapper: ResourceMapper, sources: NamedSources
+) -> Rule | RuleRefusal:
+    try:
         rule = compile_object_rule(
             TYPES[spec.type], _config(spec), Parsed(Config(), {}, stored.origin), mapper
         )
@@ -123,10 +186,32 @@ def compiled(
             )
             return RuleRefusal("SourceNotAllowed", text)
         return _own_rule(rule, source, confinement)
-    except msgspec.DecodeError as error:
-        return RuleRefusal("Invalid", f"spec: {error}")
     except ConfigInvalid as invalid:
-        return RuleRefusal("Invalid", "; ".join(p.describe("") for p in invalid.problems))
+        reason = next((p.bound for p in invalid.problems if p.bound), "Invalid")
+        return RuleRefusal(reason, "; ".join(p.describe("") for p in invalid.problems))
+
+
+def _holding(
+    stored: StoredMetricRule, spec: _Spec, mapper: ResourceMapper, refusal: RuleRefusal
+) -> Rule | None:
+    """Return what keeps the names of a refused object: those that it could have, or, where only
+    its patterns say which those are, every name of its namespace."""
+    config, namespace = _config(spec), stored.metadata.namespace
+    is_plain = config.name == NameMapping()
+    bare = RuleConfig(config.series_query if is_plain else "{}", metrics_query="x")
+    whole = [] if refusal.reason == TOO_MANY_RULES else [replace(config, metrics_query="x")]
+    for each in (*whole, *([bare] if is_plain or namespace else [])):
+        with contextlib.suppress(ConfigInvalid):
+            rule = compile_object_rule(
+                TYPES[spec.type], each, Parsed(Config(), {}, stored.origin), mapper
+            )
+            return replace(
+                rule,
+                fingerprint=f"{rule.fingerprint}:{refusal.reason}",
+                confinement=Confinement("", namespace) if namespace else None,
+                refusal=Unavailable(refusal.reason, refusal.message),
+            )
+    return None
 
 
 def _cluster_rule(rule: Rule, source: str, sources: NamedSources) -> Rule | RuleRefusal:
@@ -139,17 +224,20 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
     try:
         series_query = confined_selector(rule.series_query, confinement)
     except NotConfined as error:
-        return RuleRefusal("QueryNotConfined", f"spec.seriesQuery: {error}")
+        return _unconfined("spec.seriesQuery", error)
     try:
         # The names are not known yet: what a request's query comes to is confined again.
         label = confinement.label
         matcher = str(equals(label, confinement.namespace))
         values = {label: confinement.namespace}
-        confined(rule.query.render("x", matcher, values, (label,)), confinement)
+        text = rule.query.render("x", matcher, values, (label,))
+        if len(text) > MOST_RENDERED:
+            raise QueryTooLarge(f"it renders to more than {MOST_RENDERED} characters")
+        confined(text, confinement)
     except RuleQueryError as error:
         return RuleRefusal("Invalid", f"spec.metricsQuery: {error}")
     except NotConfined as error:
-        return RuleRefusal("QueryNotConfined", f"spec.metricsQuery: {error}")
+        return _unconfined("spec.metricsQuery", error)
     mark = f"{rule.fingerprint}:{source}:{confinement.label}"
     return replace(
         rule,
@@ -159,6 +247,11 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
         confinement=confinement,
         fingerprint=mark,
     )
+
+
+def _unconfined(field: str, error: NotConfined) -> RuleRefusal:
+    reason = "QueryTooLarge" if isinstance(error, QueryTooLarge) else "QueryNotConfined"
+    return RuleRefusal(reason, f"{field}: {error}")
 
 
 def _config(spec: _Spec) -> RuleConfig:

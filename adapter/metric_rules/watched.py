@@ -14,9 +14,11 @@ from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
     GROUP,
     METRIC_RULES,
+    TOO_MANY_RULES,
     VERSION,
     RuleRefusal,
     StoredMetricRule,
+    beyond_bounds,
     compiled,
 )
 from adapter.rules.config import Config
@@ -34,7 +36,6 @@ from podscale.kube.informer.store import Change, Store
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 30.0  # for CRDs that are not there yet
-_PAGE = 8  # objects compiled in one turn of the loop, some 0.3 ms each
 
 
 # Works with the rules of a namespace, or ("") with those of everywhere.
@@ -97,7 +98,7 @@ class WatchedMetricRules:
     def rules(self, namespace: str) -> RuleSet:
         """Return the rules of a namespace's objects, or ("") of ClusterMetricRules, by name."""
         found = [each for _, each in sorted(self._found.get(namespace, {}).items())]
-        rules = [each for each in found if isinstance(each, Rule)]
+        rules = [rule for each in found if (rule := _rule_of(each)) is not None]
         return RuleSet(
             Config(),
             tuple(each for each in rules if each.section == "rules"),
@@ -121,8 +122,12 @@ class WatchedMetricRules:
 
     async def _try_again(self) -> None:
         """Compile those again that name a resource which the cluster may have by now."""
+        resources = self._discovery.mapper.resources
         while True:
             await asyncio.sleep(self._look_s)
+            before, resources = resources, self._discovery.mapper.resources
+            if resources == before:
+                continue
             for namespace, found in list(self._found.items()):
                 if any(isinstance(each, RuleRefusal) for each in found.values()):
                     await self._compile_again(namespace)
@@ -130,8 +135,10 @@ class WatchedMetricRules:
     async def _compile_again(self, namespace: str) -> None:
         async with self._taking:
             before = dict(self._found.get(namespace, {}))
-            for stored, _ in list(self.objects(namespace)):
-                self._compile(stored)
+            objects = [stored for stored, _ in self.objects(namespace)]
+            beyond = beyond_bounds(objects)
+            for stored in objects:
+                self._compile(stored, beyond.get(stored.origin))
                 await asyncio.sleep(0)
             if not _is_same(before, self._found.get(namespace, {})):
                 await self._take(self.rules(namespace), namespace)
@@ -170,26 +177,35 @@ class WatchedMetricRules:
 
     async def _change(self, namespace: str, changes: list[Change[StoredMetricRule]]) -> None:
         async with self._taking:
+            known = self._found.setdefault(namespace, {})
             is_news = False
-            for count, change in enumerate(changes, 1):
-                if count % _PAGE == 0:
-                    await asyncio.sleep(0)
+            changed: dict[str, StoredMetricRule] = {}
+            for change in changes:
                 new, old = change.new, change.old
                 if new is None:
-                    is_news |= self._found[namespace].pop(change.name, None) is not None
+                    changed.pop(change.name, None)
+                    is_news |= known.pop(change.name, None) is not None
                 elif old is None or old.spec != new.spec:
-                    self._compile(new)
+                    changed[change.name] = new
+            objects = {stored.metadata.name: stored for stored, _ in self.objects(namespace)}
+            objects |= changed
+            beyond = beyond_bounds(objects.values())
+            for name, stored in objects.items():
+                refusal = beyond.get(stored.origin)
+                if name in changed or (refusal is not None) != _is_beyond(known[name]):
+                    self._compile(stored, refusal)
                     is_news = True
+                    await asyncio.sleep(0)  # one of 500 operators takes a tenth of a second
             if is_news:
                 await self._take(self.rules(namespace), namespace)
             if not self._found.get(namespace, True):
                 del self._found[namespace]
 
-    def _compile(self, stored: StoredMetricRule) -> None:
+    def _compile(self, stored: StoredMetricRule, beyond: RuleRefusal | None) -> None:
         meta = stored.metadata
         found: Rule | RuleRefusal
         try:
-            found = compiled(stored, self._discovery.mapper, self._sources())
+            found = compiled(stored, self._discovery.mapper, self._sources(), beyond)
         except Exception as error:  # a bug, or a template that finds one: of this object only
             log.exception("rule not compiled", rule=stored.origin)
             found = RuleRefusal("Invalid", f"{type(error).__name__}: see the adapter's log")
@@ -198,12 +214,23 @@ class WatchedMetricRules:
             known[meta.name] = found
 
 
+def _rule_of(found: Rule | RuleRefusal) -> Rule | None:
+    return found.holds if isinstance(found, RuleRefusal) else found
+
+
+def _is_beyond(found: Rule | RuleRefusal) -> bool:
+    return isinstance(found, RuleRefusal) and found.reason == TOO_MANY_RULES
+
+
+def _mark(found: Rule | RuleRefusal | None) -> tuple[str, ...]:
+    if isinstance(found, RuleRefusal):
+        return found.reason, found.message
+    return () if found is None else (found.fingerprint,)
+
+
 def _is_same(
     one: Mapping[str, Rule | RuleRefusal], other: Mapping[str, Rule | RuleRefusal | None]
 ) -> bool:
     """Return whether objects come to the same: a compiled rule has no equal."""
-    marks = [
-        {name: each.fingerprint if isinstance(each, Rule) else each for name, each in rules.items()}
-        for rules in (one, other)
-    ]
+    marks = [{name: _mark(each) for name, each in rules.items()} for rules in (one, other)]
     return marks[0] == marks[1]

@@ -28,7 +28,10 @@ from adapter.rules.config import (
     read,
 )
 from adapter.rules.filters import NameFilter, SelectedNames
+from adapter.rules.patterns import PatternTooLarge
 from podscale.core import gotemplate
+from podscale.core.gotemplate import TemplateConstructRefused
+from podscale.core.metrics import Unavailable
 from podscale.feed.http.series import Wanted
 from podscale.feed.prover.confinement import Confinement
 
@@ -51,6 +54,7 @@ class Rule(Struct, frozen=True):
     origin: str = ""  # the object it is written in, "MetricRule shop/web"; "": the file
     confinement: Confinement | None = None  # of a namespace's own rule: all that it may read
     open_query: str = ""  # its seriesQuery as written, which rules of many namespaces may share
+    refusal: Unavailable | None = None  # why it is not listed, and keeps its names from others
 
     @property
     def id(self) -> str:
@@ -263,9 +267,8 @@ class _Compiler:
                 return None
             return QueryTemplate(text, labels, is_namespaced=is_namespaced)
         except gotemplate.TemplateSyntaxError as error:
-            self.problems.append(
-                self._parsed.problem_within(path, str(error), gotemplate.LEFT, error.opened)
-            )
+            place = self._parsed.problem_within(path, str(error), gotemplate.LEFT, error.opened)
+            self.problems.append(structs.replace(place, bound=_bound(error)))
             return None
 
     def _source(self, path: str, name: str) -> None:
@@ -285,8 +288,16 @@ class _Compiler:
             path, mark, labels, config.container_label, containers, nodes, config.source
         )
 
-    def _refuse(self, path: str, error: object) -> None:
-        self.problems.append(self._parsed.problem(path, str(error)))
+    def _refuse(self, path: str, error: ValueError) -> None:
+        problem = self._parsed.problem(path, str(error))
+        self.problems.append(structs.replace(problem, bound=_bound(error)))
+
+
+def _bound(error: BaseException | None) -> str:
+    """Return the reason where a bound of ours is passed, that of what caused the error, too."""
+    if error is None or isinstance(error, TemplateConstructRefused | PatternTooLarge):
+        return "" if error is None else type(error).__name__
+    return _bound(error.__cause__)
 
 
 def _fingerprint(config: RuleConfig | ResourceRuleConfig) -> str:

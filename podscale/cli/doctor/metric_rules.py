@@ -15,6 +15,7 @@ from adapter.metric_rules.objects import (
     METRIC_RULES,
     RuleRefusal,
     StoredMetricRule,
+    beyond_bounds,
     compiled,
 )
 from adapter.metric_rules.status import SERVING, MetricRuleStatus, is_refused, written_status
@@ -61,7 +62,11 @@ async def objects(cluster: DoctorCluster, namespace: str, namespace_label: str) 
     sources = NamedSources(access=EverySource(namespace_label or _EVERY.namespace_label))
     found = [each async for each in _listed(cluster, METRIC_RULES, namespace)]
     found += [each async for each in _listed(cluster, CLUSTER_METRIC_RULES, "")]
-    return [ReadObject(each, compiled(each, cluster.mapper, sources)) for each in found]
+    beyond = beyond_bounds(found)
+    return [
+        ReadObject(each, compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
+        for each in found
+    ]
 
 
 def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:

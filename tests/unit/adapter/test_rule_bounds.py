@@ -1,0 +1,252 @@
+"""What a MetricRule may cost: each attack runs in a child that may fill 1 GiB and 20 s of CPU."""
+
+import asyncio
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+import re2
+
+from adapter.discovery.listing import MetricSource
+from adapter.discovery.relist import Relister, RelistOptions
+from adapter.metric_rules.objects import RuleRefusal, beyond_bounds, compiled
+from adapter.metric_rules.watched import WatchedMetricRules
+from adapter.rules import patterns
+from adapter.rules.config import Config
+from adapter.rules.ruleset import Rule, RuleSet
+from podscale.core.metrics import Unavailable
+from podscale.feed.prover.lexer import MAX_NESTING, MAX_OPERATORS, PromqlTooLarge, check
+from podscale.feed.prover.tree import NotPromql, parse
+from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.informer.store import Change
+from tests.unit.adapter.test_metric_rules import MAPPER, OPEN, SPEC, Discovered, stored
+from tests.unit.adapter.test_relist import Prometheus, pods
+from tests.unit.adapter.world import rules
+
+MIB = 1024 * 1024
+QUERY = SPEC["metricsQuery"]
+CHILD = """
+import json, sys
+from adapter.metric_rules.objects import Rule, compiled
+from tests.unit.adapter.test_metric_rules import MAPPER, OPEN, stored
+
+def filled():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+rules = []
+compiled(stored(), MAPPER, OPEN)
+before = filled()
+for spec in json.load(sys.stdin):
+    rules.append(compiled(stored(**spec), MAPPER, OPEN))
+reasons = ["Accepted" if isinstance(rule, Rule) else rule.reason for rule in rules]
+print(json.dumps([filled() - before, reasons]))
+"""
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_AS, (1024 * MIB, 1024 * MIB))
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def attacked(*specs):
+    """Return the memory that the objects fill, in bytes, and what became of each."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps(specs), capture_output=True, text=True,
+        preexec_fn=limited, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def doubled(times, text):
+    """Return a template that writes ``text`` so often, by definitions of definitions."""
+    defines = [f'<<define "a">>{text}<<end>>']
+    for i in range(1, times):
+        name, last = chr(97 + i), f'<<template "{chr(96 + i)}">>'
+        defines.append(f'<<define "{name}">>{last}{last}<<end>>')
+    return "".join(defines) + f'<<template "{chr(96 + times)}">>'
+
+
+@pytest.mark.parametrize(("query", "reason"), [
+    pytest.param(f"{QUERY} # '\n{doubled(13, '+a')}# '", "TemplateConstructRefused", id="a-define"),
+    pytest.param(f"{QUERY} # '\n{'+a' * 3900}# '", "QueryTooLarge", id="b-quotes-in-comments"),
+    pytest.param(f"{QUERY} # \"\n{'+a' * 3900}# \"", "QueryTooLarge", id="b-double-quotes"),
+    pytest.param(f"{QUERY}+a{{x=`\\`}}{'+a' * 3900}+a{{x=`\\`}}", "QueryNotConfined", id="b-raw"),
+    pytest.param(doubled(12, '\\"' * 16), "TemplateConstructRefused", id="c-no-closing-quote"),
+    pytest.param("<<with .Series>>" + "<<with print . .>>" * 28 + "<<end>>" * 29 + QUERY,
+                 "TemplateConstructRefused", id="d-with-print"),
+    pytest.param("(" * 101 + QUERY + ")" * 101, "QueryTooLarge", id="nesting"),
+    pytest.param(f"{QUERY}+scalar(vector(1))" + " " * 8192, "QueryTooLarge", id="rendered"),
+])  # fmt: skip
+def test_a_query_is_refused_before_it_costs_anything(query, reason):
+    grown, reasons = attacked({"metricsQuery": query})
+    assert reasons == [reason]
+    assert grown < 64 * MIB
+
+
+def test_patterns_fill_little_memory_and_nothing_is_printed():
+    filters = [[{"isNot": f"[^x]{{1000}}{i}-{j}"} for j in range(32)] for i in range(60)]
+    grown, reasons = attacked(*({"seriesFilters": each} for each in filters))
+    assert set(reasons) == {"PatternTooLarge"}
+    assert grown < 64 * MIB
+
+
+def test_quotes_that_do_not_close_are_read_in_linear_time():
+    def seconds(size):
+        started = time.process_time()
+        with pytest.raises(NotPromql):
+            parse('\\"' * size)
+        return max(time.process_time() - started, 1e-3)
+
+    assert seconds(32 * 1024) < 8 * seconds(8 * 1024)
+
+
+@pytest.mark.parametrize("text", [
+    pytest.param("a" + "+a" * MAX_OPERATORS, id="operators"),
+    pytest.param("(" * MAX_NESTING + "a" + ")" * MAX_NESTING, id="nesting"),
+    pytest.param("a # '\"`((\r{" + "+" * 600 + "}", id="comment-to-the-carriage-return"),
+    pytest.param("a{x='" + "+(" * 600 + "',y=\"" + "\\\"+(" * 600 + "\",z=`+\n(+`}", id="strings"),
+])  # fmt: skip
+def test_one_more_operator_or_level_is_too_large(text):
+    if "#" in text:
+        with pytest.raises(PromqlTooLarge):
+            check(text)
+        return
+    check(text)
+    if "'" not in text:
+        with pytest.raises(PromqlTooLarge):
+            check(f"-({text})")
+
+
+@pytest.mark.parametrize("text", ["a{x='b\n'}", 'a{x="b', "a{x=`b\\`}", "a @ # now\n -5", "'"])
+def test_what_prometheus_and_the_library_read_apart_is_not_parsed(text):
+    with pytest.raises(NotPromql):
+        check(text)
+
+
+def test_text_is_large_by_its_operators_and_its_length():
+    long = 'a{x="' + "b" * MIB + '"}'
+    check(long)
+    with pytest.raises(PromqlTooLarge):
+        check("+".join([long] * 8))
+
+
+def in_shop(name, age=0.0, **spec):
+    given = stored(**spec)
+    meta = ObjectMeta(name=name, namespace="shop", generation=1, creation_timestamp=age)
+    return type(given)(meta, given.spec)
+
+
+def test_the_oldest_fifty_objects_of_a_namespace_are_within_its_bounds():
+    objects = [in_shop(f"rule-{i}", age=100.0 - i) for i in range(52)]
+    everywhere = [stored("", rule=f"rule-{i}") for i in range(60)]
+    elsewhere = stored("bar")
+    beyond = beyond_bounds([*objects, *everywhere, elsewhere])
+    assert set(beyond) == {"MetricRule shop/rule-0", "MetricRule shop/rule-1"}
+    assert {each.reason for each in beyond.values()} == {"TooManyRules"}
+
+
+def test_patterns_of_a_namespace_are_counted_together():
+    filters = [{"isNot": "x" * 1024}] * 32
+    objects = [in_shop(f"rule-{i}", age=i, seriesFilters=filters) for i in range(3)]
+    assert set(beyond_bounds([*objects, in_shop("small", age=9.0)])) == {"MetricRule shop/rule-2"}
+
+
+class Taken:
+    def __init__(self):
+        self.sets = []
+
+    async def __call__(self, rules, namespace):
+        self.sets.append(rules)
+
+
+async def test_an_object_beyond_the_bounds_is_compiled_once_there_is_room():
+    taken = Taken()
+    watched = WatchedMetricRules(None, Discovered(*MAPPER.resources), lambda: OPEN, taken)
+    objects = [in_shop(f"rule-{i:02}", age=i) for i in range(51)]
+    for each in objects:
+        watched.accept(each)
+    changes = [Change("shop", each.metadata.name, None, each) for each in objects]
+    await watched._change("shop", changes)
+    assert [bool(rule.refusal) for rule in taken.sets[-1].custom] == [False] * 50 + [True]
+    await watched._change("shop", [Change("shop", "rule-00", objects[0], None)])
+    assert [bool(rule.refusal) for rule in taken.sets[-1].custom] == [False] * 50
+
+
+@pytest.mark.looptime
+async def test_a_refused_object_is_read_again_with_new_resources_only():
+    taken = Taken()
+    discovered = Discovered(*MAPPER.resources)
+    watched = WatchedMetricRules(None, discovered, lambda: OPEN, taken)
+    refused = in_shop("web", metricsQuery="<<with .Series>>a<<end>>")
+    watched.accept(refused)
+    await watched._change("shop", [Change("shop", "web", None, refused)])
+    compilations = []
+    watched._compile = lambda *each: compilations.append(each)
+    task = asyncio.create_task(watched._try_again())
+    await asyncio.sleep(1000.0)
+    assert compilations == []
+    discovered.mapper = type(MAPPER)(MAPPER.resources[1:])
+    await asyncio.sleep(1000.0)
+    assert len(compilations) == 1
+    task.cancel()
+
+
+def test_patterns_of_an_object_that_is_gone_are_freed():
+    found = compiled(stored(seriesFilters=[{"is": "depth.{17}"}]), MAPPER, OPEN)
+    assert isinstance(found, Rule)
+    assert "depth.{17}" in patterns._patterns
+    del found
+    gc.collect()
+    assert "depth.{17}" not in patterns._patterns
+    assert re2._Regexp._make.cache_info().currsize == 0
+
+
+FILE = """
+rules:
+- seriesQuery: everywhere
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  name: {as: depth}
+  metricsQuery: <<.Series>>
+"""
+MANY = RuleRefusal("TooManyRules", "more than 50")
+
+
+@pytest.mark.parametrize(("spec", "beyond", "reason", "others"), [
+    pytest.param({"metricsQuery": "<<with .Series>>a<<end>>"}, None, "TemplateConstructRefused",
+                 False, id="construct"),
+    pytest.param({"metricsQuery": "-" * 501 + "a"}, None, "QueryTooLarge", False, id="operators"),
+    pytest.param({"seriesFilters": [{"is": "[^x]{1000}"}]}, None, "PatternTooLarge", False,
+                 id="filter"),
+    pytest.param({"name": {"matches": "[^x]{1000}"}}, None, "PatternTooLarge", True, id="names"),
+    pytest.param({}, MANY, "TooManyRules", False, id="count"),
+    pytest.param({"name": {"as": "depth"}}, MANY, "TooManyRules", True, id="count-and-names"),
+])  # fmt: skip
+async def test_an_object_that_a_bound_refuses_keeps_its_names_from_others(
+    spec, beyond, reason, others
+):
+    refusal = compiled(stored(**spec), MAPPER, OPEN, beyond)
+    assert (refusal.reason, refusal.holds.id) == (reason, "MetricRule shop/web")
+    relister = Relister(Prometheus(everywhere=pods("everywhere")), rules(FILE), RelistOptions())
+    await relister.relist()
+    await relister.replace(RuleSet(Config(), (refusal.holds,)), "shop")
+    held = relister.custom.find("pods", "depth", "shop")
+    assert isinstance(held, Unavailable)
+    assert held.reason == reason
+    assert isinstance(relister.custom.find("pods", "depth", "bar"), MetricSource)
+    other = relister.custom.find("pods", "another", "shop")
+    assert isinstance(other, Unavailable) is others  # its names are not known: all are kept
+    await relister.relist()  # nothing of it is asked
+    await relister.replace(RuleSet.empty(), "shop")
+    assert isinstance(relister.custom.find("pods", "depth", "shop"), MetricSource)
+
+
+def test_a_cluster_rule_whose_names_are_not_known_keeps_none():
+    refusal = compiled(stored("", name={"matches": "[^x]{1000}"}), MAPPER, OPEN)
+    assert (refusal.reason, refusal.holds) == ("PatternTooLarge", None)
