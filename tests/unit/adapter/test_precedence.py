@@ -52,7 +52,7 @@ OF_A = 'of_a{namespace="a"}'
 class Process:
     """A process that has just begun, with a rule of the file and MetricRules of namespace a."""
 
-    def __init__(self, prometheus, file=FILE, absence=lambda: None):
+    def __init__(self, prometheus, file=FILE, **more):
         self.relister = Relister(prometheus, rules(file), RelistOptions())
         objects = GivenObjects({name: {"web-0": {}} for name in "ab"})
         plans = Plans()
@@ -65,7 +65,7 @@ class Process:
         self.provider = FeedProvider(
             feed, objects, MAPPER, plans, UsageByRules(lambda: None, objects, plans),
             custom=lambda: self.relister.custom, external=lambda: self.relister.external,
-            absence=absence,
+            **more,
         )  # fmt: skip
 
     async def values(self, namespace="a"):
