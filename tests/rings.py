@@ -163,6 +163,7 @@ LINTERS = (
     ("mypy",),
     ("lint-imports", "--no-cache"),
     ("python", "-m", "tests.names"),
+    ("python", "-m", "tests.tools.budgets"),
 )
 
 
