@@ -3,11 +3,8 @@
 Commands and their flags are asked from the program itself, so that new ones are tried as well.
 """
 
-import contextlib
-import multiprocessing
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +12,8 @@ from typing import NamedTuple
 import click
 import pytest
 
-from podscale.cli import command_table, entry
+from podscale.cli import command_table
+from tests.kit.commands import podscale
 
 NOWHERE = "http://127.0.0.1:1"
 _LONGEST_S = 20.0
@@ -52,40 +50,14 @@ class Told(NamedTuple):
     text: str
 
 
-def _child(words: list[str], out: str) -> None:
-    number = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for each in (1, 2):
-        os.dup2(number, each)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    sys.stdin = os.fdopen(0, closefd=False)
-    # After these nothing is tried again and again until somebody gives up.
-    os.environ.update(KUBECONFIG="/nonexistent", HOME="/nonexistent")
+def run(words: list[str]) -> Told:
+    """Run a command for which nothing is tried again and again until somebody gives up."""
+    nobody = {**os.environ, "KUBECONFIG": "/nonexistent", "HOME": "/nonexistent"}
     try:
-        entry.main(["podscale", *words])
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-
-
-def run(words: list[str], tmp_path: Path) -> Told:
-    """Run a command in a process made from one that has loaded everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["tests.unit.cli.test_bad_input", "podscale.cli.commands.processes", "podscale.cli.parts",
-         "podscale.cli.doctor.command", "podscale.cli.doctor.run", "podscale.cli.commands.migrate"]
-    )  # fmt: skip
-    out = tmp_path / "out.txt"
-    process = context.Process(target=_child, args=(words, str(out)))
-    process.start()
-    process.join(_LONGEST_S)
-    code = process.exitcode
-    if code is None:
-        process.kill()
-        process.join()
-    return Told(code, out.read_text(errors="replace") if out.exists() else "")
+        done = podscale(*words, env=nobody, longest_s=_LONGEST_S)
+    except TimeoutError as running:
+        return Told(None, str(running))
+    return Told(done.returncode, done.stdout + done.stderr)
 
 
 def _flags(name: str, command: click.Command) -> Iterator[list[str]]:
@@ -173,7 +145,7 @@ def test_no_file_makes_a_command_speak_of_its_insides(words: list[str], tmp_path
         places[name] = tmp_path / f"{name.replace(' ', '-')}.yaml"
         places[name].write_bytes(content)
     for name, place in places.items():
-        told = run(_named(words, place, tmp_path), tmp_path)
+        told = run(_named(words, place, tmp_path))
         told_of = told.text.replace(str(tmp_path), "")
         found = INTERNALS.search(told_of)
         assert found is None, (name, found, told.text)
@@ -201,7 +173,7 @@ def test_no_file_makes_a_command_speak_of_its_insides(words: list[str], tmp_path
 def test_a_problem_in_a_file_is_told_with_its_line(words: list[str], name: str, tmp_path: Path):
     place = tmp_path / "some.yaml"
     place.write_bytes(BAD[name])
-    told = run(_named(words, place, tmp_path), tmp_path)
+    told = run(_named(words, place, tmp_path))
     assert told.code in (1, 2)
     assert re.search(r"some\.yaml:\d+", told.text), told.text
 
@@ -227,7 +199,7 @@ def test_no_value_of_an_option_makes_a_command_speak_of_its_insides(words, tmp_p
         rest = beside.get(words[0], [])
         if words[:2] == ["hpa", "eval"]:
             rest = ["-f", "HPA", "--observation", "HPA"]
-        told = run(_named([*words, value, *rest], tmp_path, tmp_path), tmp_path)
+        told = run(_named([*words, value, *rest], tmp_path, tmp_path))
         found = INTERNALS.search(told.text.replace(str(tmp_path), ""))
         assert found is None, (value, found, told.text)
         assert told.code is not None, (value, told.text)

@@ -1,23 +1,20 @@
 """Kubectl's habits: one line for an error, exit codes, the context's namespace."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from podscale.cli import kubeconfig
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.output import emit, said
+from tests.kit import commands
 
 
-def podscale(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podscale", *words],
-        capture_output=True, text=True, check=False, timeout=60,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
-    )  # fmt: skip
+def podscale(*words: str, stdin: str = "", **environment: str) -> CompletedProcess[str]:
+    nobody = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment}
+    return commands.podscale(*words, stdin=stdin, env=nobody)
 
 
 WRONG = {
@@ -153,10 +150,7 @@ def test_hpa_eval_reads_one_file_from_stdin_and_decides_at_a_time(tmp_path, stdi
     for option, text in files.items():
         (tmp_path / option).write_text(text)
         words += [option, "-" if option == stdin else str(tmp_path / option)]
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", "hpa", "eval", *words, "--at", "2026-01-01T00:00:00Z"],
-        input=files[stdin], capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = podscale("hpa", "eval", *words, "--at", "2026-01-01T00:00:00Z", stdin=files[stdin])
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.startswith("shop/web → Deployment/web: 5 replicas, 2026-01-01T00:00:00Z")
 

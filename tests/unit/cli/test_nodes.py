@@ -1,7 +1,6 @@
 """``podscale nodes off``: what is taken away, what is refused, and what is said of it."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ from podscale.cli.demo.scenes import deploy
 from podscale.nodes.cluster.taints import KEY
 from tests.kit.apiserver.faults import Fault
 from tests.kit.apiserver.server import FaultySandbox
+from tests.kit.commands import podscale
 
 NAMESPACE = "podscale-ballast"
 
@@ -31,12 +31,8 @@ async def server() -> AsyncIterator[FaultySandbox]:
 
 async def off(server: FaultySandbox, *words: str) -> tuple[int | None, str]:
     """Return how ``nodes off`` ended and what it said."""
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "podscale", "nodes", "off", "--server", server.url, *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    said, _ = await asyncio.wait_for(program.communicate(), 60)
-    return program.returncode, said.decode()
+    done = await asyncio.to_thread(podscale, "nodes", "off", "--server", server.url, *words)
+    return done.returncode, done.stdout + done.stderr
 
 
 def taints(server: FaultySandbox) -> list[Any]:
@@ -92,13 +88,8 @@ async def test_a_namespace_that_is_not_ours_is_refused_before_anything_is_done(
 
 
 @pytest.mark.parametrize(("word", "option"), [("off", "--timeout"), ("watchdog", "--patience")])
-async def test_help_names_the_subcommands_whose_options_all_mean_something(word: str, option: str):
-    texts = []
-    for words in (("nodes", "--help"), ("nodes", word, "--help")):
-        program = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "podscale", *words, stdout=asyncio.subprocess.PIPE
-        )
-        texts.append((await program.communicate())[0].decode())
+def test_help_names_the_subcommands_whose_options_all_mean_something(word: str, option: str):
+    texts = [podscale(*words).stdout for words in (("nodes", "--help"), ("nodes", word, "--help"))]
     assert f"podscale nodes {word} [options]" in texts[0]
     assert option in texts[1]
     assert "--all-namespaces" not in texts[1]

@@ -1,14 +1,14 @@
 """What is said where nothing is found, and by ``nodes off`` where nobody answers."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
+from tests.kit.commands import podscale
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -33,13 +33,6 @@ def answering(status: int, body: dict[str, object]) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.server_port}"
         listening.shutdown()
         thread.join()
-
-
-def podscale(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podscale", *words],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
 
 
 def test_a_fleet_without_decisions_is_said_beside_the_empty_table():

@@ -1,21 +1,14 @@
 """What must be changed first is told before any server is asked, in one form by every part."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kit.commands import podscale
+
 NOWHERE = "http://127.0.0.1:1"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
-
-
-def podscale(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podscale", *words],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("part", ["adapter", "hpa", "recommender", "control", "run"])
@@ -94,11 +87,8 @@ def test_a_kubeconfig_that_is_none_ends_every_part_with_2(part: str, tmp_path: P
 
 
 def test_an_empty_kubeconfig_variable_says_what_was_looked_for():
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", "explain", "hpa/web"],
-        capture_output=True, text=True, check=False, timeout=60,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "KUBECONFIG": ""},
-    )  # fmt: skip
+    nobody = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "KUBECONFIG": ""}
+    done = podscale("explain", "hpa/web", env=nobody)
     assert done.returncode == 2
     assert done.stderr.startswith("podscale explain: no cluster is configured: KUBECONFIG is empty")
     assert done.stderr.count("\n") == 1
@@ -114,12 +104,9 @@ def test_the_url_that_migrate_compares_with_is_looked_at_first(tmp_path: Path):
 
 @pytest.mark.parametrize("words", [["migrate", "-"], ["doctor", "--no-cluster", "--config", "-"]])
 def test_what_comes_by_stdin_is_called_so(words: list[str]):
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", *words],
-        input=b" \n", capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = podscale(*words, stdin=" \n")
     assert done.returncode == 1
-    assert re.search(rb"there are no rules in stdin|stdin: NoRules", done.stdout + done.stderr)
+    assert re.search(r"there are no rules in stdin|stdin: NoRules", done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize(

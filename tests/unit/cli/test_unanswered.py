@@ -1,22 +1,17 @@
 """What could not be done because nobody answers: exit code 1, who it was, and what to do."""
 
-import subprocess
-import sys
-
 import pytest
 
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay.recorded import PastOptions, errors_in_words
 from podscale.feed.http import refusals
+from tests.kit.commands import podscale
 
 NOWHERE = "http://127.0.0.1:1"
 
 
 def test_a_report_of_a_prometheus_that_is_not_there_could_not_be_done():
-    done = subprocess.run(
-        [sys.executable, "-m", "podscale", "report", "-A", "--prometheus-url", NOWHERE],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = podscale("report", "-A", "--prometheus-url", NOWHERE)
     assert done.returncode == 1
     assert done.stderr.startswith(f"podscale report: {NOWHERE}: ")
     assert "check --prometheus-url" in done.stderr
