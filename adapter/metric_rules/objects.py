@@ -86,6 +86,11 @@ class RuleRefusal(Struct, frozen=True):
     message: str
     holds: Rule | None = None  # answers nothing, and keeps its names from the rules behind it
 
+    @property
+    def fingerprint(self) -> str:
+        """Equal for objects that are refused alike."""
+        return f"{self.reason}: {self.message}"
+
 
 class _Filter(Struct, frozen=True, rename="camel"):
     is_: str = msgspec.field(default="", name="is")
@@ -122,10 +127,13 @@ def beyond_bounds(objects: Iterable[StoredMetricRule]) -> dict[str, RuleRefusal]
     count: Counter[str] = Counter()
     patterns: Counter[str] = Counter()
     refusals = {}
-    for stored in sorted(objects, key=_age):
+    own = [each for each in objects if each.metadata.namespace]
+    for stored in sorted(
+        own, key=lambda each: (each.metadata.creation_timestamp or 0, each.origin)
+    ):
         namespace = stored.metadata.namespace
-        count[namespace] += bool(namespace)
-        size = _patterns(stored) if namespace and count[namespace] <= MOST_RULES else 0
+        count[namespace] += 1
+        size = _patterns(stored) if count[namespace] <= MOST_RULES else 0
         if count[namespace] > MOST_RULES or patterns[namespace] + size > MOST_PATTERNS:
             text = (
                 f"namespace {namespace} has more than {MOST_RULES} MetricRules, or more than "
@@ -136,10 +144,6 @@ def beyond_bounds(objects: Iterable[StoredMetricRule]) -> dict[str, RuleRefusal]
         else:
             patterns[namespace] += size
     return refusals
-
-
-def _age(stored: StoredMetricRule) -> tuple[float, str]:
-    return stored.metadata.creation_timestamp or 0.0, stored.metadata.name
 
 
 def _patterns(stored: StoredMetricRule) -> int:
@@ -224,7 +228,7 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
     try:
         series_query = confined_selector(rule.series_query, confinement)
     except NotConfined as error:
-        return _unconfined("spec.seriesQuery", error)
+        return RuleRefusal(error.reason, f"spec.seriesQuery: {error}")
     try:
         # The names are not known yet: what a request's query comes to is confined again.
         label = confinement.label
@@ -237,7 +241,7 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
     except RuleQueryError as error:
         return RuleRefusal("Invalid", f"spec.metricsQuery: {error}")
     except NotConfined as error:
-        return _unconfined("spec.metricsQuery", error)
+        return RuleRefusal(error.reason, f"spec.metricsQuery: {error}")
     mark = f"{rule.fingerprint}:{source}:{confinement.label}"
     return replace(
         rule,
@@ -247,11 +251,6 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
         confinement=confinement,
         fingerprint=mark,
     )
-
-
-def _unconfined(field: str, error: NotConfined) -> RuleRefusal:
-    reason = "QueryTooLarge" if isinstance(error, QueryTooLarge) else "QueryNotConfined"
-    return RuleRefusal(reason, f"{field}: {error}")
 
 
 def _config(spec: _Spec) -> RuleConfig:

@@ -98,11 +98,11 @@ class WatchedMetricRules:
     def rules(self, namespace: str) -> RuleSet:
         """Return the rules of a namespace's objects, or ("") of ClusterMetricRules, by name."""
         found = [each for _, each in sorted(self._found.get(namespace, {}).items())]
-        rules = [rule for each in found if (rule := _rule_of(each)) is not None]
+        rules = [each.holds if isinstance(each, RuleRefusal) else each for each in found]
         return RuleSet(
             Config(),
-            tuple(each for each in rules if each.section == "rules"),
-            tuple(each for each in rules if each.section == "externalRules"),
+            tuple(each for each in rules if each and each.section == "rules"),
+            tuple(each for each in rules if each and each.section == "externalRules"),
         )
 
     async def run(self) -> None:
@@ -134,13 +134,14 @@ class WatchedMetricRules:
 
     async def _compile_again(self, namespace: str) -> None:
         async with self._taking:
-            before = dict(self._found.get(namespace, {}))
+            known = self._found.get(namespace, {})
+            before = dict(known)
             objects = [stored for stored, _ in self.objects(namespace)]
             beyond = beyond_bounds(objects)
             for stored in objects:
                 self._compile(stored, beyond.get(stored.origin))
                 await asyncio.sleep(0)
-            if not _is_same(before, self._found.get(namespace, {})):
+            if any(before.get(name) is not each for name, each in known.items()):
                 await self._take(self.rules(namespace), namespace)
 
     async def _wait_installed(self) -> None:
@@ -192,7 +193,8 @@ class WatchedMetricRules:
             beyond = beyond_bounds(objects.values())
             for name, stored in objects.items():
                 refusal = beyond.get(stored.origin)
-                if name in changed or (refusal is not None) != _is_beyond(known[name]):
+                was_beyond = name in known and known[name].fingerprint.startswith(TOO_MANY_RULES)
+                if name in changed or (refusal is not None) != was_beyond:
                     self._compile(stored, refusal)
                     is_news = True
                     await asyncio.sleep(0)  # one of 500 operators takes a tenth of a second
@@ -210,27 +212,5 @@ class WatchedMetricRules:
             log.exception("rule not compiled", rule=stored.origin)
             found = RuleRefusal("Invalid", f"{type(error).__name__}: see the adapter's log")
         known = self._found.setdefault(meta.namespace, {})
-        if not _is_same({"": found}, {"": known.get(meta.name)}):
+        if meta.name not in known or known[meta.name].fingerprint != found.fingerprint:
             known[meta.name] = found
-
-
-def _rule_of(found: Rule | RuleRefusal) -> Rule | None:
-    return found.holds if isinstance(found, RuleRefusal) else found
-
-
-def _is_beyond(found: Rule | RuleRefusal) -> bool:
-    return isinstance(found, RuleRefusal) and found.reason == TOO_MANY_RULES
-
-
-def _mark(found: Rule | RuleRefusal | None) -> tuple[str, ...]:
-    if isinstance(found, RuleRefusal):
-        return found.reason, found.message
-    return () if found is None else (found.fingerprint,)
-
-
-def _is_same(
-    one: Mapping[str, Rule | RuleRefusal], other: Mapping[str, Rule | RuleRefusal | None]
-) -> bool:
-    """Return whether objects come to the same: a compiled rule has no equal."""
-    marks = [{name: _mark(each) for name, each in rules.items()} for rules in (one, other)]
-    return marks[0] == marks[1]

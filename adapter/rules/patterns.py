@@ -37,23 +37,18 @@ _patterns: WeakValueDictionary[str, Pattern] = WeakValueDictionary()  # most rul
 def compile(text: str) -> Pattern:  # noqa: A001 - read as patterns.compile
     """Return the compiled pattern; raises ``ValueError`` saying what is wrong with it."""
     pattern = _patterns.get(text)
-    if pattern is None:
-        try:
-            pattern = _patterns[text] = Pattern(text)
-        except re2.error as error:
-            raise _refusal(text, error) from None
-    return pattern
-
-
-def _refusal(text: str, error: "re2.error") -> ValueError:
-    detail = error.args[0] if error.args else error
+    if pattern is not None:
+        return pattern
+    try:
+        return _patterns.setdefault(text, Pattern(text))
+    except re2.error as error:
+        detail = error.args[0] if error.args else error
     if isinstance(detail, bytes):
         detail = detail.decode("utf-8", "replace")
     if "too large" in str(detail):
-        return PatternTooLarge(
-            f"{text!r} takes more than {_OPTIONS.max_mem} bytes of memory ({detail}); repeat less"
-        )
-    return ValueError(
+        most = _OPTIONS.max_mem
+        raise PatternTooLarge(f"{text!r} takes more than {most} bytes of memory: repeat less")
+    raise ValueError(
         f"{text!r} is not a regular expression that RE2 knows ({detail}); "
         "lookaround and backreferences do not exist there"
     )

@@ -39,9 +39,13 @@ _OTHERS = frozenset({
 class NotConfined(ValueError):
     """The query cannot be kept within a namespace; the text says why."""
 
+    reason = "QueryNotConfined"
+
 
 class QueryTooLarge(NotConfined):
     """The query passes the bounds of what is parsed."""
+
+    reason = "QueryTooLarge"
 
 
 class Confinement(Struct, frozen=True):

@@ -9,6 +9,7 @@ from aiohttp import web
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from podscale.cli.doctor.cluster import DoctorCluster
+from podscale.cli.doctor.metric_rules import objects, report
 from podscale.cli.doctor.report import DoctorPlan
 from podscale.cli.doctor.run import examine
 from podscale.feed.options import PrometheusOptions
@@ -111,3 +112,25 @@ async def test_what_a_files_rules_alone_lead_to_is_recorded(kind: str, is_record
         cluster = DoctorCluster(OneRuleApi({"type": kind}, "True"))  # type: ignore[arg-type]
         report = await examine(plan, cluster, lambda *_: None)
     assert (report.recording is not None) == is_recorded
+
+
+async def test_what_a_bound_refuses_is_named_before_an_adapter_has_it() -> None:
+    api = OneRuleApi({}, "True")
+    specs: list[dict[str, str]] = [{}] * 49 + [{"metricsQuery": "<<with .Series>>a<<end>>"}, {}]
+    rules = [
+        {
+            "metadata": {
+                "name": f"rule-{51 - i:02}",
+                "namespace": "shop",
+                "creationTimestamp": f"2026-01-01T00:00:{i:02}Z",
+            },
+            "spec": {**SPEC, **spec},
+        }
+        for i, spec in enumerate(specs)
+    ]
+    api._lists[f"{GROUP}/namespaces/shop/metricrules"] = rules
+    found = await objects(DoctorCluster(api), "shop", "")  # type: ignore[arg-type]
+    problems = {each.stored.metadata.name: report(each).problem for each in found}
+    said = {name: text.partition(":")[0] for name, text in problems.items() if text}
+    assert said == {"rule-02": "TemplateConstructRefused", "rule-01": "TooManyRules"}
+    assert "spec.metricsQuery: line 1, column 1: " in problems["rule-02"]
