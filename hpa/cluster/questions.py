@@ -8,7 +8,6 @@ from types import NoneType
 from typing import TypeGuard
 
 from hpa.cluster.record import MetricQuestion
-from hpa.cluster.statuses import selector_fields
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from podscale.core.metrics import (
@@ -50,7 +49,7 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Me
         case "ContainerResource":
             return PodResource(namespace, selector, metric.name, metric.container)
     try:
-        written = None if metric.selector is None else selector_fields(metric.selector)
+        written = None if metric.selector is None else metric.selector.fields()
         wanted = "" if written is None else str(selectors.from_wire(written))
     except selectors.SelectorError as error:
         return Refused(BAD_SELECTOR, since_1_36(str(error)))

@@ -9,7 +9,6 @@ from hpa.decide.api.spec import (
     HPA,
     Condition,
     HpaStatus,
-    MetricSelector,
     MetricSpec,
     MetricStatus,
 )
@@ -121,23 +120,10 @@ def _metric(metric: MetricStatus) -> dict[str, object]:
         identifier: dict[str, object] = {"name": metric.name}
         source["metric"] = identifier
         if metric.selector is not None:
-            identifier["selector"] = selector_fields(metric.selector)
+            identifier["selector"] = metric.selector.fields()
         if (described := metric.described) is not None:
             written = {"kind": described.kind, "name": described.name}
             if described.api_version:
                 written["apiVersion"] = described.api_version
             source["describedObject"] = written
     return {"type": metric.type, field: source}
-
-
-def selector_fields(selector: MetricSelector) -> dict[str, object]:
-    """Return a metric's selector as LabelSelector on the wire."""
-    written: dict[str, object] = {}
-    if selector.match_labels:
-        written["matchLabels"] = dict(selector.match_labels)
-    if selector.match_expressions:
-        written["matchExpressions"] = [
-            {"key": each.key, "operator": each.operator, "values": list(each.values)}
-            for each in selector.match_expressions
-        ]
-    return written

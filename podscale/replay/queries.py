@@ -14,7 +14,7 @@ from adapter.discovery.registry import MetricRegistry
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import RuleSet
-from hpa.decide.api.spec import HPA, MetricObject, MetricSelector, MetricSpec
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from hpa.simulate.load import key_of
 from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors
@@ -67,7 +67,7 @@ def _query(
     custom, external = listed
     if metric.type in ("Resource", "ContainerResource"):
         return _usage(metric, hpa, rules, plans)
-    selector = _selector(metric.selector)
+    selector = selectors.from_wire(metric.selector.fields() if metric.selector else {})
     text = str(selector)
     if metric.type == "External":
         source = external.find("", metric.name)
@@ -125,20 +125,6 @@ def pods_of(hpa: HPA) -> str:
     """Return the pattern of the names of the target's pods: a ReplicaSet's hash may be in it."""
     hashed = "([a-z0-9]+-)?" if hpa.target.kind == "Deployment" else ""
     return f"{re.escape(hpa.target.name)}-{hashed}[a-z0-9]+".replace("\\-", "-")
-
-
-def _selector(written: MetricSelector | None) -> selectors.Selector:
-    if written is None:
-        return selectors.parse("")
-    return selectors.from_wire(
-        {
-            "matchLabels": dict(written.match_labels),
-            "matchExpressions": [
-                {"key": each.key, "operator": each.operator, "values": list(each.values)}
-                for each in written.match_expressions
-            ],
-        }
-    )
 
 
 def _unknown(listed: MetricRegistry, resource: str, metric: str) -> ReplayError:

@@ -38,6 +38,18 @@ class MetricSelector(Struct, frozen=True, gc=False):
     match_labels: tuple[tuple[str, str], ...] = ()  # sorted by key
     match_expressions: tuple[Expression, ...] = ()
 
+    def fields(self) -> dict[str, object]:
+        """Return it as LabelSelector on the wire."""
+        written: dict[str, object] = {}
+        if self.match_labels:
+            written["matchLabels"] = dict(self.match_labels)
+        if self.match_expressions:
+            written["matchExpressions"] = [
+                {"key": each.key, "operator": each.operator, "values": list(each.values)}
+                for each in self.match_expressions
+            ]
+        return written
+
     def __str__(self) -> str:
         """Return Go's struct form, which upstream prints into reasons and errors."""
         labels = "".join(f"{key}: {value}," for key, value in self.match_labels)

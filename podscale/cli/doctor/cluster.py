@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
-from adapter.doctor.objects import Hpa
+from hpa.decide.api.spec import MetricObject
 from podscale.cli.cluster import OTHER_CLUSTER
+from podscale.cli.doctor.objects import LintedHpa
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
@@ -129,12 +130,12 @@ class DoctorCluster:
             if isinstance(failed.__cause__, ObjectNotFound):
                 raise ClusterFailed(f"there is no namespace {namespace}") from failed
 
-    async def listed(self, path: str, what: str) -> AsyncIterator[list[dict[str, object]]]:
+    async def listed(self, path: str, what: str) -> AsyncIterator[list[msgspec.Raw]]:
         """Yield the objects of a list page by page; where it cannot be read on is a note."""
         query = {"limit": str(_PAGE)}
         for _ in range(_MOST_PAGES):
             try:
-                found = await self._get(path, ListOf[dict[str, Any]], query)
+                found = await self._get(path, ListOf[msgspec.Raw], query)
             except ClusterFailed as failed:
                 self.notes.append(str(failed))
                 return
@@ -144,30 +145,29 @@ class DoctorCluster:
             query["continue"] = found.metadata.continue_
         self.notes.append(f"only the first {_PAGE * _MOST_PAGES} {what} were looked at")
 
-    async def target_selector(self, namespace: str, kind: str, api_version: str, name: str) -> str:
+    async def target_selector(self, namespace: str, target: MetricObject) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
-        resource = self._resource_of_target(kind, api_version)
+        resource = self._resource_of(target)
         try:
-            scale = await self._get(resource.path(namespace, name, "scale"), WireScale)
+            scale = await self._get(resource.path(namespace, target.name, "scale"), WireScale)
         except ClusterFailed as failed:
             if not isinstance(failed.__cause__, ObjectNotFound):
                 raise
             raise ClusterFailed(
-                f"the target of the HPA, {kind}/{name}, is not in namespace {namespace}, or has no "
-                "scale subresource: correct spec.scaleTargetRef or create it"
+                f"the target of the HPA, {target.kind}/{target.name}, is not in namespace "
+                f"{namespace}, or has no scale subresource: correct spec.scaleTargetRef or "
+                "create it"
             ) from failed
         return scale.status.selector
 
-    async def target(
-        self, namespace: str, kind: str, api_version: str, name: str
-    ) -> Mapping[str, object]:
+    async def target(self, namespace: str, target: MetricObject) -> Mapping[str, object]:
         """Return a scale target as it is; raises ``ClusterFailed``."""
-        resource = self._resource_of_target(kind, api_version)
-        return await self._get(resource.path(namespace, name), dict[str, Any])
+        path = self._resource_of(target).path(namespace, target.name)
+        return await self._get(path, dict[str, Any])
 
-    def _resource_of_target(self, kind: str, api_version: str) -> Resource:
+    def _resource_of(self, target: MetricObject) -> Resource:
         try:
-            return self.mapper.for_kind(kind, api_version.rpartition("/")[0])[0]
+            return self.mapper.for_kind(target.kind, target.api_version.rpartition("/")[0])[0]
         except NoMatch as error:
             raise ClusterFailed(f"the target of the HPA: {error}") from error
 
@@ -221,7 +221,7 @@ class DoctorCluster:
             ]
         return services
 
-    async def listed_metrics(self, hpas: Sequence[Hpa]) -> dict[str, frozenset[str]]:
+    async def listed_metrics(self, hpas: Sequence[LintedHpa]) -> dict[str, frozenset[str]]:
         """Return the names that are listed, by each API that one of ``hpas`` asks."""
         types = {metric.type for hpa in hpas for metric in hpa.spec.metrics}
         found = {}

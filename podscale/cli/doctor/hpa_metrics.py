@@ -1,4 +1,4 @@
-"""The metrics of HPAs as the doctor's questions, and their schedules."""
+"""The metrics of HPAs as the doctor's questions."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -6,18 +6,19 @@ import msgspec
 
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.lint_objects import SCHEDULE_REFUSED
-from adapter.doctor.lints import LintFinding
-from adapter.doctor.objects import Hpa, HpaMetric, NamedMetricSource, ResourceMetricSource, World
 from adapter.stages import Stage
-from hpa.decide.api.options import read_options
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.api.wire import WireAutoscaler
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.objects import LintedHpa
+from podscale.core.quantity import QuantityError
+from podscale.core.selectors import selector
 from podscale.core.selectors.labels import since_1_36
-from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.discovery.restmapper import Mapper
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
+_OTHER_KIND = "Correct object.describedObject of the HPA, or install what serves the kind."
 
 
 async def of_hpa(
@@ -27,92 +28,76 @@ async def of_hpa(
 
     Usage of pods is asked for with the api ``resource``. Raises ``ClusterFailed``.
     """
+    written = await cluster.hpa(namespace, name)
+    asked, notes = [], set()
+    pods = ""
     try:
-        hpa = msgspec.convert(await cluster.hpa(namespace, name), Hpa)
-        for metric in hpa.spec.metrics:
-            _ = metric.source and metric.source.selector
-    except (msgspec.ValidationError, SelectorError) as error:
+        hpa = LintedHpa.of(msgspec.convert(written, WireAutoscaler)).spec
+        if any(metric.type in _OF_PODS for metric in hpa.metrics):
+            pods = await cluster.target_selector(namespace, hpa.target)
+        for metric in hpa.metrics:
+            question = _question(metric, namespace, pods, cluster.mapper)
+            if question is None:
+                notes.add(f"a metric of type {metric.type} is not known here")
+            else:
+                asked.append(question)
+    except NoMatch as error:
+        raise ClusterFailed(f"the object of metric {metric.name}: {error}") from error
+    except (msgspec.ValidationError, QuantityError, selector.SelectorError) as error:
         why = since_1_36(str(error))
         raise ClusterFailed(f"the HPA {name} in namespace {namespace}: {why}") from error
-    about = hpa.spec.scale_target_ref
-    asked, notes = [], []
-    pods = ""
-    if any(metric.type in _OF_PODS for metric in hpa.spec.metrics):
-        pods = await cluster.target_selector(namespace, about.kind, about.api_version, about.name)
-    for metric in hpa.spec.metrics:
-        try:
-            made = _question(metric, namespace, pods, cluster.mapper)
-        except NoMatch as error:
-            raise ClusterFailed(f"the object of metric {_name(metric)}: {error}") from error
-        if made is None:
-            notes.append(f"a metric of type {metric.type} is not known here")
-        else:
-            asked.append(made)
-    return asked, sorted(set(notes))
+    return asked, sorted(notes)
 
 
 def unexposed(
-    hpas: Iterable[Hpa], mapper: Mapper, exposed: Mapping[str, Collection[str]]
-) -> Iterator[tuple[Hpa, AskedEvidence, Diagnosis | None]]:
+    hpas: Iterable[LintedHpa], mapper: Mapper, exposed: Mapping[str, Collection[str]]
+) -> Iterator[tuple[LintedHpa, AskedEvidence, Diagnosis | None]]:
     """Yield each metric that an HPA asks for and nobody lists, with what is known already.
 
     ``exposed`` are the names by API, as discovery lists them; an API that is not among its
     keys is not judged. Which pods are meant does not matter to it.
     """
     for hpa in hpas:
-        for metric in hpa.metrics:
+        for metric in hpa.spec.metrics:
             try:
-                made = _question(metric, hpa.metadata.namespace, "", mapper)
+                question = _question(metric, hpa.spec.namespace, "", mapper)
             except NoMatch as error:
-                asked = AskedEvidence("custom", _name(metric), hpa.metadata.namespace)
-                yield hpa, asked, _no_kind(error)
+                change = (
+                    "Correct object.describedObject of the HPA, or install what serves the kind."
+                )
+                asked = AskedEvidence("custom", metric.name, hpa.spec.namespace)
+                yield hpa, asked, Diagnosis(Stage.OBJECT_MISMATCH, f"{error}.", change)
                 continue
-            except SelectorError:
+            except selector.SelectorError:
                 continue  # the API server refuses it since 1.36, and the HPA says so itself
-            if made is None or made.api not in exposed:
+            if question is None or question.api not in exposed:
                 continue
-            name = f"{made.resource}/{made.metric}" if made.api == "custom" else made.metric
-            if name not in exposed[made.api]:
-                yield hpa, made, None
+            name = question.metric
+            if question.api == "custom":
+                name = f"{question.resource}/{name}"
+            if name not in exposed[question.api]:
+                yield hpa, question, None
 
 
-def refused_schedules(world: World) -> Iterator[LintFinding]:
-    """Yield the HPAs that our HPA controller does not lower, for what it cannot follow."""
-    for hpa in world.hpas:
-        if why := read_options(hpa.metadata.annotations or {}).refused_schedule:
-            yield LintFinding(SCHEDULE_REFUSED, hpa.subject, f"it is not lowered: {why}")
-
-
-def _no_kind(error: NoMatch) -> Diagnosis:
-    change = "Correct object.describedObject of the HPA, or install what serves the kind."
-    return Diagnosis(Stage.OBJECT_MISMATCH, f"{error}.", change)
-
-
-def _name(metric: HpaMetric) -> str:
-    return metric.source.name if metric.source else ""
-
-
-def _question(metric: HpaMetric, namespace: str, pods: str, mapper: Mapper) -> AskedEvidence | None:
+def _question(
+    metric: MetricSpec, namespace: str, pods: str, mapper: Mapper
+) -> AskedEvidence | None:
     """Return what is asked for, ``None`` for an unknown type.
 
     Raises ``NoMatch`` for an object of a kind that is not served, and ``SelectorError``.
     """
-    match metric:
-        case HpaMetric(type="Pods", pods=NamedMetricSource() as source):
-            return AskedEvidence("custom", source.name, namespace, "pods", "*", pods,
-                                 source.selector)  # fmt: skip
-        case HpaMetric(type="Object", object=NamedMetricSource() as source):
-            described = source.described_object
-            group = described.api_version.rpartition("/")[0]
-            resource = mapper.for_kind(described.kind, group)[0].group_resource
-            return AskedEvidence("custom", source.name, namespace, resource, described.name, "",
-                                 source.selector)  # fmt: skip
-        case HpaMetric(type="External", external=NamedMetricSource() as source):
-            return AskedEvidence("external", source.name, namespace,
-                                 metric_selector=source.selector)  # fmt: skip
-        case HpaMetric(type="Resource", resource=ResourceMetricSource() as used):
-            return AskedEvidence("resource", used.name, namespace, "pods", "*", pods)
-        case HpaMetric(type="ContainerResource", container_resource=ResourceMetricSource() as used):
-            return AskedEvidence("resource", used.name, namespace, "pods", "*", pods,
-                                 container=used.container)  # fmt: skip
+    name = metric.name
+    labels = str(selector.from_wire(metric.selector.fields() if metric.selector else {}))
+    match metric.type:
+        case "Pods":
+            return AskedEvidence("custom", name, namespace, "pods", "*", pods, labels)
+        case "Object" if about := metric.described:
+            group = about.api_version.rpartition("/")[0]
+            resource = mapper.for_kind(about.kind, group)[0].group_resource
+            return AskedEvidence("custom", name, namespace, resource, about.name, "", labels)
+        case "External":
+            return AskedEvidence("external", name, namespace, metric_selector=labels)
+        case "Resource" | "ContainerResource":
+            container = metric.container
+            return AskedEvidence("resource", name, namespace, "pods", "*", pods, "", container)
     return None

@@ -7,7 +7,6 @@ the Prometheus of the command line answers are followed by the checks of a file'
 
 from collections.abc import AsyncIterator, Sequence
 
-import msgspec
 from msgspec import Struct, structs
 
 from adapter.metric_rules.objects import (
@@ -98,7 +97,7 @@ async def _listed(
 ) -> AsyncIterator[StoredMetricRule]:
     async for page in cluster.listed(resource.path(namespace), resource.plural):
         for each in page:
-            yield decode(msgspec.json.encode(each), StoredMetricRule)
+            yield decode(each, StoredMetricRule)
 
 
 def report(found: ReadObject) -> RuleReport:

@@ -36,8 +36,8 @@ class DoctorOptions:
 
 def check(given: DoctorOptions) -> None:
     """Raise ``WrongInput`` for options that nothing can be done with."""
-    from adapter.doctor.lint_objects import OBJECT_LINTS
     from adapter.doctor.lints import RULE_LINTS
+    from podscale.cli.doctor.object_lints import OBJECT_LINTS
     from podscale.core.selectors import selector
 
     known = {**RULE_LINTS, **OBJECT_LINTS}

@@ -1,6 +1,7 @@
 """One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,10 +17,7 @@ from adapter.doctor.evidence import (
     Unreachable,
 )
 from adapter.doctor.examine import Examiner
-from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
-from adapter.doctor.objects import Hpa, World, joined
-from adapter.doctor.objects import read as read_objects
 from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
@@ -29,8 +27,10 @@ from adapter.stages import Stage
 from podscale.cli.doctor import metric_rules
 from podscale.cli.doctor.asked_metrics import followed, served, served_or_followed
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.hpa_metrics import refused_schedules, unexposed
+from podscale.cli.doctor.hpa_metrics import unexposed
 from podscale.cli.doctor.metric_rules import ReadObject
+from podscale.cli.doctor.object_lints import lint_objects
+from podscale.cli.doctor.objects import LintedHpa, World
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport
 from podscale.cli.doctor.rule_reports import (
     RuleFindings,
@@ -46,6 +46,7 @@ from podscale.core.plainwords import plain_words
 from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
+from podscale.kube.client.wire import decode
 from podscale.migrate.rules_source import RulesText
 
 _NO_RESOURCE_RULES = Diagnosis(
@@ -61,7 +62,7 @@ async def examine(
     """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
     report = DoctorReport()
     examiner: Examiner | None = None
-    hpas: Sequence[Hpa] = ()
+    hpas: Sequence[LintedHpa] = ()
     objects: list[LintFinding] = []
     read: tuple[Parsed, RuleSet] | None = None
     stored: list[ReadObject] = []
@@ -83,12 +84,12 @@ async def examine(
         world = await _world(plan, cluster)
         hpas = world.hpas if not (plan.asked or plan.usage or plan.hpa) else ()
         # What a file's rules will do for it, an HPA cannot say before an adapter has them.
-        unsaid = frozenset() if plan.told or plan.hpa else frozenset([NOT_SCALING])
+        unsaid = "" if plan.told or plan.hpa else "NotScaling"
         about = f"hpa/{plan.hpa} in {plan.namespace}"
         objects = [
             each
-            for each in (*lint_objects(world, plan.disabled | unsaid), *refused_schedules(world))
-            if each.lint not in plan.disabled and (not plan.hpa or each.subject == about)
+            for each in lint_objects(world)
+            if each.lint not in {*plan.disabled, unsaid} and (not plan.hpa or each.subject == about)
         ]
     if (rules := plan.rules) is not None and read is not None:
         if not _lacks_rules(plan, read[1], stored):
@@ -148,7 +149,7 @@ async def _examine_rules(
     plan: DoctorPlan,
     source: RulesText,
     read: tuple[Parsed, RuleSet],
-    hpas: Sequence[Hpa],
+    hpas: Sequence[LintedHpa],
     cluster: DoctorCluster | None,
     report: DoctorReport,
     progress: Progress,
@@ -312,8 +313,8 @@ def _not_asked(rules: Sequence[Rule]) -> str:
 
 
 def _unexposed(
-    hpas: Sequence[Hpa], cluster: DoctorCluster | None, exposed: Mapping[str, Collection[str]]
-) -> Iterator[tuple[Hpa, AskedEvidence, Diagnosis | None]]:
+    hpas: Sequence[LintedHpa], cluster: DoctorCluster | None, exposed: Mapping[str, Collection[str]]
+) -> Iterator[tuple[LintedHpa, AskedEvidence, Diagnosis | None]]:
     if cluster is not None:
         yield from unexposed(hpas, cluster.mapper, exposed)
 
@@ -326,7 +327,7 @@ def _exposed(found: Iterable[RuleFindings]) -> Mapping[str, Collection[str]]:
     }
 
 
-def _add(report: DoctorReport, hpa: Hpa, asked: AskedEvidence, found: Diagnosis) -> None:
+def _add(report: DoctorReport, hpa: LintedHpa, asked: AskedEvidence, found: Diagnosis) -> None:
     # A server that lists no names (KEDA's) may answer all the same.
     if found.stage != Stage.HEALTHY:
         seen = f"{hpa.subject} asks for it. {found.seen}"
@@ -393,27 +394,22 @@ async def _rules(
 
 
 async def _world(plan: DoctorPlan, cluster: DoctorCluster) -> World:
-    worlds: list[World] = []
+    world = World()
     for resource in (HPAS, VPAS, DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, PODS):
         if resource is VPAS and not any(r.plural == VPAS.plural for r in cluster.mapper.resources):
             continue
         # Little is kept of an object, so no more than one page is held as it came.
         async for page in cluster.listed(resource.path(plan.namespace), resource.plural):
-            worlds += _read(page, resource.kind, cluster.notes)
-        if resource is HPAS and not worlds:
+            for each in page:  # an odd one is noted, and hides none of the others
+                try:
+                    world.add(resource.kind, each)
+                except (msgspec.DecodeError, ValueError) as error:
+                    name = decode(each, dict[str, Any]).get("metadata", {}).get("name", "")
+                    why = plain_words(str(error))
+                    cluster.notes.append(f"{resource.kind} {name} is not linted: {why}")
+        if resource is HPAS and not world.hpas:
             break
-    return joined(worlds)
-
-
-def _read(page: Sequence[Mapping[str, object]], kind: str, notes: list[str]) -> Iterator[World]:
-    """Yield the objects that can be read; an odd one is noted, and hides none of the others."""
-    for each in page:
-        try:
-            yield read_objects([{**each, "kind": kind}])
-        except msgspec.ValidationError as error:
-            metadata = each.get("metadata")
-            name = metadata.get("name") if isinstance(metadata, dict) else ""
-            notes.append(f"{kind} {name} is not linted: {plain_words(str(error))}")
+    return world
 
 
 def _counted(

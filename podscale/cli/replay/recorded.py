@@ -26,6 +26,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
+from podscale.kube.client.wire import decode
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries, resource_of
@@ -112,7 +113,7 @@ def all_recorded(
 async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     async for page in cluster.listed(path, "HPAs"):
-        found += page
+        found += [decode(each, dict[str, Any]) for each in page]
     if not found and cluster.notes:
         raise ReplayError(cluster.notes[-1])
     typed = {"apiVersion": f"{HPAS.group}/{HPAS.version}", "kind": "HorizontalPodAutoscaler"}
@@ -227,11 +228,8 @@ class RecordedCluster:
 
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:
     # The spec of the target's pods; of a kind of its own, which has none there, nothing.
-    target = hpa.target
     try:
-        found: Any = await cluster.target(
-            hpa.namespace, target.kind, target.api_version, target.name
-        )
+        found: Any = await cluster.target(hpa.namespace, hpa.target)
         return dict(found["spec"]["template"]["spec"])
     except (KeyError, TypeError):
         return {}

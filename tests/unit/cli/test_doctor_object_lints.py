@@ -1,11 +1,20 @@
 """Lints of HPAs and VPAs: what the API server accepts and people regret."""
 
+import json
 from typing import Any
 
 import pytest
 
-from adapter.doctor.lint_objects import OBJECT_LINTS, lint_objects
-from adapter.doctor.objects import read
+from adapter.doctor.lints import LintFinding
+from podscale.cli.doctor.object_lints import OBJECT_LINTS, lint_objects
+from podscale.cli.doctor.objects import World
+
+
+def lints(objects: list[dict[str, Any]]) -> list[LintFinding]:
+    world = World()
+    for each in objects:
+        world.add(each["kind"], json.dumps(each).encode())
+    return list(lint_objects(world))
 
 
 def hpa(**spec: Any) -> dict[str, Any]:
@@ -46,7 +55,7 @@ def vpa(**spec: Any) -> dict[str, Any]:
 
 
 def pod(name: str, owner: tuple[str, str] | None) -> dict[str, Any]:
-    owners = [{"kind": owner[0], "name": owner[1], "controller": True}] if owner else []
+    owners = [{"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
     return {
         "kind": "Pod",
         "metadata": {
@@ -82,8 +91,8 @@ ASKED = container("main", requests={"cpu": "100m"})
                  id="own-pods"),
 ])  # fmt: skip
 def test_objects(objects, expected):
-    assert {each.lint for each in lint_objects(read(objects))} == expected
-    assert lint_objects(read(objects), frozenset(OBJECT_LINTS)) == []
+    assert {each.lint for each in lints(objects)} == expected
+    assert expected <= OBJECT_LINTS.keys()
 
 
 def shared(percent: int, used: str | None, sized: str | None) -> list[dict[str, Any]]:
@@ -108,7 +117,7 @@ def shared(percent: int, used: str | None, sized: str | None) -> list[dict[str, 
     (60, "300m", None, "where 60 % is below mean(u) / (1.15 · p90(u))"),
 ])  # fmt: skip
 def test_the_drift_is_named_before_it_happens(percent, used, sized, said):
-    (told,) = lint_objects(read(shared(percent, used, sized)))
+    (told,) = lints(shared(percent, used, sized))
     assert told.lint == "HPAAndVPA"
     assert said in told.reason
     assert 'podscale.io/coordinate: "on"' in told.reason
@@ -141,14 +150,14 @@ def asking(found: dict[str, Any], reason: str = "AnchorHeld") -> dict[str, Any]:
                  id="a-value-does-not-drift"),
 ])  # fmt: skip
 def test_what_comes_of_an_hpa_that_asks_to_be_coordinated(objects, expected, said):
-    told = lint_objects(read(objects))
+    told = lints(objects)
     assert [each.lint for each in told] == expected
     assert not told or said in told[0].reason
 
 
 def test_a_foreign_pod_is_named():
     objects = [hpa(), deployment(ASKED), pod("migrate-1", ("Job", "migrate"))]
-    (told,) = lint_objects(read(objects))
+    (told,) = lints(objects)
     assert "migrate-1" in told.reason
     assert told.subject == "hpa/web in shop"
 
@@ -163,7 +172,7 @@ def test_a_foreign_pod_is_named():
 def test_an_annotation_that_is_no_setting_is_told_with_the_nearest(annotations, told):
     written = hpa()
     written["metadata"]["annotations"] = annotations
-    found = {each.lint: each.reason for each in lint_objects(read([written]))}
+    found = {each.lint: each.reason for each in lints([written])}
     if not told:
         assert found == {}
         return
@@ -181,12 +190,12 @@ def test_an_annotation_that_is_no_setting_is_told_with_the_nearest(annotations, 
 def test_an_hpa_whose_controller_cannot_decide_is_a_finding(status, reason, found):
     condition = {"type": "ScalingActive", "status": status, "reason": reason, "message": "why"}
     objects = [{**hpa(metrics=[cpu("AverageValue")]), "status": {"conditions": [condition]}}]
-    told = lint_objects(read(objects))
+    told = lints(objects)
     assert [each.lint for each in told] == found
     assert all(each.reason.endswith(f"ScalingActive is False: {reason}: why") for each in told)
     # From the first moment, also before an outage is long enough for the message to say it.
     condition["lastTransitionTime"] = "2026-11-24T20:30:49Z"
-    for each in lint_objects(read(objects)):
+    for each in lints(objects):
         assert "is False since 2026-11-24T20:30:49Z: " in each.reason
     condition["lastTransitionTime"] = None
-    assert lint_objects(read(objects)) == told
+    assert lints(objects) == told
