@@ -123,6 +123,7 @@ RINGS = (
         real_s=200,
         long_s=2700,
         tools=("prometheus", "promtool"),
+        workers=2,
         is_timed=True,
     ),
     Ring(

@@ -8,7 +8,6 @@ from podscale.core.gotemplate import (
     TemplateSyntaxError,
 )
 from tests.conformance.template_deviations import is_refused
-from tests.unit.core.oracle import answers, outcome
 from tests.unit.core.rows import rows
 
 FIELDS = {
@@ -100,34 +99,6 @@ def test_values_that_rules_cannot_use_so_fail_the_request_by_name(text, reason):
     with pytest.raises(TemplateExecutionError) as refused:
         gotemplate.parse(text).render(FIELDS)
     assert reason in str(refused.value)
-
-
-ORACLE = [
-    "<<range $k, $v := .LabelValuesByName>><<$k>>=<<$v>>,<<end>>",
-    "<<range .GroupBySlice>><<.>>;<<else>>none<<end>>",
-    "<<range $i, $g := .GroupBySlice>><<if $i>>,<<end>><<$g>><<$.Series>><<end>>",
-    "<<range .LabelValuesByName.nope>>yes<<else>>no<<end>>",
-    "<<if eq .Series `http_requests_total`>>a<<else if true>>b<<else>>c<<end>>",
-    '<<index .LabelValuesByName "namespace">>-base',
-    "a  <<- /* gone */ ->>  b",
-    "<<.Series -}} >>",
-    "<<.Series | printf `%s|` | printf `%q`>>",
-    "<<.LabelValuesByName.nope>> <<index .LabelValuesByName `nope`>>|<<.LabelValuesByName>>",
-    "<<.Series.Nope>>",
-    "<<index .GroupBySlice 5>>",
-    "<<ne true false>><<eq `a` `b`>><<ne 1 1>>",
-    "<<range $k, $v := .GroupBySlice>><<end>><<$k>>",
-    "<<range $x := .GroupBySlice>><<range $x, $y := $.LabelValuesByName>><<$x>><<end>><<end>>",
-    "</* a */ >><<true | .Series>>",
-]
-
-
-def test_known_templates_do_what_go_does():
-    for text, (kind, want) in zip(ORACLE, answers(ORACLE), strict=True):
-        got = outcome(text)
-        assert (got[0] == "text") is (kind == "text"), text
-        if kind == "text":
-            assert got[1] == want, text
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from podscale.core import gotemplate
 from podscale.core.gotemplate import TemplateExecutionError, TemplateSyntaxError
+from tests.tools.required import absent
 
 FIELDS = {
     "Series": "http_requests_total",
@@ -35,9 +34,7 @@ def is_outside(reason: str) -> bool:
 def answers(templates: Sequence[str]) -> list[tuple[str, str]]:
     """Return what Go makes of each template with ``FIELDS``: kind and text."""
     if shutil.which("go") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no Go toolchain; install Go 1.26", pytrace=False)
-        pytest.skip("no Go toolchain; install Go 1.26")
+        absent("no Go toolchain; install Go 1.26")
     lines = "\n".join(json.dumps({"Template": text, "Fields": FIELDS}) for text in templates)
     program = Path(__file__).parent / "main.go"
     done = subprocess.run(
