@@ -79,7 +79,7 @@ class HpaPart(LeadingPart):
                 recorder=recorder,
                 metrics=self.metrics,
                 traces=DecisionLog(),
-                shards=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
+                config_maps=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
                 gate=gate,
             ),
             chosen.settings,

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from hpa.cluster.objects import TargetWorkload, is_part, is_unreadable, scale_writer
 from hpa.cluster.record import AutoscalerRecord, TargetScale, WatchedScale
-from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
+from podscale.core.goquote import quote
+from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.api import Api
@@ -181,3 +182,36 @@ def _kind_of(error: Exception) -> UnreadableKind:
     if isinstance(error, NotConvertible):
         return "Selector"
     return "Forbidden" if isinstance(error, Forbidden) else "Other"
+
+
+_NOT_CONVERTIBLE = (
+    "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+    "failed to parse target selector: "
+)
+
+
+class NotConvertible(KubeError):
+    """The scale's selector has no object form; the message is upstream's."""
+
+
+def converted(text: str) -> str:
+    """Return the canonical text of a scale's selector; of several ``=`` on one key the last stays.
+
+    Follows ``scale/client.go`` (``convertToScale``) and ``ParseToLabelSelector``, Kubernetes 1.36
+    and 1.37: client-go turns the selector into an object and back. Raises ``NotConvertible`` for
+    what the object form has no word for, as there, before the HPA sees the scale.
+    """
+    try:
+        found = selectors.parse(text)
+    except SelectorError as error:
+        said = since_1_36(str(error))
+        raise NotConvertible(
+            f'{_NOT_CONVERTIBLE}couldn\'t parse the selector string "{text}": {said}'
+        ) from None
+    for requirement in found.requirements:
+        if requirement.operator in ("gt", "lt"):
+            shown = f"{quote(requirement.operator)} isn't supported in label selectors"
+            raise NotConvertible(_NOT_CONVERTIBLE + shown)
+        if requirement.operator == "!=":
+            raise NotConvertible(f'{_NOT_CONVERTIBLE}"!=" is not a valid label selector operator')
+    return str(selectors.from_wire(selectors.to_wire(found) or {}))

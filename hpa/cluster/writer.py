@@ -1,27 +1,39 @@
-"""Writes: the scale, the status. Everything goes through an ``Api`` that is fenced by the Lease.
+"""Writes: the scale, the status, and whose turn it is. Everything goes through an ``Api`` that is
+fenced by the Lease.
 
 Follows the end of ``reconcileAutoscaler``: a scale PUT is repeated on conflicts only, five
 attempts in all, each with the newest resourceVersion, the first with the newest that a watch has
-told of. Unlike upstream's, an attempt is made
-only while nothing speaks against it, and while the target is the one that was decided on, in
-its size: what another wrote meanwhile is decided on, not undone.
+told of. Unlike upstream's, an attempt is made only while nothing speaks against it, and while the
+target is the one that was decided on, in its size: what another wrote meanwhile is decided on, not
+undone.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from heapq import heappop, heappush
+from itertools import count as counted
 
 import msgspec
 from msgspec import Struct
 
-from hpa.cluster import statuses
 from hpa.cluster.objects import Autoscaler
 from hpa.cluster.record import AutoscalerRecord, TargetScale
 from hpa.cluster.targets import ScaleTargets
-from hpa.decide.api.spec import HpaStatus
+from hpa.decide.api.spec import (
+    HPA,
+    Condition,
+    HpaStatus,
+    MetricSpec,
+    MetricStatus,
+)
+from hpa.decide.api.wire import METRIC_FIELDS
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
+from podscale.core.quantity import format_milli
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import (
     ApiUnreachable,
@@ -120,7 +132,7 @@ class AutoscalerWriter:
 
         Raises ``NotLeading``.
         """
-        patch = {"metadata": {"resourceVersion": version}, "status": statuses.changes(old, new)}
+        patch = {"metadata": {"resourceVersion": version}, "status": status_changes(old, new)}
         try:
             answer = await self._api.request(
                 "PATCH",
@@ -169,3 +181,194 @@ def _is_same(before: TargetScale, after: TargetScale) -> bool:
     if not isinstance(before.scale, Scale) or not isinstance(after.scale, Scale):
         return False
     return before.uid == after.uid and before.scale.spec_replicas == after.scale.spec_replicas
+
+
+_SHARE = 4  # a namespace gets one turn in so many
+
+# Since when, a number of its own, what ends its waiting, its namespace.
+_Waiter = tuple[float, int, "asyncio.Future[None]", "_Space"]
+
+
+class _Space(Struct, eq=False):
+    """One namespace."""
+
+    free: int
+    waiting: list[_Waiter]  # a heap
+
+
+class WriteTurns:
+    """The turns of one term: so many at once, and of them only a share for any one namespace.
+
+    A namespace whose webhook hangs would otherwise hold every turn for as long as requests may
+    take, and nothing would be scaled anywhere. Whose write has been due for longest comes first,
+    across decisions: what waited too long is decided anew, and does not start to wait anew.
+    """
+
+    def __init__(self, count: int) -> None:
+        """``count`` is how many may write at once."""
+        self._free = count
+        self._share = max(count // _SHARE, 1)
+        self._spaces: dict[str, _Space] = {}
+        self._next: list[_Waiter] = []  # a heap of those whose namespace has a turn for them
+        self._numbers = counted()
+
+    @asynccontextmanager
+    async def turn(self, namespace: str, since: float) -> AsyncIterator[None]:
+        """Hold a turn; ``since`` is when the write was wanted first."""
+        space = self._spaces.setdefault(namespace, _Space(self._share, []))
+        granted = asyncio.get_running_loop().create_future()
+        heappush(space.waiting, (since, next(self._numbers), granted, space))
+        self._give(space)
+        try:
+            try:
+                await granted
+            except asyncio.CancelledError:
+                if not granted.cancelled():  # it was given in the same moment
+                    self._free += 1
+                    space.free += 1
+                raise
+            try:
+                yield
+            finally:
+                self._free += 1
+                space.free += 1
+        finally:
+            self._give(space)
+            if space.free == self._share and not space.waiting:
+                self._spaces.pop(namespace, None)
+
+    def _give(self, space: _Space) -> None:
+        """Hand out what is free, ``space`` having come to have a turn or a waiter more."""
+        self._let_through(space)
+        while self._free and self._next:
+            _, _, granted, other = heappop(self._next)
+            if granted.done():  # cancelled since
+                other.free += 1
+                self._let_through(other)
+            else:
+                self._free -= 1
+                granted.set_result(None)
+
+    def _let_through(self, space: _Space) -> None:
+        while space.free and space.waiting:
+            waiter = heappop(space.waiting)
+            if not waiter[2].done():
+                space.free -= 1
+                heappush(self._next, waiter)
+
+
+REPORTS_S = 300.0  # values are written once in this time, however little they moved
+
+
+def is_status_due(hpa: HPA, new: HpaStatus, age_s: float, *, deadband: float) -> bool:
+    """Return whether ``new`` is to be written, values alone having been written ``age_s`` ago.
+
+    Conditions, counts and times go out at once; a metric's value alone waits until it moved by a
+    share of its target or five minutes are over: status writes dominate the cost of a controller.
+    """
+    return age_s >= REPORTS_S or tells_more(hpa, new, deadband=deadband)
+
+
+def tells_more(hpa: HPA, new: HpaStatus, *, deadband: float) -> bool:
+    """Return whether ``new`` differs from ``hpa.status`` by more than values that moved by less
+    than ``deadband``, a share of each metric's target; with 0 every change is more."""
+    old = hpa.status
+    if deadband <= 0 or (
+        old.conditions != new.conditions
+        or old.current_replicas != new.current_replicas
+        or old.desired_replicas != new.desired_replicas
+        or old.last_scale_s != new.last_scale_s
+        or old.observed_generation != new.observed_generation
+        or len(old.metrics) != len(new.metrics)
+    ):
+        return True
+    for place, (before, after) in enumerate(zip(old.metrics, new.metrics, strict=True)):
+        spec = hpa.metrics[place] if place < len(hpa.metrics) else None
+        if before != after and _moved(before, after, spec, deadband):
+            return True
+    return False
+
+
+def status_changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:
+    """Return the fields of ``status`` that differ, for a merge patch; lists are whole."""
+    fields: dict[str, object] = {}
+    if old.current_replicas != new.current_replicas:
+        fields["currentReplicas"] = new.current_replicas
+    # Required by the schema: a first status needs it, whatever its value.
+    if old.desired_replicas != new.desired_replicas or not old.conditions:
+        fields["desiredReplicas"] = new.desired_replicas
+    if old.last_scale_s != new.last_scale_s:
+        fields["lastScaleTime"] = None if new.last_scale_s is None else rfc3339(new.last_scale_s)
+    if old.observed_generation != new.observed_generation:
+        fields["observedGeneration"] = new.observed_generation
+    if old.metrics != new.metrics:
+        fields["currentMetrics"] = [_metric(each) for each in new.metrics] or None
+    if old.conditions != new.conditions:
+        fields["conditions"] = [_condition(each) for each in new.conditions]
+    return fields
+
+
+def _condition(condition: Condition) -> dict[str, object]:
+    at, observed = condition.transition_s, condition.observed_generation
+    written: dict[str, object] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": None if at is None else rfc3339(at),
+    }
+    return written if observed is None else {**written, "observedGeneration": observed}
+
+
+def _moved(
+    before: MetricStatus, after: MetricStatus, spec: MetricSpec | None, deadband: float
+) -> bool:
+    if spec is None or before.type != after.type or before.name != after.name:
+        return True
+    if after.average_utilization is not None:
+        # The average belongs to it and moves with it.
+        both = before.average_utilization, after.average_utilization
+        return _is_apart(*both, spec.average_utilization, deadband)
+    averages = before.average_value_milli, after.average_value_milli
+    return _is_apart(*averages, spec.average_value_milli, deadband) or _is_apart(
+        before.value_milli, after.value_milli, spec.value_milli, deadband
+    )
+
+
+def _is_apart(was: int | None, now: int | None, target: int | None, deadband: float) -> bool:
+    if was is None or now is None:
+        return was is not now
+    return not target or abs(now - was) >= deadband * target
+
+
+def _metric(metric: MetricStatus) -> dict[str, object]:
+    field = METRIC_FIELDS.get(metric.type)
+    if field is None:
+        return {"type": metric.type}
+    is_resource = metric.type in ("Resource", "ContainerResource")
+    current: dict[str, object] = {}
+    if metric.value_milli is not None:
+        current["value"] = format_milli(metric.value_milli)
+    if metric.average_value_milli is not None:
+        is_memory = is_resource and metric.name == "memory"
+        current["averageValue"] = format_milli(
+            metric.average_value_milli, "BinarySI" if is_memory else "DecimalSI"
+        )
+    if metric.average_utilization is not None:
+        current["averageUtilization"] = metric.average_utilization
+    source: dict[str, object] = {"current": current}
+    if is_resource:
+        source["name"] = metric.name
+        if metric.container:
+            source["container"] = metric.container
+    else:
+        identifier: dict[str, object] = {"name": metric.name}
+        source["metric"] = identifier
+        if metric.selector is not None:
+            identifier["selector"] = metric.selector.fields()
+        if (described := metric.described) is not None:
+            written = {"kind": described.kind, "name": described.name}
+            if described.api_version:
+                written["apiVersion"] = described.api_version
+            source["describedObject"] = written
+    return {"type": metric.type, field: source}

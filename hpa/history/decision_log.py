@@ -4,24 +4,30 @@ A change is another size decided, or other steps on the way to it; in between th
 trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Protocol
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hpa.cluster.record import Key
-from hpa.decide import replay
+from hpa.decide import decide, replay
 from hpa.decide.decision import Trace
 from hpa.decide.metrics.measuring import Valid
-from hpa.decide.observation import Scale
+from hpa.decide.observation import MetricAnswer, Scale
 from hpa.decide.steps import Measured
 from hpa.explain import first_reason
-from hpa.history.packed_trace import PackedTrace, encode
-from podscale.core.change_ring import SMALL, ChangeRing
-from podscale.core.metrics import Unavailable
-
-MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
-_OFTEN_S = 60.0  # what changed so lately will change again
+from podscale.core.change_ring import ChangeRing
+from podscale.core.metrics import (
+    ExternalSample,
+    ExternalSamples,
+    PodSamples,
+    Sample,
+    SampleGap,
+    Unavailable,
+)
+from podscale.core.samplecolumns import SampleColumns
 
 _decoder = msgspec.msgpack.Decoder(Trace)
 
@@ -31,8 +37,8 @@ class AutoscalerLog(ChangeRing):
 
     __slots__ = ("at", "decided", "last", "reason", "shape")
 
-    def __init__(self, first: Trace, like: bytes) -> None:
-        super().__init__(like)
+    def __init__(self, first: Trace) -> None:
+        super().__init__()
         self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
         self.last = PackedTrace.of(first)
@@ -43,11 +49,6 @@ class AutoscalerLog(ChangeRing):
     def known_since(self) -> float:
         """Since when there is an answer."""
         return self.older[0].at if self.older else self.at
-
-    def change(self, trace: Trace, *, may_wait: bool) -> None:
-        """Keep a decision at which something changed."""
-        changes_often = bool(self.older) and trace.now - self.older[-1].at < _OFTEN_S
-        self.add(trace.now, self.reason, encode(trace), may_wait=may_wait and changes_often)
 
 
 class Follower(Protocol):
@@ -65,8 +66,6 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._kept: dict[Key, AutoscalerLog] = {}
-        self._like = b""  # the first trace of the term: the others are much like it
-        self._unpacked = 0  # autoscalers whose newest change is not packed yet
         self.follower: Follower | None = None
 
     def __len__(self) -> int:
@@ -82,24 +81,17 @@ class DecisionLog:
     def _keep(self, key: Key, trace: Trace) -> str:
         kept = self._kept.get(key)
         if kept is None:
-            self._like = self._like or encode(trace)[:SMALL]
-            kept = self._kept[key] = AutoscalerLog(trace, self._like)
+            kept = self._kept[key] = AutoscalerLog(trace)
         kept.at = trace.now
         if trace.decided is not None and _came_to_its_end(trace):
             kept.decided = trace.decided
         kept.last = PackedTrace.of(trace)
         shape = hash(shape_of(trace))
         if shape == kept.shape:
-            self._unpacked -= kept.newest is not None
-            kept.settle()
             return kept.reason
         kept.shape = shape
         kept.reason = first_reason(trace)
-        # Ten thousand may change together, at a start or an outage.
-        was_unpacked = kept.newest is not None
-        may_wait = was_unpacked or self._unpacked < MOST_UNPACKED
-        kept.change(trace, may_wait=may_wait)
-        self._unpacked += (kept.newest is not None) - was_unpacked
+        kept.add(trace.now, kept.reason, encode(trace))
         return kept.reason
 
     def last(self, key: Key) -> Trace | None:
@@ -145,15 +137,13 @@ class DecisionLog:
 
     def forget(self, key: Key) -> None:
         """Drop the traces of a deleted autoscaler."""
-        kept = self._kept.pop(key, None)
-        self._unpacked -= kept is not None and kept.newest is not None
+        self._kept.pop(key, None)
         if self.follower is not None:
             self.follower.forgotten(key)
 
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
-        self._like, self._unpacked = b"", 0
         if self.follower is not None:
             self.follower.forgotten(None)
 
@@ -189,3 +179,120 @@ def shape_of(trace: Trace) -> tuple[object, ...]:
         else:
             steps.append(type(step))
     return tuple(steps)
+
+
+def _plain_of(value: object) -> object:
+    if isinstance(value, Sequence):
+        return list(value)  # external samples that are made when somebody looks
+    # Of a provider of another package: numpy's numbers, or any other class of them.
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise NotImplementedError(f"a trace holds a {type(value).__name__}")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain_of).encode
+
+
+def _plain_answer(answer: MetricAnswer | None) -> MetricAnswer | None:
+    if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
+        return structs.replace(answer, pods=answer.pods.as_dict())
+    return answer
+
+
+def encode(trace: Trace) -> bytes:
+    """Return all inputs of a trace as bytes, with samples by name in place of columns."""
+    seen = trace.observation
+    answers = tuple(map(_plain_answer, seen.answers))
+    return _encode(
+        structs.replace(trace, observation=structs.replace(seen, answers=answers), steps=())
+    )
+
+
+class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
+    """Samples in columns as they are; without names they are those of the pods, in order."""
+
+    values: bytes
+    times: bytes  # one for all of them, where they are equal
+    window_s: float | None
+    asked_s: float
+    names: tuple[str, ...] | None
+    gap: SampleGap | None
+
+    def answer(self, pods: tuple[str, ...]) -> PodSamples:
+        names = pods if self.names is None else self.names
+        held = SampleColumns(names, self.values, self.times, self.window_s)
+        return PodSamples(held, self.asked_s, gap=self.gap)
+
+
+class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
+    labels: Mapping[str, str]
+    value_milli: int
+    time_s: float | None
+    window_s: float | None
+    asked_s: float
+    left_out: int
+    answered_by: str
+    gap: SampleGap | None
+
+    def answer(self, _pods: tuple[str, ...]) -> ExternalSamples:
+        series = ExternalSample(self.labels, Sample(self.value_milli, self.time_s, self.window_s))
+        rest = self.left_out, self.answered_by, self.gap
+        return ExternalSamples([series], self.asked_s, *rest)
+
+
+class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """Any other answer."""
+
+    given: MetricAnswer | None
+
+    def answer(self, _pods: tuple[str, ...]) -> MetricAnswer | None:
+        return self.given
+
+
+_Small = _Columns | _Series | _Whole
+_answers = msgspec.msgpack.Decoder(tuple[_Small, ...])
+
+
+class PackedTrace(Struct, frozen=True, gc=False):
+    """The inputs of an autoscaler's newest trace: the answers as bytes, the rest lives elsewhere
+    anyway.
+
+    Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
+    memory.
+    """
+
+    rest: Trace  # without steps and answers
+    answers: bytes
+
+    @classmethod
+    def of(cls, trace: Trace) -> "PackedTrace":
+        seen = trace.observation
+        answers = _encode([_small(each, seen.pods.names) for each in seen.answers])
+        seen = structs.replace(seen, answers=())
+        return cls(structs.replace(trace, observation=seen, steps=()), answers)
+
+    def trace(self) -> Trace:
+        rest, pods = self.rest, self.rest.observation.pods.names
+        answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
+        seen = structs.replace(rest.observation, answers=answers)
+        made = decide(seen, rest.past, rest.settings, rest.now).trace
+        return structs.replace(made, outcome=rest.outcome, outcome_at=rest.outcome_at)
+
+
+def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
+    """Return an answer in the smallest form that holds it."""
+    if type(answer) is PodSamples and type(answer.pods) is SampleColumns and not answer.stale:
+        held = answer.pods
+        times = held.times_raw
+        if times[:8] * len(held.names) == times:
+            times = times[:8]  # of one scrape, or not known
+        own = None if held.names == pods else held.names
+        return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own, answer.gap)
+    if type(answer) is ExternalSamples and len(answer.series) == 1:
+        one = answer.series[0]
+        value, time_s, window_s = structs.astuple(one.sample)
+        rest = answer.asked_s, answer.left_out, answer.answered_by, answer.gap
+        return _Series(one.labels, value, time_s, window_s, *rest)
+    return _Whole(_plain_answer(answer))

@@ -6,9 +6,11 @@ term begins without them, and joins them to its own when they come. ``now`` is u
 here, as in decisions; the clock may have been set since a record was written.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Container
 
+import structlog
 from msgspec import Struct
 
 from hpa.cluster.record import AutoscalerRecord, ForecastState, HistoryState, Key, SentScale
@@ -19,6 +21,9 @@ from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
+from hpa.selfmetrics import HpaMetrics
+from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.leadership.lease import Term
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
@@ -43,9 +48,9 @@ class _Loaded(Struct, frozen=True):
 class HistoryMemory:
     """The pasts of one term of leadership."""
 
-    def __init__(self, shards: HistoryConfigMaps | None, clock: SteadyClock) -> None:
-        """``shards`` None: nothing is stored (shadow)."""
-        self._shards = shards
+    def __init__(self, config_maps: HistoryConfigMaps | None, clock: SteadyClock) -> None:
+        """``config_maps`` None: nothing is stored (shadow)."""
+        self._config_maps = config_maps
         self._clock = clock
         self._term = 0
         self._loaded: dict[Key, _Loaded] = {}
@@ -60,7 +65,7 @@ class HistoryMemory:
         self._term += 1
         self._loaded.clear()
         self._ahead_s = self._clock.set_s - behind_s
-        self._unread_since = None if self._shards is None else self._clock.now()
+        self._unread_since = None if self._config_maps is None else self._clock.now()
 
     async def load(self, alive_until: float | None) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
@@ -68,13 +73,13 @@ class HistoryMemory:
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
         recommended the same until then, by its own clock.
         """
-        if self._shards is None:
+        if self._config_maps is None:
             return 0
         if alive_until is not None:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
         at = self._clock.unix() - self._behind_s
         is_silent = alive_until is None or at - alive_until > _SILENT_S
-        records = await self._shards.load()
+        records = await self._config_maps.load()
         for key, record in records.items():
             self._loaded[key] = _Loaded(record, alive_until, at, is_silent)
         self._unread_since = None
@@ -191,7 +196,7 @@ class HistoryMemory:
             if state.sent and size != state.sent[0].before:
                 state.sent = ()  # a later write went in: ours, and in ``past``
         state.past = past
-        if self._shards is None or not is_stored or self._unread_since is not None:
+        if self._config_maps is None or not is_stored or self._unread_since is not None:
             return
         if record.key in self._loaded:
             return  # read during this pass: it stands there until the next one has joined both
@@ -200,7 +205,7 @@ class HistoryMemory:
         if state.mark != mark:
             state.mark = mark
             stored = history.to_record(past, state.size, now, record.uid, verdict)
-            self._shards.put(record.key, stored)
+            self._config_maps.put(record.key, stored)
 
     def forecast(self, record: AutoscalerRecord) -> ForecastState:
         """Return the forecast of one object that wants one."""
@@ -224,8 +229,8 @@ class HistoryMemory:
     def forget(self, key: Key) -> None:
         """Drop what is stored of a deleted object."""
         self._loaded.pop(key, None)
-        if self._shards is not None:
-            self._shards.put(key, None)
+        if self._config_maps is not None:
+            self._config_maps.put(key, None)
 
     def _state(self, record: AutoscalerRecord) -> HistoryState:
         """Return what is remembered, as of the clock as it is set now."""
@@ -276,3 +281,80 @@ def _before(loaded: _Loaded | None, hpa: HPA) -> tuple[Past, int | None]:
     if loaded is None:
         return Past(), None
     return history.taken_over(loaded.record, loaded.alive_until, hpa), loaded.record.size
+
+
+_log = structlog.get_logger()
+
+_PATIENCE_S = 60.0
+_PAUSE_S = 1.0  # after a read that failed, doubled ...
+_PAUSE_MAX_S = 30.0  # ... up to this
+_FLUSH_S = 2.0
+
+
+class HistoryKeeper:
+    """The stored histories of one term: read at its start, written while it lasts, flushed at its
+    end. Without ConfigMaps (shadow) nothing is stored.
+
+    Histories that cannot be read hold a term up for a minute. Then it begins without them, grows
+    what may grow, and goes on trying: until it succeeds nothing is stored, because that would be
+    written over what stands there.
+    """
+
+    def __init__(
+        self, memory: HistoryMemory, config_maps: HistoryConfigMaps | None, metrics: HpaMetrics
+    ) -> None:
+        self._memory = memory
+        self._config_maps = config_maps
+        self._read_at_scrape = metrics.read
+
+    async def read_in_time(self, term: Term) -> None:
+        """Take over what is stored, unless that takes for too long."""
+        now = asyncio.get_running_loop().time
+        began, memory = now(), self._memory
+        # Scrapes are answered in a thread without a loop.
+        self._read_at_scrape.unread_s = lambda: 0.0 if memory.is_read else now() - began
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._read(term)
+        except TimeoutError:
+            _log.error(
+                "histories not readable: going on without them",
+                windows="begin anew",
+                policies="longer than this term has lasted allow nothing",
+            )
+
+    async def keep(self, term: Term) -> None:
+        """Store what changes, for ever, once what is stored has been read."""
+        await self._read(term)
+        config_maps = self._config_maps
+        if config_maps is None:
+            return
+        now = asyncio.get_running_loop().time
+        self._read_at_scrape.unsaved_s = lambda: config_maps.unsaved_s(now())
+        while True:
+            try:
+                await config_maps.run()
+            except NotLeading:
+                await asyncio.sleep(1.0)  # the end of the term is near; the guard said it first
+
+    async def end(self) -> None:
+        """Store what waits. On SIGTERM we still lead: the next leader must find everything."""
+        self._read_at_scrape.unread_s = self._read_at_scrape.unsaved_s = lambda: 0.0
+        if self._config_maps is None or not self._memory.is_read:
+            return
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await self._config_maps.flush()
+        except (KubeError, NotLeading, TimeoutError) as error:
+            _log.warning("histories not flushed", error=str(error))
+
+    async def _read(self, term: Term) -> None:
+        pause_s = _PAUSE_S
+        while not self._memory.is_read:
+            try:
+                if count := await self._memory.load(term.previous_renew_time):
+                    _log.info("histories taken over", count=count)
+            except KubeError as error:
+                _log.warning("histories not readable yet", error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from hpa.cluster.catalog import Catalog
-from hpa.cluster.record import AutoscalerRecord
+from hpa.cluster.record import AutoscalerRecord, Catalog
 from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings

@@ -4,23 +4,50 @@ A steady autoscaler costs a comparison of versions: pods and overlapping HPAs ar
 record until something they depend on changes.
 """
 
+import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from types import NoneType
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hpa.cluster.anchors import is_coordinated
-from hpa.cluster.catalog import Catalog
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.questions import questions
-from hpa.cluster.record import AutoscalerRecord, AutoscalerView, TargetScale
-from hpa.cluster.selected_pods import SelectedPods
+from hpa.cluster.record import (
+    AutoscalerRecord,
+    AutoscalerView,
+    Catalog,
+    MetricQuestion,
+    TargetScale,
+)
 from hpa.cluster.stores import HpaStores
-from hpa.decide.api.spec import HPA
+from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.decide.metrics.answers import BAD_SELECTOR
+from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import Observation, Scale
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Settings
+from podscale.core.metrics import (
+    ExternalMetric,
+    NotFound,
+    ObjectMetric,
+    PodMetric,
+    PodResource,
+    Question,
+    Refused,
+)
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import Selector, SelectorError, parse
+from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.wire import OwnerReference
+from podscale.kube.columns.pod_set import PodSet
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.listeners import Change
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.kube.objects.scale import Workload
 
 
@@ -146,3 +173,156 @@ def _reads_metrics(hpa: HPA, scale: Scale, settings: Settings) -> bool:
             each.type == "ScaledToZero" and each.status == "True" for each in hpa.status.conditions
         )
     return hpa.min_replicas <= current <= hpa.max_replicas
+
+
+_UNASKED = frozenset({NotFound, Refused, NoneType})  # what stands for what cannot be asked
+
+
+def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[MetricQuestion, ...]:
+    """Return one question per metric; a failure where it cannot even be asked, None for a
+    type that nobody knows.
+
+    Follows the requests of ``metrics/client.go``, Kubernetes 1.37: a metric selector that is not
+    set and an empty one both ask for every series. ``selector`` is the canonical text of the
+    scale's selector.
+    """
+    return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
+
+
+def is_question(asked: MetricQuestion) -> TypeGuard[Question]:
+    """Return whether it can be asked; what cannot is the answer itself."""
+    return type(asked) not in _UNASKED  # isinstance takes three times as long, six times a pass
+
+
+def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> MetricQuestion:
+    namespace = hpa.namespace
+    match metric.type:
+        case "Resource":
+            return PodResource(namespace, selector, metric.name)
+        case "ContainerResource":
+            return PodResource(namespace, selector, metric.name, metric.container)
+    try:
+        written = None if metric.selector is None else metric.selector.fields()
+        wanted = "" if written is None else str(selectors.from_wire(written))
+    except selectors.SelectorError as error:
+        return Refused(BAD_SELECTOR, since_1_36(str(error)))
+    match metric.type:
+        case "Pods":
+            return PodMetric(namespace, metric.name, selector, wanted)
+        case "External":
+            return ExternalMetric(namespace, metric.name, wanted)
+        case "Object":
+            return _object(metric, namespace, wanted, mapper)
+    return None
+
+
+def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> MetricQuestion:
+    described = metric.described
+    if described is None:
+        return None
+    if described.kind == "Namespace":
+        # Upstream ignores the name: it is the HPA's own namespace that is asked about.
+        return ObjectMetric(namespace, "namespaces", namespace, metric.name, wanted)
+    group, _, version = described.api_version.rpartition("/")
+    try:
+        resource = mapper.for_kind(described.kind, group, version)[0]
+    except NoMatch as error:
+        return NotFound("NoMatch", str(error))
+    return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
+
+
+_KEPT_TEMPLATES = 10_000
+_KEPT_PLACES = 1000
+
+Topmost = Callable[[str, OwnerReference], OwnerReference]
+
+
+class SelectedPods:
+    """Makes ``Pods`` of pod sets, once per change of these pods; equal templates become one
+    object."""
+
+    def __init__(self, topmost: Topmost) -> None:
+        """``topmost`` follows a pod's controller, in a namespace, to the workload above it."""
+        self._topmost = topmost
+        self._templates: dict[int, tuple[WirePodTemplate, DecidedPodTemplate]] = {}
+        self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def of(self, namespace: str, found: PodSet) -> Pods:
+        """Return the pods of one selection, sorted by name."""
+        count = len(found)
+        if not count:
+            return Pods()
+        names = found.names
+        order = sorted(range(count), key=names.__getitem__)
+        numbers = found.template[order].tolist()
+        position = {number: place for place, number in enumerate(dict.fromkeys(numbers))}
+        owner, owners = self._owners(namespace, found, order)
+        known: dict[float, float] = {}  # pods that were born together share their times
+        return Pods(
+            names=tuple([names[row] for row in order]),
+            phase=found.phase[order].tobytes(),
+            ready=found.ready[order].tobytes(),
+            deleted=(~np.isnan(found.deleted[order])).tobytes(),
+            started=_times(found.started[order], known),
+            ready_since=_times(found.ready_since[order], known),
+            template=self._shared(tuple([position[number] for number in numbers])),
+            templates=tuple([self._template(found.templates[number]) for number in position]),
+            owner=owner,
+            owners=owners,
+        )
+
+    def _owners(
+        self, namespace: str, found: PodSet, order: list[int]
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        places: dict[str, int] = {}
+        by_uid: dict[str, int] = {"": places.setdefault("", 0)}
+        for uid, reference in found.owners.items():
+            top = self._topmost(namespace, reference)
+            by_uid[uid] = places.setdefault(f"{top.kind}/{top.name}", len(places))
+        uids = found.owner_uids
+        return self._shared(tuple([by_uid[uids[row]] for row in order])), tuple(places)
+
+    def _shared(self, places: tuple[int, ...]) -> tuple[int, ...]:
+        """Return an equal column, if there is one: mostly they are all zeros, or all ones."""
+        if len(self._places) >= _KEPT_PLACES:
+            self._places.clear()
+        return self._places.setdefault(places, places)
+
+    def _template(self, template: WirePodTemplate) -> DecidedPodTemplate:
+        # By identity: the store interns templates and keeps each as long as a pod has it.
+        known = self._templates.get(id(template))
+        if known is not None and known[0] is template:
+            return known[1]
+        if len(self._templates) >= _KEPT_TEMPLATES:
+            self._templates.clear()
+        made = DecidedPodTemplate(
+            containers=(
+                *(_container(each, is_init=True) for each in template.init_containers),
+                *(_container(each, is_init=False) for each in template.containers),
+            ),
+            pod_level=_saturated(template.pod_requests_milli or {}),
+            overhead=_saturated(template.overhead_milli),
+        )
+        self._templates[id(template)] = (template, made)
+        return made
+
+
+def _container(container: TemplateContainer, *, is_init: bool) -> ContainerRequest:
+    return ContainerRequest(
+        container.name,
+        _saturated(container.requests_milli),
+        is_init,
+        is_init and container.is_sidecar,
+    )
+
+
+def _saturated(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    if max(amounts.values(), default=0) <= INT64_MAX:
+        return amounts
+    return {name: min(milli, INT64_MAX) for name, milli in amounts.items()}
+
+
+def _times(column: NDArray[np.float64], known: dict[float, float]) -> tuple[float | None, ...]:
+    """Return the column, equal times as one object; None: not set."""
+    shared = known.setdefault
+    return tuple([None if math.isnan(at) else shared(at, at) for at in column.tolist()])

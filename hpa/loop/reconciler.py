@@ -12,9 +12,8 @@ from zlib import crc32
 import structlog
 from msgspec import Struct, structs
 
-from hpa.cluster import statuses
 from hpa.cluster.record import AutoscalerRecord, AutoscalerView, SentScale, TargetScale
-from hpa.cluster.write_turns import WriteTurns
+from hpa.cluster.writer import REPORTS_S, WriteTurns, is_status_due
 from hpa.decide import Conclusion, Decision, Outcome, Scale, ScaleUnreadable, conclude, decide
 from hpa.decide.conditions import DecisionEvent
 from hpa.decide.decision import DONE
@@ -295,7 +294,7 @@ class Reconciler:
         if passes.reported_at is None:  # of a status that another process wrote
             passes.reported_at = own_moment(view.record, now)
         age_s, deadband = now - passes.reported_at, self._state.options.status_deadband
-        is_due = statuses.is_due(view.hpa, conclusion.status, age_s, deadband=deadband)
+        is_due = is_status_due(view.hpa, conclusion.status, age_s, deadband=deadband)
         self._state.ports.metrics.counts.saved += not is_due
         return is_due
 
@@ -336,8 +335,8 @@ def own_moment(record: AutoscalerRecord, now: float) -> float:
     Each has its own: what was written together (after a start, or because Prometheus is back)
     would be due together for ever, ten thousand statuses in one period.
     """
-    offset_s = statuses.REPORTS_S * (crc32("/".join(record.key).encode()) % 1000 / 1000)
-    return now - (now - offset_s) % statuses.REPORTS_S
+    offset_s = REPORTS_S * (crc32("/".join(record.key).encode()) % 1000 / 1000)
+    return now - (now - offset_s) % REPORTS_S
 
 
 def _scale_write(view: AutoscalerView, decision: Decision) -> ScaleWrite | None:

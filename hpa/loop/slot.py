@@ -15,13 +15,13 @@ from typing import cast
 import structlog
 from msgspec import Struct
 
-from hpa.cluster.questions import is_question
 from hpa.cluster.record import AutoscalerRecord, AutoscalerView
 from hpa.decide import schedules
 from hpa.decide.api.spec import HPA, MOST_METRICS_TOGETHER
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
 from hpa.history.clock import SteadyClock
+from hpa.loop.observe import is_question
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import (
     Answer,

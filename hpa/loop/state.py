@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from hpa.cluster.catalog import Catalog
 from hpa.cluster.foreign_controllers import ForeignControllers
+from hpa.cluster.record import Catalog
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
@@ -44,7 +44,7 @@ class ControllerPorts(Struct, eq=False):
     recorder: Recorder
     metrics: HpaMetrics
     traces: DecisionLog
-    shards: HistoryConfigMaps | None  # None: no history is stored
+    config_maps: HistoryConfigMaps | None  # None: no history is stored
     gate: ForecastGate | None = None  # None: nothing is forecast
 
 

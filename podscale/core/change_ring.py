@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 MOST = 32  # changes
 MOST_BYTES = 8 * 1024  # packed, of one object
-SMALL = 7 * 1024  # what it is packed against lies within a window of 8 KB
+_SMALL = 7 * 1024  # what it is packed against lies within a window of 8 KB
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
@@ -20,58 +20,38 @@ class PackedChange(Struct, frozen=True, gc=False):
 
     at: float
     reason: str
-    body: bytes  # against the next newer one; the newest alone, or not yet packed
+    body: bytes  # against the next newer one; the newest alone
 
 
 class ChangeRing:
     """The changes of one object, oldest first."""
 
-    __slots__ = ("like", "newest", "older")
+    __slots__ = ("older",)
 
     least = 0  # changes that are kept however large they are
 
-    def __init__(self, like: bytes = b"") -> None:
-        """``like`` is a text that the others are much like: the newest is packed against it."""
-        self.like = like
+    def __init__(self) -> None:
         self.older: tuple[PackedChange, ...] = ()  # a deque alone is of 0.7 KB
-        self.newest: bytes | None = None  # the last of ``older`` as it is, until it is packed
 
-    def add(self, at: float, reason: str, plain: bytes, *, may_wait: bool = False) -> None:
-        """Keep a change; the oldest ones make room for it.
-
-        ``may_wait``: another one is likely to follow soon, so it is not packed until ``settle``.
-        """
+    def add(self, at: float, reason: str, plain: bytes) -> None:
+        """Keep a change; the oldest ones make room for it."""
         older = self.older
         if older:
-            body = _packed(self._newest(), plain)
-            older = (*older[:-1], replace(older[-1], body=body))
-        self.older, self.newest = (*older, PackedChange(at, reason, b"")), plain
-        if may_wait and len(plain) <= SMALL:
-            self._make_room()
-        else:
-            self.settle()
-
-    def settle(self) -> None:
-        """Pack the newest one alone. It is packed anew at the next change."""
-        if self.newest is None:
-            return
+            newest = older[-1]
+            body = _packed(_plain(newest.body), plain)
+            older = (*older[:-1], replace(newest, body=body))
         # Until the next change only: not worth the search for the best.
-        body = _packed(self.newest, self.like, level=3)
-        self.newest = None
-        self.older = (*self.older[:-1], replace(self.older[-1], body=body))
+        self.older = (*older, PackedChange(at, reason, _packed(plain, level=3)))
         self._make_room()
 
     def before(self, time_s: float) -> bytes | None:
         """Return the newest change that is not after ``time_s``."""
         plain = b""
         for each in reversed(self.older):
-            plain = _plain(each.body, plain) if plain else self._newest()
+            plain = _plain(each.body, plain)
             if each.at <= time_s:
                 return plain
         return None
-
-    def _newest(self) -> bytes:
-        return self.newest or _plain(self.older[-1].body, self.like)
 
     def _make_room(self) -> None:
         older = self.older
@@ -80,18 +60,16 @@ class ChangeRing:
             size -= len(older[0].body)
             older = older[1:]
         self.older = older
-        if not older:
-            self.newest = None
 
 
-def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:
+def _packed(plain: bytes, against: bytes = b"", *, level: int = 6) -> bytes:
     # Tables as small as will do: they are filled with zeros for each one.
-    is_small = max(len(plain), len(against)) <= SMALL
+    is_small = max(len(plain), len(against)) <= _SMALL
     bits, tables = (-13, 6) if is_small else (_RAW, 8)
     packer = zlib.compressobj(level, wbits=bits, memLevel=tables, zdict=against)
     return packer.compress(plain) + packer.flush()
 
 
-def _plain(packed: bytes, against: bytes) -> bytes:
+def _plain(packed: bytes, against: bytes = b"") -> bytes:
     unpacker = zlib.decompressobj(wbits=_RAW, zdict=against)
     return unpacker.decompress(packed) + unpacker.flush()

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.cluster.targets import NotConvertible, converted
 from tests.cluster.beside_cast import Role
 from tests.cluster.beside_stage import Told
 

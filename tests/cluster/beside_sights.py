@@ -14,16 +14,14 @@ from urllib.parse import unquote
 
 from hpa.cluster.objects import Autoscaler, TargetWorkload, to_decide
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.questions import questions
 from hpa.cluster.record import AutoscalerRecord
-from hpa.cluster.scale_selector import converted
-from hpa.cluster.selected_pods import SelectedPods
 from hpa.cluster.stores import HpaStores
-from hpa.cluster.targets import ScaleTargets
+from hpa.cluster.targets import ScaleTargets, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
+from hpa.loop.observe import SelectedPods, questions
 from podscale.cli.evaluation.observation import settings_for
 from podscale.core.metrics import ExternalMetric, PodResource, Question, Unavailable
 from podscale.core.selectors.selector import SelectorError, parse

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import conclude, decide
 from hpa.decide.api.spec import Condition, HpaStatus
 from hpa.decide.decision import DONE

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from hpa.cluster.statuses import changes
+from hpa.cluster.writer import status_changes
 from hpa.decide import conclude, decide, replay
 from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
 from hpa.decide.behavior.limits import changes_within, down_limit, limit, limit_legacy, up_limit
@@ -268,7 +268,7 @@ def shown_events(events: Any) -> list[dict[str, Any]]:
 
 def build_quantity(case: Case, inputs: Case, expected: Case) -> None:
     metric = MetricStatus("Resource", inputs["resource"], average_value_milli=inputs["raw_milli"])
-    built: Any = changes(HpaStatus(), HpaStatus(metrics=(metric,)))["currentMetrics"]
+    built: Any = status_changes(HpaStatus(), HpaStatus(metrics=(metric,)))["currentMetrics"]
     text = format_milli(expected["milli_value"], expected["format"])
     assert built[0]["resource"]["current"] == {"averageValue": text}
 

@@ -151,7 +151,7 @@ class Replica:
                 recorder=Silent(),  # type: ignore[arg-type]
                 metrics=self.metrics,
                 traces=DecisionLog(),
-                shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
+                config_maps=HistoryConfigMaps(fenced, "podscale", "hpa"),
             ),
             structs.replace(settings, metric_max_age_s=MAX_AGE_S),
             Options(answer_timeout_s=_ANSWER_TIMEOUT_S),

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
 from hpa.decide.api import wire
 from hpa.decide.api.conversion import ConversionError, to_v2

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from hpa.cluster import statuses
+from hpa.cluster import writer
 from hpa.cluster.anchors import VpaAnchors, WatchedVpa
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import (
@@ -160,7 +160,7 @@ class SimulatedCluster:
                              "scaleDown": {"stabilizationWindowSeconds": BEHAVIOR.down.window_s}},
                 "metrics": [{"type": "Resource", "resource": resource}],
             },
-            "status": statuses.changes(HpaStatus(), self.status),
+            "status": writer.status_changes(HpaStatus(), self.status),
         }  # fmt: skip
 
     def step(self) -> None:
@@ -281,7 +281,7 @@ class SimulatedHpaPart:
         self._past = concluded.past
         if not concluded.is_status_changed:
             return
-        if statuses.tells_more(hpa, concluded.status, deadband=0.1):
+        if writer.tells_more(hpa, concluded.status, deadband=0.1):
             before, after = _coordinated(cluster.status), _coordinated(concluded.status)
             what = "condition" if held.anchor is not None and before != after else "status"
             cluster.write("hpa", what, lambda: setattr(cluster, "status", concluded.status))

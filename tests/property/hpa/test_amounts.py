@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpa.cluster import statuses
+from hpa.cluster import writer
 from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.api.reading import read_status
@@ -21,8 +21,7 @@ from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Settings
 from hpa.explain import explain
-from hpa.history.decision_log import shape_of
-from hpa.history.packed_trace import PackedTrace, encode
+from hpa.history.decision_log import PackedTrace, encode, shape_of
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,
@@ -145,7 +144,7 @@ def test_every_pass_ends_and_is_kept(
     encode(done.trace)
     shape_of(done.trace)
     msgspec.json.encode(explain(done.trace).to_json())
-    body = msgspec.json.encode(statuses.changes(hpa.status, done.status))
+    body = msgspec.json.encode(writer.status_changes(hpa.status, done.status))
     again = read_status(decode(body, WireStatus))
     assert [each.value_milli for each in again.metrics] == [
         each.value_milli for each in done.status.metrics

@@ -13,7 +13,6 @@ from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Pods
 from hpa.history.decision_log import DecisionLog, shape_of
-from hpa.history.packed_trace import encode
 from podscale.core.change_ring import MOST, MOST_BYTES
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
@@ -55,19 +54,6 @@ def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
     assert again == trace
     assert again.steps
     assert replay(again).replicas == 8
-
-
-def test_a_change_takes_a_tenth_of_its_bytes_beside_the_first_trace_of_the_term() -> None:
-    traces = DecisionLog()
-    for term in range(2):
-        traces.clear()
-        for number, load in enumerate((2000, 5000, 9000)):
-            key, trace = ("shop", f"web-{number}"), decided(load, NOW + term + number)
-            traces.put(key, trace)
-            traces.put(key, decided(load, trace.now + 15))  # the same: what waits is packed
-            assert traces.at(key, trace.now + 1) == trace
-            (change,) = traces._kept[key].older
-            assert len(change.body) < len(encode(trace)) / 10
 
 
 def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
@@ -270,38 +256,3 @@ def test_many_external_series_are_kept_like_few() -> None:
     assert last is not None
     assert (last.decided, last.steps) == (trace.decided, trace.steps)
     assert replay(last).replicas == 6
-
-
-def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("hpa.history.decision_log.MOST_UNPACKED", 2)
-    traces = DecisionLog()
-    keys = [("shop", f"web-{n}") for n in range(4)]
-
-    def waiting() -> list[bool]:
-        return [traces._kept[key].newest is not None for key in keys]
-
-    for n in range(3):  # each of them another size
-        for key in keys:
-            traces.put(key, decided(2000 + 1000 * n, NOW + 15 * n))
-    assert waiting() == [True, True, False, False]
-    traces.put(keys[0], decided(9000, NOW + 300))  # the next change, but not soon
-    for key in keys[1:]:
-        traces.put(key, decided(9000, NOW + 45))
-    assert waiting() == [False, True, True, False]
-    for key in keys:
-        traces.put(key, decided(9000, NOW + 315))
-    assert waiting() == [False] * 4
-    assert traces._unpacked == 0
-    assert traces.at(keys[1], NOW + 31) == decided(4000, NOW + 30)
-
-
-def test_who_is_forgotten_before_it_is_packed_makes_room() -> None:
-    traces = DecisionLog()
-    for n in range(3):
-        traces.put(KEY, decided(2000 + 1000 * n, NOW + 15 * n))
-    assert traces._unpacked == 1
-    traces.forget(KEY)
-    traces.forget(KEY)
-    assert traces._unpacked == 0

@@ -6,7 +6,7 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.observation import ExpectedDemand, HeldTarget
-from hpa.history.packed_trace import PackedTrace
+from hpa.history.decision_log import PackedTrace
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import NOW, listed, per_pod, pod, queue, seen, web
 from tests.unit.hpa.world import in_columns

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from hpa.cluster.foreign_controllers import QUIET_S
 from hpa.cluster.objects import ManagedField
 from hpa.cluster.record import Key
-from hpa.cluster.statuses import REPORTS_S
+from hpa.cluster.writer import REPORTS_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
 from hpa.loop.slot import PAGE
@@ -182,19 +182,6 @@ async def test_many_metrics_of_one_are_never_asked_for_with_those_of_others(
     assert all(isinstance(each, Unavailable) for each in last.observation.answers) == is_hanging
     told = [each for each in explain(last).sentences if "5000 metrics are read apart" in each]
     assert len(told) == 1
-
-
-async def test_a_change_is_packed_once_its_autoscaler_changes_no_more() -> None:
-    cluster = Cluster(settings=SETTINGS)
-    web(cluster, 2)
-    traces = cluster.controller.traces
-    async with leading(cluster):
-        for milli in (905, 895, 905, 895):  # to either side of the tolerance, and little
-            load(cluster, milli)
-            await passes(cluster, 1)
-        assert traces._unpacked == 1
-        await passes(cluster, 1)
-        assert traces._unpacked == 0
 
 
 async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() -> None:

@@ -2,8 +2,8 @@
 
 from msgspec import structs
 
-from hpa.cluster.questions import questions
 from hpa.decide.api.spec import Expression, MetricObject, MetricSelector, MetricSpec
+from hpa.loop.observe import questions
 from podscale.core.metrics import (
     ExternalMetric,
     NotFound,

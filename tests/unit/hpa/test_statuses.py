@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.statuses import REPORTS_S, changes, is_due
+from hpa.cluster.writer import REPORTS_S, is_status_due, status_changes
 from hpa.decide.api import wire
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
@@ -61,17 +61,17 @@ def metrics(load: int, utilization: int) -> HpaStatus:
 def test_values_alone_wait_and_everything_else_is_written_at_once(
     new: HpaStatus, age_s: float, is_written: bool
 ) -> None:
-    assert is_due(HPA, new, age_s, deadband=0.1) == is_written
-    assert is_due(HPA, new, age_s, deadband=0.0)
+    assert is_status_due(HPA, new, age_s, deadband=0.1) == is_written
+    assert is_status_due(HPA, new, age_s, deadband=0.0)
 
 
 def test_only_what_differs_is_in_the_patch() -> None:
-    assert changes(OLD, OLD) == {}
-    assert changes(OLD, structs.replace(OLD, current_replicas=3)) == {"currentReplicas": 3}
-    assert changes(OLD, structs.replace(OLD, last_scale_s=NOW + 0.9)) == {
+    assert status_changes(OLD, OLD) == {}
+    assert status_changes(OLD, structs.replace(OLD, current_replicas=3)) == {"currentReplicas": 3}
+    assert status_changes(OLD, structs.replace(OLD, last_scale_s=NOW + 0.9)) == {
         "lastScaleTime": "2026-11-18T11:06:40Z"
     }
-    assert changes(OLD, structs.replace(OLD, metrics=())) == {"currentMetrics": None}
+    assert status_changes(OLD, structs.replace(OLD, metrics=())) == {"currentMetrics": None}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_only_what_differs_is_in_the_patch() -> None:
     ],
 )  # fmt: skip
 def test_metrics_in_wire_form(status: MetricStatus, wire: dict[str, Any]) -> None:
-    assert changes(OLD, structs.replace(OLD, metrics=(status,)))["currentMetrics"] == [wire]
+    assert status_changes(OLD, structs.replace(OLD, metrics=(status,)))["currentMetrics"] == [wire]
 
 
 def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
@@ -122,7 +122,7 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
         (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0, 5),),
         7,
     )
-    body: Any = changes(HpaStatus(), status)
+    body: Any = status_changes(HpaStatus(), status)
     assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
     assert body["currentMetrics"][2] == {"type": ""}
     back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.WireAutoscaler)
@@ -136,6 +136,8 @@ def test_the_generation_that_somebody_wrote_into_a_condition_stays() -> None:
     put(conditions, "AbleToScale", "True", "SucceededGetScale", "ok", NOW)
     put(conditions, "ScalingActive", "True", "ValidMetricFound", "ok", NOW)
     assert [each.observed_generation for each in conditions] == [5, None]
-    patch: Any = changes(HpaStatus(conditions=(old,)), HpaStatus(conditions=tuple(conditions)))
+    patch: Any = status_changes(
+        HpaStatus(conditions=(old,)), HpaStatus(conditions=tuple(conditions))
+    )
     assert [each.get("observedGeneration") for each in patch["conditions"]] == [5, None]
     assert "observedGeneration" not in patch["conditions"][1]

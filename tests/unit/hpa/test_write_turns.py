@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hpa.cluster.write_turns import WriteTurns
+from hpa.cluster.writer import WriteTurns
 
 pytestmark = pytest.mark.looptime
 

@@ -318,7 +318,7 @@ class Cluster:
             recorder=self.recorder,  # type: ignore[arg-type]
             metrics=self.metrics,
             traces=DecisionLog(),
-            shards=HistoryConfigMaps(self.world, "podscale", "hpa"),
+            config_maps=HistoryConfigMaps(self.world, "podscale", "hpa"),
             gate=gate,
         )
         steady = (lambda: asyncio.get_running_loop().time()) if is_steady else None

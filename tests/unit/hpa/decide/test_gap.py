@@ -6,7 +6,7 @@ from msgspec import structs
 from hpa.decide import Decision, Observation, Past, Settings, decide
 from hpa.decide.api.spec import HpaStatus
 from hpa.explain import explain
-from hpa.history.packed_trace import PackedTrace
+from hpa.history.decision_log import PackedTrace
 from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import (
     NOW,

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hpa.cluster.questions import questions
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
 from hpa.decide.api import wire
 from hpa.decide.api.reading import DOWN, UP, read_rules
@@ -28,6 +27,7 @@ from hpa.decide.observation import Observation, Recommendation, ScaleEvent
 from hpa.decide.pods import group
 from hpa.decide.settings import Release
 from hpa.decide.steps import Measured
+from hpa.loop.observe import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.discovery.restmapper import Mapper

@@ -18,7 +18,7 @@ from hpa.decide.decision import DONE
 from hpa.decide.schedules import scheduled
 from hpa.decide.settings import Mode
 from hpa.explain import explain
-from hpa.history.packed_trace import PackedTrace
+from hpa.history.decision_log import PackedTrace
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import Unavailable
 from tests.unit.hpa.decide.situations import NOW as MEASURED
