@@ -7,7 +7,7 @@ what it would forgive. Where two readers of one stream could disagree (RFC 9112,
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 
 from httptools import (
@@ -16,9 +16,7 @@ from httptools import (
     HttpParserUpgrade,
     HttpRequestParser,
 )
-from msgspec import Struct
 
-from podscale.core.boundedcache import BoundedCache
 from podscale.serving import status
 from podscale.serving.http.request import (
     VERSIONS,
@@ -39,29 +37,12 @@ _LONGEST_KEPT = 120
 # bound; a client that sends single bytes needs 6.
 _WIRE_PER_BYTE = 16
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# Of a connection's last request as long as it lasts. kube-apiserver sends some 500 bytes.
-_LONGEST_FIELDS = 1536
-_AUDIT_ID = re.compile(rb"\r\nAudit-Id: ([0-9a-f-]{1,64})(?=\r\n[^ \t])")
 BodyLimit = Callable[[str, str], int]  # of a method and target as sent: bytes
 
 
 def small_only(_method: str, _target: str) -> int:
     """Return the limit where nobody takes large bodies. A ``BodyLimit``."""
     return SMALL_BODY
-
-
-class _Fields(Struct, frozen=True):
-    # The header lines of a request that had no body, but for their Audit-Id, and what was read.
-
-    raw: bytes
-    headers: Mapping[str, str]
-    repeated: Mapping[str, tuple[str, ...]]
-
-
-# Method and target of first lines that llhttp and ``read_head`` have let pass: a client asks for
-# the same again and again.
-_lines: BoundedCache[bytes, tuple[str, str]] = BoundedCache(4 * 1024 * 1024)
-_NO_FIELDS = _Fields(b"", {}, {})
 
 
 class _Message:
@@ -121,7 +102,6 @@ class Parser:
         self._llhttp = HttpRequestParser(self._message)
         self._head: RequestHead | None = None  # of the request whose body is being read
         self._wire = 0  # bytes that the chunked body has taken so far
-        self._fields = _NO_FIELDS  # of the last request
         self._refusal: RequestRefusal | None = None
         self.wants_continue = False  # the client waits for "100 Continue"
 
@@ -170,12 +150,7 @@ class Parser:
             return None
         self._scanned = 0
         raw = self._take(end + 4)
-        break_at = raw.index(b"\r\n")
-        line = raw[:break_at]
-        fields, audit_id = _without_audit_id(raw[break_at:])
-        if fields == self._fields.raw and (known := _lines.get(line)) is not None:
-            return self._again(*known, audit_id)
-        words = line.split(b" ")
+        words = raw[: raw.index(b"\r\n")].split(b" ")
         # Stricter than llhttp, which skips spaces, and empty lines of any form before these.
         if len(words) != 3 or words[2] not in VERSIONS or _TOKEN.fullmatch(words[0]) is None:
             return malformed("the first line is not METHOD TARGET HTTP/1.1")
@@ -190,28 +165,7 @@ class Parser:
         has_body = head.is_chunked or head.length > 0
         if has_body is self._message.is_complete:
             return malformed("a body does not go with Upgrade")  # llhttp does not read it
-        if has_body:
-            return self._open_body(head)
-        request = self._complete(head)
-        self._remember(line, fields, audit_id, request)
-        return request
-
-    def _remember(self, line: bytes, fields: bytes, audit_id: str, request: HttpRequest) -> None:
-        is_plain = request.method in ("GET", "HEAD") and not request.is_http10
-        # An id that is still in ``fields`` would be part of what the next one is compared with.
-        is_alone = request.headers.get("audit-id", "") == audit_id
-        if not (is_plain and is_alone and request.keeps_alive and len(fields) <= _LONGEST_FIELDS):
-            return
-        headers = {name: value for name, value in request.headers.items() if name != "audit-id"}
-        self._fields = _Fields(fields, headers, request.repeated)
-        _lines.put(line, (request.method, request.target), 2 * (len(line) + len(request.target)))
-
-    def _again(self, method: str, target: str, audit_id: str) -> HttpRequest:
-        # A third of a request is reading its head. What both parts have been judged to be they
-        # are together, too: neither says how the other is read.
-        fields = self._fields
-        headers = {**fields.headers, "audit-id": audit_id} if audit_id else fields.headers
-        return HttpRequest(method, target, headers, fields.repeated, b"", True, False)
+        return self._open_body(head) if has_body else self._complete(head)
 
     def _take(self, size: int) -> bytes:
         buffer = self._buffer
@@ -280,14 +234,6 @@ class Parser:
             head.method, head.target, head.headers, head.repeated, body,
             keeps_alive(head), head.is_http10,
         )  # fmt: skip
-
-
-def _without_audit_id(fields: bytes) -> tuple[bytes, str]:
-    # The aggregator gives each request an id of its own.
-    found = _AUDIT_ID.search(fields)
-    if found is None:
-        return fields, ""
-    return fields[: found.start()] + fields[found.end() :], found[1].decode()
 
 
 def _too_large(limit: int) -> RequestRefusal:
