@@ -16,7 +16,6 @@ import structlog
 from msgspec import UNSET, Struct
 
 from podscale.serving import status
-from podscale.serving.apis import yaml_body
 from podscale.serving.apis.api import (
     Answered,
     ApiGroup,
@@ -34,7 +33,6 @@ from podscale.serving.apis.negotiate import (
     media,
     takes_gzip,
 )
-from podscale.serving.apis.transformed import transformed
 from podscale.serving.auth.authentication import Authenticator
 from podscale.serving.auth.authorization import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.auth.user import ANONYMOUS_USER, User
@@ -47,6 +45,7 @@ from podscale.serving.request_target import RequestTarget, parse_target
 from podscale.serving.status import Status, StatusError
 
 _COMPRESSED_FROM = 128 * 1024  # upstream's threshold
+_YAML_AT_ONCE = 8 * 1024  # bytes of JSON, less than two milliseconds
 _TEXT = "text/plain; charset=utf-8"
 _TIMEOUT_BODY = (
     b'{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within '
@@ -253,19 +252,17 @@ class HandlerChain:
             body = answer.body
             if answer.value is not UNSET:
                 body = msgspec.json.encode(answer.value) + b"\n"
-            if (wanted.as_table or wanted.as_metadata) and answer.status < 400:
-                include = (exchange.target.query.get("includeObject") or ("",))[0]
-                made = transformed(body, wanted, include)
-                if isinstance(made, Status):
-                    answer, made = ApiResponse.of(made), made.json()
-                body = made
             content_type = wanted.content_type
-            if content_type == YAML and len(body) > yaml_body.AT_ONCE:
-                making = yaml_body.made(body, turn=self._yaml_turn)
-                return _Waiting(making, partial(_encoded, exchange, answer, YAML))
+            if content_type == YAML and len(body) > _YAML_AT_ONCE:
+                return _Waiting(self._yaml(body), partial(_encoded, exchange, answer, YAML))
             if wanted.is_pretty or content_type != JSON:
                 body = formatted(body, wanted)
         return _encoded(exchange, answer, content_type, body)
+
+    async def _yaml(self, body: bytes) -> bytes:
+        # One at a time: several threads would leave the event loop a fraction of the interpreter.
+        async with self._yaml_turn:
+            return await asyncio.to_thread(formatted, body, Media(YAML))
 
     async def _wait(self, exchange: _Exchange, waiting: "_Waiting", started: float) -> Reply:
         scope = asyncio.timeout_at(exchange.deadline)

@@ -121,7 +121,8 @@ def method_not_allowed() -> Status:
 def not_acceptable(media_types: Sequence[str]) -> Status:
     """Return 406 naming what is served; it has no details, as upstream's."""
     listed = ", ".join(media_types)
-    return not_as_asked(f"only the following media types are accepted: {listed}")
+    message = f"only the following media types are accepted: {listed}"
+    return Status(message=message, reason="NotAcceptable", code=406)
 
 
 def not_produced(media_types: Sequence[str]) -> Status:
@@ -129,11 +130,6 @@ def not_produced(media_types: Sequence[str]) -> Status:
     listed = ", ".join(media_types)
     message = f"406: Not Acceptable\n\nAvailable representations: {listed}"
     return Status(message=message, reason="NotAcceptable", details=Details(), code=406)
-
-
-def not_as_asked(message: str) -> Status:
-    """Return 406 with ``message`` as it stands."""
-    return Status(message=message, reason="NotAcceptable", code=406)
 
 
 def request_entity_too_large(message: str) -> Status:

@@ -24,8 +24,6 @@ class Media(Struct, frozen=True, gc=False):
     content_type: str = "application/json"  # or "application/yaml"
     as_table: bool = False  # only where the group offers tables
     is_pretty: bool = False
-    meta_version: str = "v1"  # of meta.k8s.io, for tables and metadata
-    as_metadata: str = ""  # "PartialObjectMetadata" or "…List": made of what the handler answers
 
 
 def nobody(_: RequestInfo) -> Permission:
@@ -58,8 +56,8 @@ class ApiRequest(Struct, frozen=True, gc=False):
 class ApiResponse(Struct, frozen=True, gc=False):
     """An answer: JSON bytes, a value to encode, or other bytes with their own type.
 
-    JSON goes out as YAML, indented or as mere metadata when the client asked for it, so a
-    handler looks at ``media.as_table`` only. ``content_type`` set means: send ``body``
+    JSON goes out as YAML or indented when the client asked for it, so a handler looks at
+    ``media.as_table`` only. ``content_type`` set means: send ``body``
     as it is.
     """
 

@@ -1,21 +1,23 @@
 """What the client accepts, and bytes in that form.
 
 Follows ``NegotiateMediaTypeOptions`` of k8s.io/apiserver: clauses by quality, then in
-order; JSON and YAML are served, tables and metadata where a group offers them, protobuf
+order; JSON and YAML are served, tables of version v1 where a group offers them, protobuf
 never (a clause for it is passed over, which leaves ``*/*`` to be answered with JSON).
 """
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from sys import getsizeof
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, structs
 
 from podscale.core.ascii_text import ascii_lower, listed_words
 from podscale.core.boundedcache import BoundedCache
+from podscale.core.json_decoder import decode_json
 from podscale.serving import status
-from podscale.serving.apis import yaml_body
 from podscale.serving.apis.api import Media
 from podscale.serving.status import Status
 
@@ -27,11 +29,10 @@ _SERVED = (JSON, YAML)
 _PRODUCED = (JSON, YAML, PROTOBUF)  # what upstream's routes say that they produce
 _STREAMED = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
-_META_VERSIONS = ("v1", "v1beta1")
-_METADATA = ("PartialObjectMetadata", "PartialObjectMetadataList")
 # So much of an Accept is read. kubectl's has 170 characters; a stranger's may have 60,000, and
 # each clause takes a microsecond.
 _READ = 1024
+_TABLE = ("Table", "meta.k8s.io", "v1")
 _ANSWER_BYTES = 500  # of a 406
 _chosen: BoundedCache[tuple[str, bool, bool], Media | Status] = BoundedCache(1024 * 1024)
 
@@ -93,17 +94,10 @@ def _match(clause: _Clause, offers_table: bool) -> Media | None:
         content_type = YAML
     else:
         return None
-    target = clause.parameters.get("as", "")
-    if not target:
+    if not clause.parameters.get("as"):
         return Media(content_type)
-    version = clause.parameters.get("v", "")
-    if clause.parameters.get("g") != "meta.k8s.io" or version not in _META_VERSIONS:
-        return None
-    if not offers_table or target not in ("Table", *_METADATA):
-        return None
-    if target == "Table":
-        return Media(content_type, True, meta_version=version)
-    return Media(content_type, meta_version=version, as_metadata=target)
+    form = tuple(map(clause.parameters.get, ("as", "g", "v")))
+    return Media(content_type, True) if offers_table and form == _TABLE else None
 
 
 def _clauses(accept: str) -> tuple[_Clause, ...]:
@@ -158,5 +152,36 @@ def discovery_version(accept: str) -> str:
 def formatted(body: bytes, wanted: Media) -> bytes:
     """Return JSON ``body`` in the wanted form. Raises ``msgspec.DecodeError`` for other bytes."""
     if wanted.content_type == YAML:
-        return yaml_body.whole(body)
+        return _yaml(body)
     return msgspec.json.format(body, indent=2) if wanted.is_pretty else body
+
+
+def _yaml(body: bytes) -> bytes:
+    # Imported on first use: YAML is for people and costs every other process 10 ms.
+    import yaml
+
+    document: str = yaml.dump(
+        decode_json(body), Dumper=_dumper(), allow_unicode=True, default_flow_style=False
+    )
+    return document.encode()
+
+
+@lru_cache(maxsize=1)
+def _dumper() -> Any:
+    import yaml
+
+    plain_text = "tag:yaml.org,2002:str"
+    resolver: Any = yaml.resolver.Resolver()
+
+    class Dumper(yaml.CSafeDumper):
+        """Quotes as Go's yaml.v2: double, and only what would read as something else."""
+
+        def ignore_aliases(self, _data: Any) -> bool:
+            return True
+
+    def text(dumper: Dumper, data: str) -> yaml.ScalarNode:
+        is_plain = resolver.resolve(yaml.ScalarNode, data, (True, False)) == plain_text
+        return dumper.represent_scalar(plain_text, data, style=None if is_plain else '"')
+
+    Dumper.add_representer(str, text)
+    return Dumper

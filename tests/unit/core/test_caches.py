@@ -164,7 +164,7 @@ BOUNDED = {
     "podscale/serving/monitoring/counters.py:_Count.codes": "statuses of HTTP",
     "podscale/serving/certificates/tls.py:ServingTls._by_name": "by flags",
     "podscale/serving/auth/trust.py:TrustSource._published": CODE,
-    "podscale/serving/apis/yaml_body.py:_dumper": CODE,
+    "podscale/serving/apis/negotiate.py:_dumper": CODE,
     "hpa/cluster/catalog.py:Catalog._metrics": "10,000 lists of metrics of HPAs, which are shared",
     "hpa/cluster/selected_pods.py:SelectedPods._places": "1,000 lists of columns, which are shared",
     "hpa/cluster/selected_pods.py:SelectedPods._templates": "10,000 templates of pods",
