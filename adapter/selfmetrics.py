@@ -199,8 +199,7 @@ class _FeedCollector(Collector):
         for name, about in _COUNTERS.items():
             family = CounterMetricFamily(f"podscale_feed_{name}", about)
             for source, stats in found:
-                value = getattr(stats, _ATTRIBUTES.get(name, name))
-                family.add_sample(f"{family.name}_total", source, value)
+                family.add_sample(f"{family.name}_total", source, getattr(stats, name))
             yield family
         in_flight = GaugeMetricFamily("podscale_feed_queries_in_flight", "Queries running.")
         ages = HistogramMetricFamily(
@@ -222,10 +221,8 @@ _COUNTERS = {
     "refreshes": "Refreshes of groups.",
     "splits": "Batches split after a failure.",
     "exclusions": "Namespaces taken out of batches.",
-    "self_check_differences": "Widened and own query differed.",
     "stale": "Objects answered as stale.",
 }
-_ATTRIBUTES = {"self_check_differences": "check_differences"}
 
 
 def _add_ages(family: HistogramMetricFamily, source: dict[str, str], stats: FeedStats) -> None:

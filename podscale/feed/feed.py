@@ -244,9 +244,7 @@ class Feed:
                 self.stats.merged += 1
                 return refresh.awaited(demand.namespace)
         self.stats.misses += 1
-        refresh = Refresh(
-            group, self._queries, self.stats, self._clock, self._task, is_get=self._client.is_get
-        )
+        refresh = Refresh(group, self._queries, self.stats, self._clock, is_get=self._client.is_get)
         running.append(refresh)
         self._task(self._run(refresh, running))
         return refresh.awaited(demand.namespace)

@@ -11,7 +11,7 @@ class FeedStats:
     """Counters since start. Only the feed writes."""
 
     def __init__(self) -> None:
-        self.queries: Counter[str] = Counter()  # batch, stamp, single, check
+        self.queries: Counter[str] = Counter()  # batch, stamp, single
         self.failures: Counter[str] = Counter()  # by kind of QueryError
         self.hits = 0  # answered from a snapshot
         self.merged = 0  # waited for a query that somebody else had caused
@@ -19,9 +19,8 @@ class FeedStats:
         self.singles = 0  # answered by the per-request path
         self.refreshes = 0
         self.splits = 0
-        self.demotions: Counter[str] = Counter()  # bad-data, duplicates, self-check
+        self.demotions: Counter[str] = Counter()  # bad-data
         self.exclusions = 0
-        self.check_differences = 0
         self.stale = 0  # objects answered as stale
         self.age_counts = [0] * (len(AGE_BUCKETS_S) + 1)  # of what is served; last: above all
         self.age_sum_s = 0.0

@@ -18,11 +18,7 @@ from podscale.feed.reading import Reading
 EXCLUDED_S = 300.0
 FORGET_EVERY_S = 1.0
 FAILURES_TO_EXCLUDE = 3
-DUPLICATES_TO_DEMOTE = 3
-DIFFERENCES_TO_DEMOTE = 2
-CHECK_EVERY = 1000
 VERIFIED_REQUESTS = 64  # of one namespace, whose texts were compared with the skeleton
-CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
 _ONE_REQUEST_S = 5.0  # one that is answered later is refused by most clients
 _GROUP_BYTES = 4_000
 _TEXT_BYTES = 24  # of each character of a selector, in plan, proof and queries
@@ -95,14 +91,11 @@ class QueryGroup:
         self.sheets: dict[str, NamespaceRead] = {}
         self.layouts: dict[Batch, RowLayout] = {}
         self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
-        self.demoted = ""  # why; "": not
+        self.is_demoted = False  # Prometheus refuses its wide query
         self.wanted_s = self._made_s = now_s
         self._memories: dict[str, _Memory] = {}
         self._excluded: dict[str, float] = {}  # namespace -> until
         self._failures: dict[str, int] = {}
-        self._duplicate_reads = 0
-        self._batches = 0
-        self._differences = 0
         self._forgot_s = now_s
 
     @property
@@ -123,7 +116,7 @@ class QueryGroup:
     def remember(self, demand: Demand, now_s: float) -> bool:
         """Note the demand; return whether batches may answer it (else its own query)."""
         self.wanted_s = now_s
-        if self.demoted or not isinstance(self.verdict, Widened):
+        if self.is_demoted or not isinstance(self.verdict, Widened):
             return False
         until = self._excluded.get(demand.namespace)
         if until is not None:
@@ -185,13 +178,6 @@ class QueryGroup:
         memory = self._memories.get(namespace)
         return () if memory is None else memory.names()
 
-    def own_names(self, namespace: str) -> tuple[str, ...] | None:
-        """Return names of one request in the namespace that fits the proof, or some of them."""
-        memory = self._memories.get(namespace)
-        if memory is None or not memory.verified:
-            return None
-        return next(reversed(memory.verified))[:CHECKED_NAMES]
-
     def succeeded(self, namespace: str, sheet: NamespaceRead) -> None:
         self._failures.pop(namespace, None)
         before = self.sheets.get(namespace)
@@ -214,30 +200,9 @@ class QueryGroup:
         self._packed = None
         return True
 
-    def duplicates_met(self) -> bool:
-        """Count a refresh with unequal duplicates; return whether the plan is now demoted."""
-        self._duplicate_reads += 1
-        if self._duplicate_reads < DUPLICATES_TO_DEMOTE:
-            return False
-        self.demoted = "duplicates"
-        return True
-
-    def check_due(self) -> bool:
-        """Count a batch; return whether it is to be checked against a member's own query."""
-        self._batches += 1
-        return self._differences > 0 or self._batches % CHECK_EVERY == 1
-
-    def checked(self, *, is_equal: bool) -> bool:
-        """Note a check; return whether the plan is now demoted."""
-        self._differences = 0 if is_equal else self._differences + 1
-        if self._differences < DIFFERENCES_TO_DEMOTE:
-            return False
-        self.demoted = "self-check"
-        return True
-
     def relisted(self) -> None:
         """Give a demoted plan another chance."""
-        self.demoted, self._duplicate_reads, self._differences = "", 0, 0
+        self.is_demoted = False
 
     def _reads_all(self, wanted: int, known: int | None) -> bool:
         """Whether a namespace is read whole rather than by the names wanted in it."""

@@ -21,7 +21,7 @@ from podscale.feed.stats import FeedStats
 # Below, gzip costs Prometheus more than it saves the link (1.05 ms against 0.45 ms a query).
 COMPRESS_FROM_SERIES = 500
 
-Purpose = Literal["batch", "single", "check"]
+Purpose = Literal["batch", "single"]
 
 _LATE: frozenset[Kind] = frozenset({"deadline", "timeout"})
 

@@ -7,7 +7,7 @@ query is never shown: it only leads there (coalescing.md 1.6 and 3).
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 from msgspec import Struct
@@ -18,18 +18,16 @@ from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.pace import LoopPace
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading, stamps_of
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, reading, stamps_of
 from podscale.feed.queries.batch import GET_LIMITS, Batch, BatchLimits
 from podscale.feed.queries.group import NamespaceRead, QueryGroup, is_fresh
 from podscale.feed.queries.layout import laying_out
 from podscale.feed.queries.queue import Queries
-from podscale.feed.queries.self_check import agrees
 from podscale.feed.stats import FeedStats
 
 EXTRA_QUERIES = 16  # that halving one failing batch may cost
 
 Result = NamespaceRead | Failure | None
-Spawn = Callable[[Coroutine[object, object, None]], object]
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +55,6 @@ class Refresh:
         queries: Queries,
         stats: FeedStats,
         clock: Callable[[], float],
-        spawn: Spawn,
         *,
         is_get: bool,
     ) -> None:
@@ -65,11 +62,9 @@ class Refresh:
         self._queries = queries
         self._stats = stats
         self._clock = clock
-        self._spawn = spawn
         self._limits = GET_LIMITS if is_get else BatchLimits()
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._parts: dict[str, _Parts] = {}
-        self._has_duplicates = False
         self.asked_s: float | None = None  # None while gathering
 
     def takes(self, namespace: str, names: Iterable[str], now_s: float, max_age_s: float) -> bool:
@@ -104,8 +99,6 @@ class Refresh:
             async with asyncio.TaskGroup() as tasks:
                 for batch in batches:
                     tasks.create_task(self._read(batch, _Budget()))
-            if self._has_duplicates and self._group.duplicates_met():
-                self._demoted()
         except asyncio.CancelledError:
             for future in self._waiting.values():
                 future.cancel()
@@ -158,8 +151,6 @@ class Refresh:
             except DECODE_ERRORS as error:
                 self._give_up(batch, refusals.error("nonsense", str(error)).failure)
                 return
-        if self._group.check_due():
-            self._spawn(self._check(batch, asked_s))
 
     def _place(self, batch: Batch, answer: InstantAnswer, stamps: InstantAnswer | None) -> bool:
         """Deliver an answer whose labels are known; whether it is one."""
@@ -228,8 +219,10 @@ class Refresh:
 
     async def _failed(self, batch: Batch, error: QueryError, budget: _Budget) -> None:
         if error.kind == "bad-data":
-            self._group.demoted = "bad-data"
-            self._demoted()
+            self._group.is_demoted = True
+            self._group.sheets.clear()
+            self._stats.demotions["bad-data"] += 1
+            log.warning("a rule goes query by query", rule=self._group.plan.rule)
             self._give_up(batch, None)
         elif error.kind not in SPLITTABLE:
             self._give_up(batch, error.failure)
@@ -286,44 +279,8 @@ class Refresh:
     def _sheet(self, rows: AnswerRows, covered: frozenset[str] | None) -> NamespaceRead:
         verdict = self._group.verdict
         default = verdict.default if isinstance(verdict, Widened) else None
-        self._has_duplicates = self._has_duplicates or bool(rows.duplicated)
         made = reading(rows, self._group.plan, self._group.options.max_sample_age_s, default)
         return NamespaceRead(made, covered, frozenset(rows.duplicated))
-
-    async def _check(self, batch: Batch, asked_s: float) -> None:
-        """Compare one member's own query with what the batch said about it."""
-        group = self._group
-        for namespace in batch.namespaces:
-            names, sheet = group.own_names(namespace), group.sheets.get(namespace)
-            if names is not None and sheet is not None and sheet.reading.asked_s == asked_s:
-                break
-        else:
-            return
-        try:
-            text = group.plan.text(namespace, names)
-            answer, _ = await self._queries.ask(
-                "check", text, None, asked_s, rule=group.plan.rule, tenant=namespace
-            )
-        except (QueryError, ValueError):
-            return
-        if not _is_plain(answer):
-            return
-        rows = AnswerRows(asked_s)
-        add_own(rows, answer, group.plan)
-        own = reading(rows, group.plan, math.inf)
-        is_equal = agrees(sheet, own, rows.names, names)
-        if not is_equal:
-            self._stats.check_differences += 1
-            log.warning("a batch and a query of its own differ", rule=group.plan.rule)
-        if group.checked(is_equal=is_equal):
-            self._demoted()
-
-    def _demoted(self) -> None:
-        self._stats.demotions[self._group.demoted] += 1
-        self._group.sheets.clear()
-        log.warning(
-            "a rule goes query by query", rule=self._group.plan.rule, why=self._group.demoted
-        )
 
 
 def _is_plain(answer: InstantAnswer) -> bool:

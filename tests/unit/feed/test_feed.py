@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.unit.feed.opened import NOW_S, held, quiet, served
+from tests.unit.feed.opened import NOW_S, held, queries, served
 from tests.unit.feed.prometheus import pods_plan, want
 
 
@@ -15,7 +15,7 @@ async def test_demands_of_many_namespaces_share_one_query(fake, opened):
     demands = [want(plan, f"n{n}", "p0", "p1", known=3) for n in range(8)]
     outcomes = await feed.read(demands)
     assert [served(outcome)["p1"] for outcome in outcomes] == [10.0 * n + 1 for n in range(8)]
-    assert quiet(feed) == {"batch": 1}
+    assert queries(feed) == {"batch": 1}
     (query,) = [asked for asked in fake.queries if len(asked.values("namespace")) == 8]
     assert query.verb == "POST"
     assert query.headers["Accept-Encoding"] == "identity"
@@ -26,7 +26,7 @@ async def test_concurrent_readers_share_one_query(fake, opened):
     feed, plan = await opened(), pods_plan()
     reads = [feed.read([want(plan, f"n{n}", "p0", known=3)]) for n in range(8)]
     await asyncio.gather(*reads)
-    assert quiet(feed) == {"batch": 1}
+    assert queries(feed) == {"batch": 1}
     assert (feed.stats.misses, feed.stats.merged) == (1, 7)
 
 
@@ -35,7 +35,7 @@ async def test_all_batches_are_for_one_whole_second(fake, opened):
     outcomes = await feed.read([want(plan, "n1", "p0"), want(plan, "n2", "p0", known=1)])
     assert {outcome.asked_s for outcome in outcomes} == {math.floor(NOW_S)}
     assert {asked.time_s for asked in fake.asked} == {math.floor(NOW_S)}
-    assert quiet(feed) == {"batch": 2}  # one named, one wide
+    assert queries(feed) == {"batch": 2}  # one named, one wide
 
 
 async def test_a_snapshot_serves_until_max_age_and_no_longer(fake, opened, clock):
@@ -46,7 +46,7 @@ async def test_a_snapshot_serves_until_max_age_and_no_longer(fake, opened, clock
     assert again[0] is first[0]  # the same object: consumers keep what they made of it
     clock.now_s = NOW_S + 5.0  # 5.25 s after the second asked for
     assert (await feed.read([want(plan, "n1", "p0")]))[0] is not first[0]
-    assert quiet(feed) == {"batch": 2}
+    assert queries(feed) == {"batch": 2}
     assert feed.stats.hits == 1
 
 
@@ -68,7 +68,7 @@ async def test_max_age_zero_merges_and_keeps_nothing(fake, opened):
     demands = [want(plan, "n1", "p0"), want(plan, "n2", "p0")]
     await feed.read(demands)
     await feed.read(demands)
-    assert quiet(feed) == {"batch": 2}
+    assert queries(feed) == {"batch": 2}
 
 
 async def test_a_refresh_reads_again_what_was_wanted_lately(fake, opened, clock):
@@ -77,7 +77,7 @@ async def test_a_refresh_reads_again_what_was_wanted_lately(fake, opened, clock)
     clock.now_s += 15
     await feed.read([want(plan, "n1", "p0")])
     assert (await feed.read([want(plan, "n2", "p0")]))[0].asked_s == math.floor(NOW_S + 15)
-    assert quiet(feed) == {"batch": 2}
+    assert queries(feed) == {"batch": 2}
     clock.now_s += 46
     await feed.read([want(plan, "n1", "p0")])
     assert fake.queries[-1].values("namespace") == ["n1"]  # n2 was forgotten
@@ -88,10 +88,10 @@ async def test_queried_and_empty_answers_but_not_queried_never_does(fake, opened
     (empty,) = await feed.read([want(plan, "n1", "p9")])
     assert served(empty) == {}
     await feed.read([want(plan, "n1", "p9")])
-    assert quiet(feed) == {"batch": 1}
+    assert queries(feed) == {"batch": 1}
     (found,) = await feed.read([want(plan, "n1", "p0")])  # same namespace, not asked for before
     assert served(found)["p0"] == 10.0
-    assert quiet(feed) == {"batch": 2}
+    assert queries(feed) == {"batch": 2}
 
 
 async def test_a_cancelled_waiter_leaves_the_query_to_the_others(fake, opened):
@@ -106,7 +106,7 @@ async def test_a_cancelled_waiter_leaves_the_query_to_the_others(fake, opened):
         await first
     release.set()
     assert served((await second)[0])["p0"] == 10.0
-    assert quiet(feed) == {"batch": 1}
+    assert queries(feed) == {"batch": 1}
 
 
 async def test_who_comes_while_a_query_runs_joins_it(fake, opened):
@@ -119,7 +119,7 @@ async def test_who_comes_while_a_query_runs_joins_it(fake, opened):
     await asyncio.sleep(0.02)
     release.set()
     await asyncio.gather(first, second)
-    assert quiet(feed) == {"batch": 1}
+    assert queries(feed) == {"batch": 1}
 
 
 async def test_a_demand_that_comes_again_is_remembered_from_its_last_time(fake, opened, clock):

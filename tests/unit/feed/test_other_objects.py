@@ -2,7 +2,7 @@
 
 from podscale.core.metrics import Refused
 from podscale.feed.plan import KeyLabels, QueryPlan
-from tests.unit.feed.opened import quiet, served
+from tests.unit.feed.opened import queries, served
 from tests.unit.feed.prometheus import pods_plan, refused, want
 
 
@@ -31,7 +31,7 @@ class TestOtherObjects:
         outcomes = await feed.read(demands)
         assert served(outcomes[0])["n3"] == 93.0
         assert fake.queries[0].values("namespace") == [f"n{n}" for n in range(8)]
-        assert quiet(feed) == {"batch": 1}
+        assert queries(feed) == {"batch": 1}
 
     async def test_of_cluster_scoped_names_the_failing_one_is_isolated(self, fake, opened):
         plan = self.plan(KeyLabels("", "namespace"), is_namespace_object=True)
@@ -49,4 +49,4 @@ class TestOtherObjects:
         feed, plan = await opened(), pods_plan()
         (outcome,) = await feed.read([want(plan, "n1", *names)])
         assert len(served(outcome)) == 1500
-        assert quiet(feed)["batch"] == 4
+        assert queries(feed)["batch"] == 4

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.unit.feed.opened import quiet, served
+from tests.unit.feed.opened import queries, served
 from tests.unit.feed.prometheus import pods_plan, want
 
 
@@ -10,7 +10,7 @@ async def test_plans_with_other_metric_selectors_do_not_mix(fake, opened):
     feed = await opened()
     one, other = pods_plan(matchers=('tier="a"',)), pods_plan(matchers=('tier="b"',))
     await feed.read([want(one, "n1", "p0"), want(other, "n1", "p0")])
-    assert quiet(feed) == {"batch": 2}
+    assert queries(feed) == {"batch": 2}
     assert {asked.query for asked in fake.queries} >= {
         'sum by (namespace,pod) (m{tier="a",namespace="n1",pod="p0"})',
         'sum by (namespace,pod) (m{tier="b",namespace="n1",pod="p0"})',
@@ -29,7 +29,7 @@ async def test_coalescing_off_sends_every_request_as_upstream_renders_it(fake, o
 async def test_hostile_values_take_their_own_query(fake, opened):
     feed, plan = await opened(), pods_plan()
     await feed.read([want(plan, "n1", "a+b"), want(plan, "n1", 'q"x'), want(plan, "n1", "*")])
-    assert quiet(feed) == {"single": 3}
+    assert queries(feed) == {"single": 3}
 
 
 async def test_equal_texts_share_a_query_and_for_a_second_its_answer(fake, opened, clock):
@@ -38,10 +38,10 @@ async def test_equal_texts_share_a_query_and_for_a_second_its_answer(fake, opene
     await asyncio.gather(*(feed.read([want(plan, "n1", "p0")]) for _ in range(5)))
     clock.now_s += 0.9
     await feed.read([want(plan, "n1", "p0")])
-    assert quiet(feed) == {"single": 1}
+    assert queries(feed) == {"single": 1}
     clock.now_s += 0.2
     await feed.read([want(plan, "n1", "p0")])
-    assert quiet(feed) == {"single": 2}
+    assert queries(feed) == {"single": 2}
 
 
 async def test_a_constant_text_is_one_query_for_all_namespaces(fake, opened, clock):
@@ -49,7 +49,7 @@ async def test_a_constant_text_is_one_query_for_all_namespaces(fake, opened, clo
     await feed.read([want(plan, f"n{n}") for n in range(8)])
     clock.now_s += 4.5
     await feed.read([want(plan, "n1")])
-    assert quiet(feed) == {"single": 1}
+    assert queries(feed) == {"single": 1}
 
 
 async def test_get_is_kept_where_it_was_asked_for(fake, opened):

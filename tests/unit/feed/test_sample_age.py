@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.unit.feed.opened import NOW_S, quiet, served
+from tests.unit.feed.opened import NOW_S, queries, served
 from tests.unit.feed.prometheus import pods_plan, want
 
 
@@ -16,7 +16,7 @@ class TestSampleAge:
         feed, plan = await opened(with_sample_timestamps=True), pods_plan()
         (outcome,) = await feed.read([want(plan, "n1", "p0", "p1")])
         assert outcome.time_s[outcome.row("p0")] == NOW_S - 20.5
-        assert quiet(feed) == {"batch": 1, "stamp": 1}
+        assert queries(feed) == {"batch": 1, "stamp": 1}
 
     async def test_a_value_whose_target_has_gone_is_stale(self, fake, opened):
         fake.times = {("n1", "p0"): NOW_S - 1}
@@ -44,7 +44,7 @@ class TestSampleAge:
         feed = await opened(with_sample_timestamps=True)
         (outcome,) = await feed.read([want(plan, "n1", "p0")])
         assert math.isnan(outcome.time_s[outcome.row("p0")])
-        assert quiet(feed) == {"batch": 1}
+        assert queries(feed) == {"batch": 1}
 
     async def test_an_external_answer_of_gone_targets_is_stale_and_gets_no_default(
         self, fake, opened
