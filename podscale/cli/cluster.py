@@ -1,5 +1,6 @@
 """Options that every command talking to a cluster shares, with kubectl's names and meanings."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from podscale.kube.client.api import Api
 
 F = TypeVar("F", bound=Callable[..., object])
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 EXIT_FAILED = 1  # it ran, and what was asked for could not be had
 OTHER_CLUSTER = "Is it the right cluster? --kubeconfig, --context or --server choose another"
@@ -85,7 +87,7 @@ def cluster_options(command: F, *, has_namespace: bool = True) -> F:
             "--context",
             default="",
             help="The context of the kubeconfig to use.",
-            shell_complete=_later("contexts"),
+            shell_complete=_contexts,
         ),
         click.option(
             "-s", "--server", default="", metavar="URL", help="The API server, instead of a file."
@@ -104,7 +106,7 @@ def cluster_options(command: F, *, has_namespace: bool = True) -> F:
                 "--namespace",
                 default="",
                 help="The namespace; not given: that of the context.",
-                shell_complete=_later("namespaces"),
+                shell_complete=_namespaces,
             ),
             click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
         ]
@@ -123,19 +125,59 @@ def connection_options(command: F) -> F:
 _TEXTS = ("kubeconfig", "context", "server", "impersonate", "namespace")
 _CONNECTION = ("kubeconfig", "context", "server", "impersonate", "impersonate_groups")
 _NAMESPACE = ("namespace", "all_namespaces")
+_PATIENCE_S = 2.0  # a shell that waits longer for a cluster feels broken
+_MOST = "500"
+_HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+_VPAS = "/apis/autoscaling.k8s.io/v1/namespaces/{}/verticalpodautoscalers"
+_PATHS = {
+    "hpa": _HPAS,
+    "horizontalpodautoscaler": _HPAS,
+    "podautoscaler": "/apis/autoscaling.podscale.io/v1/namespaces/{}/podautoscalers",
+    "vpa": _VPAS,
+    "verticalpodautoscaler": _VPAS,
+}
 
 
-def kind_and_name(*kinds: str) -> Callable[..., Any]:
-    """Return what completes an argument KIND/NAME."""
-    return _later("objects", *kinds)
+def kind_and_name(*kinds: str) -> Complete:
+    """Return what completes KIND/NAME: the kinds, then names of the cluster's objects."""
 
-
-def _later(name: str, *words: str) -> Callable[..., Any]:
-    # Imported when a shell asks: --help must not load it.
-    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
-        from podscale.cli.commands import completion
-
-        found = getattr(completion, name)
-        return (found(*words) if words else found)(ctx, parameter, incomplete)
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        kind, slash, _ = incomplete.partition("/")
+        if not slash:
+            # A slash follows, so the shell must not put a blank.
+            return [f"{each}/" for each in kinds if each.startswith(kind)]
+        path = _PATHS.get(kind.lower())
+        names = [f"{kind}/{name}" for name in _names(ctx, path)] if path else []
+        return [each for each in names if each.startswith(incomplete)]
 
     return complete
+
+
+def _namespaces(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/api/v1/namespaces") if name.startswith(incomplete)]
+
+
+def _contexts(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from podscale.cli.kubeconfig import contexts
+
+    names = contexts(str(ctx.params.get("kubeconfig") or ""))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _names(ctx: click.Context, path: str) -> list[str]:
+    """Return the names below ``path``; none where a cluster does not answer at once."""
+    # Imported when a shell asks: --help must not load it.
+    from podscale.core.json_decoder import decode_json
+
+    async def listed() -> bytes:
+        choice = ClusterChoice(ctx.params)
+        where = path.format(choice.only_namespace)
+        async with choice.connect("completion") as api:
+            query = {"limit": _MOST}
+            return (await api.request("GET", where, query=query, timeout_s=_PATIENCE_S)).body
+
+    try:
+        body = asyncio.run(asyncio.wait_for(listed(), _PATIENCE_S))
+        return sorted(str(item["metadata"]["name"]) for item in decode_json(body)["items"])
+    except Exception:  # noqa: BLE001 - a shell that completes shows no errors
+        return []

@@ -1,6 +1,6 @@
 """``podscale replay``: what another setting would have done with the load that there was."""
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -9,8 +9,10 @@ from podscale.cli.cluster import ClusterChoice, cluster_options, kind_and_name
 from podscale.cli.inputs import WrongInput
 from podscale.cli.prometheus import prometheus_options
 
-ReplayForm = Literal["table", "json", "yaml", "csv"]
-FORMS: tuple[ReplayForm, ...] = ("table", "json", "yaml", "csv")
+if TYPE_CHECKING:
+    from podscale.cli.replay.shown import ReplayForm
+
+FORMS = ("table", "json", "yaml", "csv")
 EXIT_INTERRUPTED = 130
 _VPAS = ("vpa", "verticalpodautoscaler")
 # Parameters that mean something to some replays only.
@@ -110,7 +112,7 @@ _OF_TRACES = {"scale"}
 )  # fmt: skip
 @click.pass_context
 def command(
-    ctx: click.Context, /, cluster: ClusterChoice, form: ReplayForm, **options: object
+    ctx: click.Context, /, cluster: ClusterChoice, form: "ReplayForm", **options: object
 ) -> None:
     """Decide again on the load that there was, with this spec and with others.
 

@@ -1,14 +1,16 @@
 """A report on the terminal and as data."""
 
+from typing import Literal
+
 import click
 
 from podscale.cli.output import count, emit, print_csv, printable, table
-from podscale.cli.replay.command import ReplayForm
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.forecast import COLUMNS as GATE_COLUMNS
 from podscale.replay.forecast import gate_cells
 from podscale.replay.report import COLUMNS, FURTHER, AllReplays, ReplayReport
 
+ReplayForm = Literal["table", "json", "yaml", "csv"]
 _TITLES = {
     "spec": "spec", "podHours": "pod-hours", "cost": "cost", "unserved": "unserved",
     "overTarget": "over target", "rescalesADay": "rescales/day",

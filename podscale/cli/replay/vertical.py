@@ -9,9 +9,9 @@ from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput
 from podscale.cli.output import emit, print_csv, printable, table
 from podscale.cli.replay import files
-from podscale.cli.replay.command import ReplayForm
 from podscale.cli.replay.recorded import recorded_usage
 from podscale.cli.replay.run import ReplayOptions, past_options, seconds, two_sources
+from podscale.cli.replay.shown import ReplayForm
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.errors import ReplayError
 from podscale.replay.vertical import (
