@@ -69,7 +69,7 @@ def diagnose(
     try:
         parsed, rules = read_rules(text, file, Mapper(around.resources))
     except ConfigInvalid as error:
-        return _config_invalid(error)
+        return config_invalid(error)
     if around.prometheus_error is not None:
         return _unreachable(around.prometheus_error, around)
     of_api = rules.custom if asked.api == "custom" else rules.external
@@ -241,7 +241,8 @@ def _unreachable(error: str, around: Surroundings) -> Diagnosis:
     )
 
 
-def _config_invalid(error: ConfigInvalid) -> Diagnosis:
+def config_invalid(error: ConfigInvalid) -> Diagnosis:
+    """Return what keeps a rules file from being loaded, at the first place of it."""
     first = error.problems[0]
     section, index = _rule_of(error.problems)
     return Diagnosis(

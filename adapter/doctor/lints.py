@@ -119,14 +119,13 @@ def lint(
     parsed: Parsed,
     rules: RuleSet,
     known: KnownMetrics = KnownMetrics(),  # noqa: B008 - frozen
-    disabled: frozenset[str] = frozenset(),
 ) -> list[LintFinding]:
-    """Return the findings in the order of the file, without those of ``disabled`` lints."""
+    """Return the findings in the order of the file."""
     plans = Plans()
     found: list[LintFinding] = []
 
     def add(kind: str, path: str, reason: str, need: Need | None = None) -> None:
-        if kind not in disabled and known.answers.get(need) != "":
+        if known.answers.get(need) != "":
             subject = path.partition(".")[0]
             found.append(LintFinding(kind, subject, reason, parsed.place(path), need))
 

@@ -30,11 +30,7 @@ _SERIES = "some_series"
 
 
 def query_findings(
-    text: str,
-    file: str,
-    problems: Sequence[Problem],
-    mapper: ResourceMapper,
-    disabled: frozenset[str] = frozenset(),
+    text: str, file: str, problems: Sequence[Problem], mapper: ResourceMapper
 ) -> list[LintFinding]:
     """Return the findings beside the ``problems`` for which the file is refused."""
     parsed, _ = read(text, file)
@@ -52,8 +48,8 @@ def query_findings(
         ),
     )
     # Where nothing could be read, what is refused may have been the rules.
-    found = lint(sound, compile_rules(sound, mapper), disabled=disabled | {NO_RULES})
-    return [each for each in found if each.lint in BROKEN]
+    found = lint(sound, compile_rules(sound, mapper))
+    return [each for each in found if each.lint in BROKEN - {NO_RULES}]
 
 
 def _rule(path: str, rule: RuleConfig, refused: Set[str]) -> RuleConfig:

@@ -88,7 +88,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     call was wrong.
     """
     from podscale.cli.doctor.cluster import ClusterFailed
-    from podscale.cli.doctor.shown import print_report
+    from podscale.cli.doctor.report import print_report
     from podscale.kube.client.errors import KubeError
 
     try:
@@ -135,10 +135,10 @@ async def _run(
     from msgspec import structs
 
     from adapter.doctor.evidence import AskedEvidence
-    from podscale.cli.doctor import metric_rules
     from podscale.cli.doctor.cluster import READER, ClusterFailed
     from podscale.cli.doctor.hpa_metrics import of_hpa
     from podscale.cli.doctor.report import DoctorPlan
+    from podscale.cli.doctor.rule_reports import has_objects as knows_objects
     from podscale.cli.doctor.run import examine
     from podscale.kube.client.errors import Forbidden
 
@@ -154,9 +154,7 @@ async def _run(
     rules: RulesText | None = None
     told: RulesTold | None = None
     has_objects = (
-        facts is not None
-        and not (given.config or given.config_map)
-        and metric_rules.has_objects(facts)
+        facts is not None and not (given.config or given.config_map) and knows_objects(facts)
     )
     if asked or not hpa:  # of an HPA over usage alone, no rule says anything
         try:

@@ -14,9 +14,8 @@ from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.sound_rules import sound_rules
 from adapter.rules.presumed import PresumingMapper
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.report import DoctorPlan
+from podscale.cli.doctor.report import DoctorPlan, print_report
 from podscale.cli.doctor.run import examine
-from podscale.cli.doctor.shown import print_report
 from podscale.core.metrics import Refused
 from podscale.feed.http import refusals
 from podscale.feed.options import PrometheusOptions
@@ -127,6 +126,17 @@ async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(dat
     rules = find(f"kind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}\n", "cm.yaml")
     print_report(await examine(DoctorPlan(rules=rules), None, lambda *_: None), "table")
     assert "its data holds no rules file (config.yaml: |)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", [
+    IN_FORCE.replace("sum(a)", "'sum('"), "rules: [{seriesQuery: a, metricsQuery: 'sum(', x: 1}]",
+])  # fmt: skip
+@pytest.mark.parametrize("disabled", [[], ["QueryInvalid"]])
+async def test_a_lint_of_a_rule_can_be_disabled(text, disabled):
+    rules = RulesText(text, "rules.yaml", "rules file")
+    plan = DoctorPlan(rules=rules, disabled=frozenset(disabled))
+    report = await examine(plan, None, lambda *_: None)
+    assert ("QueryInvalid" in {each.lint for each in report.lints}) is (not disabled)
 
 
 METRICSQL = IN_FORCE.replace("sum(a)", "sum(a) default 0")

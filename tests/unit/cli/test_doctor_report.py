@@ -13,10 +13,8 @@ from adapter.doctor.lints import LintFinding
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.hpa_metrics import of_hpa
-from podscale.cli.doctor.report import DoctorPlan, DoctorReport
-from podscale.cli.doctor.rule_reports import RuleReport
+from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport, print_report
 from podscale.cli.doctor.run import examine
-from podscale.cli.doctor.shown import print_report
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.migrate.rules_source import RulesText
