@@ -223,6 +223,8 @@ def _attempt(ring: Ring, scratch: Path, deadline: float, *words: str) -> tuple[i
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", *ring.paths, *words]
     command += [f"--junitxml={report}", "-o", f"cache_dir={scratch / 'cache'}"]
+    if ring.programs == WITHOUT:
+        command += ["-rfE"]  # the table counts what is left out, and lists what is skipped
     if ring.timeout_s:
         command += ["-o", f"timeout={ring.timeout_s}"]
     if ring.workers:
