@@ -8,10 +8,9 @@ generator that yields ``evidence.Need`` and is sent the answers.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from adapter.discovery.registry import is_namespaced
-from adapter.doctor import query_checks, series_checks
+from adapter.doctor import query_checks
 from adapter.doctor.evidence import (
     AskedEvidence,
     Given,
@@ -21,7 +20,16 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
-from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, LintFinding, twice
+from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, twice
+from adapter.doctor.series_checks import (
+    Track,
+    meant_for,
+    names_in,
+    selector_too_narrow,
+    track,
+    window_too_short,
+)
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
@@ -29,26 +37,6 @@ from podscale.kube.discovery.restmapper import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
 _SECTIONS = {"custom": "rules", "external": "externalRules"}
-
-
-class Diagnosis(Struct, frozen=True):
-    """The stage that is named, where it lies, what was seen and what to change."""
-
-    stage: Stage
-    seen: str
-    change: str
-    section: str = ""  # "rules" | "externalRules"; "": no rule is to blame
-    rule: int | None = None
-    place: str = ""  # file:line:column of the rule, or the object that it is written in
-    promql: str = ""  # as rendered, if the way got so far
-    beside: tuple[LintFinding, ...] = ()  # what does not stop a metric that is served
-
-    @property
-    def text(self) -> str:
-        """The whole finding in words."""
-        where = f"{self.place or self.section}: " if self.rule is not None else ""
-        beside = "".join(f" {each.text}." for each in self.beside)
-        return f"{self.stage}: {where}{self.seen} {self.change}{beside}".strip()
 
 
 Way = Generator[Need, Given, Diagnosis]
@@ -96,34 +84,39 @@ def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundin
             f"The file has no {section}, so nothing can be called {asked.metric}.",
             f"Add a rule under {section}: for the {asked.api} metrics API.",
         )
-    tracks: list[series_checks.Track] = []
+    tracks: list[Track] = []
     for rule in candidates:
         given = yield SeriesOf(rule.series_query)
         if isinstance(given, Unreachable):
             return _unreachable(given.error, around)
-        tracks.append(series_checks.track(rule, asked, given))
-    exposing = [t for t in tracks if t.stage is None]
+        tracks.append(track(rule, asked, given))
+    exposing = [each for each in tracks if each.lost is None]
     if not exposing:
-        return (yield from _explain_series(series_checks.meant_for(tracks, asked), around))
-    answering = exposing[-1]
-    verdict = yield from query_checks.follow(answering.rule, answering.series, asked, around)
-    if verdict.stage is not None:
-        for earlier in reversed(exposing[:-1]):
+        return (yield from _explain_series(meant_for(tracks, asked), around))
+    *others, answering = exposing
+    found = yield from query_checks.follow(answering.rule, answering.series, asked, around)
+    if isinstance(found, Diagnosis):
+        for earlier in reversed(others):
             other = yield from query_checks.follow(earlier.rule, earlier.series, asked, around)
-            if other.stage is None:
-                return _shadowed(earlier, answering, verdict, asked)
-        return _of(answering.rule, verdict.stage, verdict.seen, verdict.change, verdict.promql)
-    found = _reader(answering.rule, asked, around, verdict.promql)
-    if found.stage != Stage.HEALTHY:
+            if isinstance(other, query_checks.Served):
+                return _shadowed(earlier, answering, found, asked)
         return found
-    beside = tuple(_beside(exposing, asked, verdict.lacking))
-    change = found.change if not beside else "Nothing stops it."
-    return msgspec.structs.replace(found, change=change, beside=beside)
+    if unreached := reached(asked, around):
+        return Diagnosis.of(
+            answering.rule, unreached.stage, unreached.seen, unreached.change, found.promql
+        )
+    beside = tuple(_beside(exposing, asked, found.lacking))
+    served = Diagnosis.of(
+        answering.rule,
+        Stage.HEALTHY,
+        f"{asked.metric} is served to the reader.",
+        "Nothing stops it." if beside else "Nothing needs to change.",
+        found.promql,
+    )
+    return msgspec.structs.replace(served, beside=beside)
 
 
-def _beside(
-    exposing: Sequence[series_checks.Track], asked: AskedEvidence, lacking: str
-) -> Iterator[LintFinding]:
+def _beside(exposing: Sequence[Track], asked: AskedEvidence, lacking: str) -> Iterator[LintFinding]:
     *earlier, answering = exposing
     if lacking:
         yield LintFinding(NO_SAMPLE, answering.rule.id, without_sample(asked, lacking))
@@ -145,32 +138,19 @@ def without_sample(asked: AskedEvidence, lacking: str) -> str:
     )
 
 
-def _explain_series(track: series_checks.Track, around: Surroundings) -> Way:
-    if track.stage != Stage.NO_SERIES:
-        return _of(track.rule, track.stage or Stage.NO_SERIES, track.seen, track.change)
-    older = yield SeriesOf(track.rule.series_query, within_window=False)
+def _explain_series(track: Track, around: Surroundings) -> Way:
+    rule, lost = track.rule, track.lost
+    assert lost is not None  # noqa: S101 - by the caller
+    if lost.stage != Stage.NO_SERIES:
+        return lost
+    older = yield SeriesOf(rule.series_query, within_window=False)
     if isinstance(older, Series) and older.labels:
-        seen, change = series_checks.window_too_short(track.rule, around)
-        return _of(track.rule, Stage.NO_SERIES, seen, change)
-    for name in series_checks.names_in(track.rule.series_query):
+        return window_too_short(rule, around)
+    for name in names_in(rule.series_query):
         bare = yield SeriesOf(name)
         if isinstance(bare, Series) and bare.labels:
-            seen, change = series_checks.selector_too_narrow(track.rule, name, bare.labels)
-            return _of(track.rule, Stage.NO_SERIES, seen, change)
-    return _of(track.rule, Stage.NO_SERIES, track.seen, track.change)
-
-
-def _reader(rule: Rule, asked: AskedEvidence, around: Surroundings, promql: str) -> Diagnosis:
-    unreached = reached(asked, around)
-    if unreached is not None:
-        return _of(rule, unreached.stage, unreached.seen, unreached.change, promql)
-    return _of(
-        rule,
-        Stage.HEALTHY,
-        f"{asked.metric} is served to the reader.",
-        "Nothing needs to change.",
-        promql,
-    )
+            return selector_too_narrow(rule, name, bare.labels)
+    return lost
 
 
 def reached(asked: AskedEvidence, around: Surroundings) -> Diagnosis | None:
@@ -209,27 +189,22 @@ def _rbac_resource(asked: AskedEvidence) -> str:
 
 
 def _shadowed(
-    earlier: series_checks.Track,
-    later: series_checks.Track,
-    verdict: query_checks.QueryVerdict,
+    earlier: Track,
+    later: Track,
+    lost: Diagnosis,
     asked: AskedEvidence,
 ) -> Diagnosis:
     first, last = earlier.rule, later.rule
     goes_before = "and goes before it" if last.origin else "later in the file"
-    return _of(
+    return Diagnosis.of(
         first,
         Stage.SHADOWED_BY_OTHER_RULE,
         f"{first.id} would serve {asked.metric} from the series {earlier.series}, but {last.id} "
         f"exposes {later.series} under the same name {goes_before}, answers instead, and "
-        f"fails ({verdict.stage}: {verdict.seen})",
+        f"fails ({lost.stage}: {lost.seen})",
         f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "
         "or remove it.",
     )
-
-
-def _of(rule: Rule, stage: Stage, seen: str, change: str, promql: str = "") -> Diagnosis:
-    index = None if rule.origin else rule.index
-    return Diagnosis(stage, seen, change, rule.section, index, rule.origin, promql)
 
 
 def _unreachable(error: str, around: Surroundings) -> Diagnosis:

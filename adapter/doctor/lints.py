@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from adapter.discovery.listing import MetricSource
 from adapter.doctor.evidence import Need, ResultOf, SeriesOf
+from adapter.doctor.findings import UNBOUNDED_SERIES, LintFinding
 from adapter.doctor.series_checks import names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
@@ -34,7 +35,6 @@ GROUP_BY_LOST = "GroupByLost"
 SEVERAL_SERIES = "SeveralSeries"
 NAME_TWICE = "NameTwice"
 SERIES_QUERY_INVALID = "SeriesQueryInvalid"
-UNBOUNDED_SERIES = "UnboundedSeries"
 UNBRACED_GROUP = "UnbracedGroup"
 NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
@@ -82,26 +82,6 @@ _PLACEHOLDER = "some_series"  # stands for the series where the rule does not wr
 # An HPA's selector: where no namespace is asked for, <<.LabelMatchers>> is empty without one, and
 # {,job="a"} is no query.
 _SELECTOR = selector("some_label=x")
-
-
-class LintFinding(Struct, frozen=True):
-    """One thing that works and will surprise somebody."""
-
-    lint: str
-    subject: str  # "rules[3]", "hpa/web"
-    reason: str
-    place: str = ""  # file:line:column, where a file is to blame
-    need: Need | None = None  # what is no PromQL; None: that is not what is told
-
-    @property
-    def is_hint(self) -> bool:
-        """Whether it only costs: prometheus-adapter's own default rules select nearly all."""
-        return self.lint == UNBOUNDED_SERIES
-
-    @property
-    def text(self) -> str:
-        """One line, as compilers print it."""
-        return f"{self.place or self.subject}: {self.lint}: {self.reason}"
 
 
 class KnownMetrics(Struct, frozen=True):

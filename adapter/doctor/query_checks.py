@@ -20,7 +20,8 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
-from adapter.doctor.series_checks import LabelSet, names_in
+from adapter.doctor.findings import Diagnosis
+from adapter.doctor.series_checks import LabelSet, listed, names_in
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import Rule
@@ -31,23 +32,19 @@ from podscale.feed.http.refusals import advice
 from podscale.feed.prover.confinement import NotConfined
 
 _AS_IT_IS = "the rendered text can be tried on Prometheus as it is"
-_MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
 
 
-class QueryVerdict(Struct, frozen=True):
-    """How the query of one rule ended."""
+class Served(Struct, frozen=True):
+    """A fresh number that the query of one rule comes to."""
 
-    stage: Stage | None  # None: it serves a fresh number
-    seen: str = ""
-    change: str = ""
-    promql: str = ""
+    promql: str
     lacking: str = ""  # objects without a number of their own, where others have one
 
 
 def follow(
     rule: Rule, series: str, asked: AskedEvidence, around: Surroundings
-) -> Generator[Need, Given, QueryVerdict]:
+) -> Generator[Need, Given, Diagnosis | Served]:
     """Render, ask, and judge the result; see ``adapter.doctor.diagnosis`` for the protocol."""
     names = list(around.objects) if asked.name in ("", "*") else [asked.name]
     if asked.resource == "namespaces" and not names:
@@ -62,13 +59,15 @@ def follow(
             plan = Plans().custom(source, asked.resource, is_scoped, chosen, asked.metric_selector)
         promql = plan.text(asked.namespace, names)
     except (RuleQueryError, selector.SelectorError, NotConfined) as error:
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.QUERY_INVALID,
             f"No query can be made for this request: {error}.",
             "Mend metricsQuery (usually sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)).",
         )
     if asked.api == "custom" and not names:
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.OBJECT_MISMATCH,
             f"No {asked.resource} in namespace {asked.namespace} match {asked.selector!r}.",
             "Check the selector of the HPA's target.",
@@ -76,7 +75,8 @@ def follow(
         )
     given = yield ResultOf(promql)
     if isinstance(given, Rejected):
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.QUERY_INVALID,
             f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
             f"{given.error}.",
@@ -84,7 +84,8 @@ def follow(
             promql,
         )
     if isinstance(given, Unreachable):
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.PROMETHEUS_UNREACHABLE,
             f"Prometheus failed on {promql!r}: {given.error}.",
             "",
@@ -93,8 +94,12 @@ def follow(
     points = given.points if isinstance(given, Result) else ()
     if not points:
         hints = yield from _why_empty(rule, series, asked, around, promql)
-        return QueryVerdict(
-            Stage.EMPTY_RESULT, f"{promql!r} is right and returns no sample.{hints}", "", promql
+        return Diagnosis.of(
+            rule,
+            Stage.EMPTY_RESULT,
+            f"{promql!r} is right and returns no sample.{hints}",
+            "",
+            promql,
         )
     return _judge(rule, points, asked, names, around, promql)
 
@@ -106,12 +111,13 @@ def _judge(
     names: Sequence[str],
     around: Surroundings,
     promql: str,
-) -> QueryVerdict:
+) -> Diagnosis | Served:
     if asked.api == "custom":
         label = rule.labels.label(asked.resource)
         labelled = [p for p in points if p.labels.get(label)]
         if not labelled:
-            return QueryVerdict(
+            return Diagnosis.of(
+                rule,
                 Stage.GROUP_BY_LOST,
                 f"The result of {promql!r} has no label {label}, so no sample belongs to an "
                 f"object (its labels: {_labels_of(points) or 'none'}).",
@@ -121,7 +127,8 @@ def _judge(
         points = [p for p in labelled if p.labels[label] in set(names)]
         if not points:
             have = ", ".join(sorted({p.labels[label] for p in labelled})[:5])
-            return QueryVerdict(
+            return Diagnosis.of(
+                rule,
                 Stage.OBJECT_MISMATCH,
                 f"The samples are of {label} {have}; asked for {', '.join(list(names)[:5])}.",
                 f"Have the label {label} carry the object's name, or put <<.LabelMatchers>> "
@@ -131,7 +138,8 @@ def _judge(
     numbers = [p for p in points if math.isfinite(p.value)]
     if not numbers:
         shown = {("NaN" if math.isnan(p.value) else f"{p.value:+}") for p in points}
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.NOT_A_NUMBER,
             f"{asked.metric} is {' and '.join(sorted(shown))}, which is no value to act on "
             "(a division by zero or an empty histogram).",
@@ -142,16 +150,15 @@ def _judge(
     fresh = [p for p in numbers if p.age_s is None or p.age_s <= limit]
     if not fresh:
         age = min(p.age_s or 0.0 for p in numbers)
-        return QueryVerdict(
+        return Diagnosis.of(
+            rule,
             Stage.STALE,
             f"The newest sample behind {asked.metric} is {duration.format_go(age)} old; nothing "
             f"older than {duration.format_go(limit)} is served (--max-sample-age).",
             "See why the target is not scraped any more.",
             promql,
         )
-    return QueryVerdict(
-        None, promql=promql, lacking=_lacking(rule, points, fresh, asked, names, around.young)
-    )
+    return Served(promql, _lacking(rule, points, fresh, asked, names, around.young))
 
 
 def _lacking(
@@ -173,12 +180,6 @@ def _lacking(
     silent = [name for name in names if name not in served and name not in young]
     told = [f"{name} (its value {why[name]})" if name in why else name for name in silent]
     return listed(told)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return objects by name, as many as somebody reads."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _why_empty(

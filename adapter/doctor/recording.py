@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from adapter.doctor.diagnosis import Diagnosis, diagnose, run
+from adapter.doctor.diagnosis import diagnose, run
 from adapter.doctor.evidence import (
     AskedEvidence,
     Given,
@@ -26,6 +26,7 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
+from adapter.doctor.findings import Diagnosis
 from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
 from podscale.feed.prover.lexer import NotPromql, tokens

@@ -9,7 +9,8 @@ from collections.abc import Sequence, Set
 from msgspec import structs
 
 from adapter.discovery.mapping import ResourceMapper
-from adapter.doctor.lints import BROKEN, NO_RULES, LintFinding, lint
+from adapter.doctor.findings import LintFinding
+from adapter.doctor.lints import BROKEN, NO_RULES, lint
 from adapter.errors import Problem
 from adapter.rules.config import (
     Config,

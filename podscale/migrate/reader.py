@@ -5,7 +5,8 @@ from difflib import get_close_matches
 
 import yaml
 
-from adapter.doctor.lints import BROKEN, LintFinding, lint
+from adapter.doctor.findings import LintFinding
+from adapter.doctor.lints import BROKEN, lint
 from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.presumed import PresumingMapper

@@ -2,9 +2,10 @@
 
 from msgspec.structs import replace
 
-from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, reached
+from adapter.doctor.diagnosis import diagnose, may_answer, reached
 from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.doctor.examine import Examiner, drive
+from adapter.doctor.findings import Diagnosis
 from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.rules.presumed import BUILT_IN
 from adapter.stages import Stage

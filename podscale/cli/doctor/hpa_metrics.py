@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.findings import Diagnosis
 from adapter.stages import Stage
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.wire import WireAutoscaler

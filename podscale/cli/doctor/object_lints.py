@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from adapter.doctor.lints import LintFinding
+from adapter.doctor.findings import LintFinding
 from hpa.decide.api.spec import MetricSpec
 from podscale.cli.doctor.objects import LintedHpa, LintedVpa, LintedWorkload, Target, World
 from podscale.coordinate.drift import drift

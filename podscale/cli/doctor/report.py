@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from adapter.apis.rules_api import RulesTold
-from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.lints import BROKEN, LintFinding
+from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.lints import BROKEN
 from adapter.doctor.recording import Recording
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage

@@ -15,7 +15,8 @@ from adapter.discovery.listing import ListingBuilder
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
-from adapter.doctor.lints import EXTERNAL_BACKEND, LintFinding
+from adapter.doctor.findings import LintFinding
+from adapter.doctor.lints import EXTERNAL_BACKEND
 from adapter.doctor.rule_problems import problem_of
 from adapter.doctor.series_checks import refusal
 from adapter.metric_rules.objects import (
@@ -46,8 +47,8 @@ class RuleFindings(Struct, frozen=True):
 def found_by(rule: Rule, given: Given) -> RuleFindings:
     """Return what Prometheus's answer to the series query comes to."""
     if isinstance(given, Rejected):
-        stage, *words = refusal(rule, given)
-        return RuleFindings(RuleReport(rule.id, 0, (), f"{stage}: {' '.join(words)}"))
+        lost = refusal(rule, given)
+        return RuleFindings(RuleReport(rule.id, 0, (), f"{lost.stage}: {lost.seen} {lost.change}"))
     if isinstance(given, Unreachable):
         return RuleFindings(RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"))
     builder = ListingBuilder(rule)

@@ -8,10 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from adapter.apis.rules_api import RulesTold, RuleTold
-from adapter.doctor.diagnosis import Diagnosis, config_invalid, may_answer
+from adapter.doctor.diagnosis import config_invalid, may_answer
 from adapter.doctor.evidence import Need, Rejected, Series, SeriesOf, Unreachable
 from adapter.doctor.examine import Examiner
-from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, LintFinding, lint
+from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
 from adapter.doctor.refused_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed

@@ -11,10 +11,11 @@ from urllib.parse import quote
 import msgspec
 
 from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold
-from adapter.doctor.diagnosis import API_GROUPS, Diagnosis, without_sample
+from adapter.doctor.diagnosis import API_GROUPS, without_sample
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.lints import NO_SAMPLE, LintFinding
-from adapter.doctor.query_checks import listed
+from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.lints import NO_SAMPLE
+from adapter.doctor.series_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.output import count

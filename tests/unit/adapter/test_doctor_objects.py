@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.doctor.diagnosis import Diagnosis, diagnose, may_answer, run
+from adapter.doctor.diagnosis import diagnose, may_answer, run
 from adapter.doctor.evidence import AskedEvidence, Given, Point, Result, Series, Surroundings
+from adapter.doctor.findings import Diagnosis
 from adapter.metric_rules.objects import StoredMetricRule, compiled
 from adapter.rules.ruleset import Rule
 from adapter.sources.sources_file import NamedSources, SourceAccess

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.findings import Diagnosis
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan
 from podscale.cli.doctor.rule_reports import reported_by, stored_rules

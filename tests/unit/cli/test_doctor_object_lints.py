@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.doctor.lints import LintFinding
+from adapter.doctor.findings import LintFinding
 from podscale.cli.doctor.object_lints import OBJECT_LINTS, lint_objects
 from podscale.cli.doctor.objects import World
 

@@ -7,9 +7,8 @@ import pytest
 
 from adapter.apis.rules_api import RulesTold, RuleTold
 from adapter.backends.backend_router import BackendTold
-from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.lints import LintFinding
+from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.hpa_metrics import of_hpa

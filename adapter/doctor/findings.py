@@ -1,0 +1,55 @@
+"""What the doctor finds: where a metric is lost, and what works and will surprise somebody."""
+
+from msgspec import Struct
+
+from adapter.doctor.evidence import Need
+from adapter.rules.ruleset import Rule
+from adapter.stages import Stage
+
+UNBOUNDED_SERIES = "UnboundedSeries"
+
+
+class LintFinding(Struct, frozen=True):
+    """One thing that works and will surprise somebody."""
+
+    lint: str
+    subject: str  # "rules[3]", "hpa/web"
+    reason: str
+    place: str = ""  # file:line:column, where a file is to blame
+    need: Need | None = None  # what is no PromQL; None: that is not what is told
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it only costs: prometheus-adapter's own default rules select nearly all."""
+        return self.lint == UNBOUNDED_SERIES
+
+    @property
+    def text(self) -> str:
+        """One line, as compilers print it."""
+        return f"{self.place or self.subject}: {self.lint}: {self.reason}"
+
+
+class Diagnosis(Struct, frozen=True):
+    """The stage that is named, where it lies, what was seen and what to change."""
+
+    stage: Stage
+    seen: str
+    change: str
+    section: str = ""  # "rules" | "externalRules"; "": no rule is to blame
+    rule: int | None = None
+    place: str = ""  # file:line:column of the rule, or the object that it is written in
+    promql: str = ""  # as rendered, if the way got so far
+    beside: tuple[LintFinding, ...] = ()  # what does not stop a metric that is served
+
+    @classmethod
+    def of(cls, rule: Rule, stage: Stage, seen: str, change: str, promql: str = "") -> "Diagnosis":
+        """Return what is to blame on ``rule``."""
+        index = None if rule.origin else rule.index
+        return cls(stage, seen, change, rule.section, index, rule.origin, promql)
+
+    @property
+    def text(self) -> str:
+        """The whole finding in words."""
+        where = f"{self.place or self.section}: " if self.rule is not None else ""
+        beside = "".join(f" {each.text}." for each in self.beside)
+        return f"{self.stage}: {where}{self.seen} {self.change}{beside}".strip()
