@@ -68,11 +68,15 @@ def body(known: KnownDecisions) -> dict[str, Any]:
         "maxReplicas": hpa.max_replicas,
         "mode": trace.settings.mode,
     }
+    explained = explain(trace)
     told = {
         "time": rfc3339(trace.now),
         "knownSince": rfc3339(known.known_since),
         "conditions": _conditions(known),
-        **explain(trace).to_json(),
+        **explained.to_json(),
+        "why": explained.why,
+        "sentences": explained.sentences,
+        **explained.decision,
         "history": [{"time": rfc3339(at), "reason": why} for at, why in known.changes],
     }
     return KIND.object(known.metadata, spec, told)

@@ -1,72 +1,53 @@
-"""``explain``: one trace as reasons, facts and plain words, and as its JSON form."""
+"""``explain``: one trace as reasons, facts and plain words, and what would have to change for it
+to scale (or to stop): sentences that have been tried.
 
-from typing import Any
+The decision is made again with what a sentence names. Where that changes nothing, the sentence
+says so, and the next thing follows: what holds the number then.
+"""
 
-from msgspec import Struct
+from collections.abc import Callable, Mapping, Sequence
 
 from hpa.decide import Trace
-from hpa.decide.steps import ForecastApplied, Paused
-from hpa.explain.change import PUT_OFF, change
-from hpa.explain.facts import Fact, facts
+from hpa.decide.conditions import GAP, REFUSED
+from hpa.decide.steps import ForecastApplied, Paused, TargetUnreadable
+from hpa.explain.amounts import listed, verb
+from hpa.explain.facts import facts
 from hpa.explain.reading import ReadTrace, step_of, tell
 from hpa.explain.reason_order import is_ineffective, is_put_off, reasons
+from hpa.explain.remedies import REMEDIES, Remedy
 from hpa.explain.sentences import sentence_of, sentences
+from hpa.explain.whatif import Inputs
+from podscale.explain.explanation import Explanation, Fact, Facts
 
+NOT_ENOUGH = "That alone changes nothing. Also needed:"
+NOTHING_ELSE = "That alone changes nothing."
+PUT_OFF = (
+    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
+    "the write gets its turn."
+)
 
-class Explanation(Struct, frozen=True):
-    """Why a decision came out as it did. Reasons are tokens of ``cases/explain.yaml``."""
-
-    first_reason: str
-    also: tuple[str, ...]
-    facts: dict[str, Fact]
-    why: str  # the sentence that belongs to the first reason
-    sentences: tuple[str, ...]  # in the order of the decision
-    change: str  # what would have to change for it to scale
-    replicas: int | None  # size of the target after the pass; None: it cannot be read
-    decided: int | None  # a size that could not or must not be written
-    proposals: tuple[int | None, ...] | None  # per metric of the spec; None: not read
-    forecast: int | None = None  # the size that a forecast asks for, where it is the larger
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; what is not known is absent."""
-        found: dict[str, Any] = {
-            "first_reason": self.first_reason,
-            "also": list(self.also),
-            "facts": self.facts,
-            "why": self.why,
-            "sentences": list(self.sentences),
-            "change": self.change,
-        }
-        if self.replicas is not None:
-            found["replicas"] = self.replicas
-        if self.decided is not None:
-            found["decided"] = self.decided
-        if self.proposals is not None:
-            found["proposals"] = list(self.proposals)
-        if self.forecast is not None:
-            found["forecast"] = self.forecast
-        return found
+_MOVING = ("MetricAboveTarget", "AllMetricsBelowTarget")  # hold nothing back
+_MOST = 5  # things that are named one after the other
 
 
 def explain(trace: Trace) -> Explanation:
-    """Return the explanation of ``trace``. Costs a few decisions: it asks "what if"."""
-    told = tell(trace)
-    first, *also = reasons(told)
-    known = facts(told, [first, *also])
-    waits = is_put_off(told)
-    forecast = step_of(trace, ForecastApplied)
-    is_vain = waits or is_ineffective(told)
+    """Return the explanation of ``trace``. Costs a few decisions: it asks "what if".
+
+    Its decision: ``replicas`` of the target after the pass, ``decided`` where that could not or
+    must not be written, ``proposals`` of each metric of the spec, ``forecast`` where it asks for
+    more.
+    """
+    read = tell(trace)
+    named = reasons(read)
+    known = facts(read, named)
+    waits = is_put_off(read)
     return Explanation(
-        first,
-        tuple(also),
+        tuple(named),
         known,
-        sentence_of(told, first),
-        tuple(sentences(told, [first, *also])),
-        PUT_OFF if waits else change(told, first, known),
-        _after(told, is_vain=is_vain),
-        trace.decided if is_vain else None,
-        tuple(each.replicas for each in told.measured) or None,
-        None if forecast is None else forecast.replicas,
+        _decision(read, is_vain=waits or is_ineffective(read)),
+        tuple(sentences(read, named)),
+        sentence_of(read, named[0]),
+        PUT_OFF if waits else change(read, named[0], known),
     )
 
 
@@ -75,8 +56,145 @@ def first_reason(trace: Trace) -> str:
     return reasons(tell(trace))[0]
 
 
-def _after(told: ReadTrace, *, is_vain: bool) -> int | None:
-    decided = told.trace.decided
-    if is_vain or decided is None or step_of(told.trace, Paused) is not None:
-        return told.current
-    return decided
+def _decision(read: ReadTrace, *, is_vain: bool) -> Facts:
+    trace = read.trace
+    is_kept = is_vain or trace.decided is None or step_of(trace, Paused) is not None
+    forecast = step_of(trace, ForecastApplied)
+    known: Facts = {
+        "replicas": read.current if is_kept else trace.decided,
+        "decided": trace.decided if is_vain else None,
+        "proposals": tuple(each.replicas for each in read.measured) or None,
+        "forecast": None if forecast is None else forecast.replicas,
+    }
+    return {name: fact for name, fact in known.items() if fact is not None}
+
+
+def change(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
+    """Return what has to change for another outcome; ``reason`` is the one named first."""
+    inputs, actual = Inputs.of(told.trace), told.trace.decided
+    found: list[str] = []
+    seen: list[tuple[str, Fact]] = []
+    while True:
+        tried = REMEDIES[reason](told, inputs, known) if reason in REMEDIES else []
+        if not tried:
+            return " ".join([*found, _untried(told, reason, known)])
+        tried = [each for each in tried if each.tries] or tried
+        true = [each for each in tried if each.changes(inputs, actual)]
+        found.append(_joined(true or tried))
+        if true or not tried[0].tries:
+            return " ".join(found)
+        seen.append((reason, known.get("metric")))
+        inputs = tried[0].tries[0].settled()
+        told = tell(inputs.trace())
+        named = reasons(told)
+        reason, known = named[0], facts(told, named)
+        is_known = (reason, known.get("metric")) in seen or reason in _MOVING
+        if is_known or len(seen) == _MOST:
+            return " ".join([*found, NOTHING_ELSE])
+        found.append(NOT_ENOUGH)
+
+
+def _joined(remedies: Sequence[Remedy]) -> str:
+    return f"{', or '.join([each.text for each in remedies])}."
+
+
+def _untried(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
+    """Return the sentence for a reason whose end lies outside of the decision's inputs, or that
+    was found by trying its end already (``whatif``)."""
+    ask = _BY_REASON.get(reason)
+    return _FIXED[reason] if ask is None else ask(told, known)
+
+
+Ask = Callable[[ReadTrace, Mapping[str, Fact]], str]
+
+
+def _target(told: ReadTrace, facts: Mapping[str, Fact]) -> str:
+    step = step_of(told.trace, TargetUnreadable)
+    if step is not None and step.kind == "Other":
+        return f"The scale of {told.target} becomes readable ({facts.get('message')})."
+    return "The target exists under the name in scaleTargetRef."
+
+
+def _container(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+    return f"The HPA names a container that the pods have; {facts.get('container')} is in none."
+
+
+def _pods(text: str) -> Ask:
+    def ask(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+        given = facts.get("pods")
+        names = [str(each) for each in given] if isinstance(given, list) else []
+        return text.format(
+            pods=listed(names) or "pods",
+            s=verb(names, "s", ""),
+            have=verb(names, "has", "have"),
+            are=verb(names, "is", "are"),
+        )
+
+    return ask
+
+
+def _gap(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+    return f"The metrics still ask for less at {facts.get('whole')}, or a metric rises."
+
+
+_BY_REASON: Mapping[str, Ask] = {
+    GAP: _gap,
+    "TargetNotFound": _target,
+    "ContainerNotFound": _container,
+    "ForeignPodsCounted": _pods(
+        "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them out."
+    ),
+    "StalePodsInAnswer": _pods("The query stops returning {pods}, which {are} gone."),
+    "NotReadyPodsLeftOut": _pods("{pods} become{s} ready, or the target is an AverageValue."),
+    "MissingPodMetrics": _pods("{pods} report{s} the metric."),
+    "CpuInitialization": _pods("{pods} {have} a whole sample window after becoming ready."),
+    "NeverReadyPods": _pods("{pods} become{s} ready."),
+    "PendingPods": _pods("{pods} {are} scheduled and start{s}."),
+    "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
+}
+
+_FIXED: Mapping[str, str] = {
+    "Paused": "The annotation podscale.io/paused is removed.",
+    "ShadowMode": "podscale runs in replace mode, or the controller that acts follows.",
+    "ScaleForbidden": "get and update on the target's scale subresource are granted.",
+    "SelectorMissing": "The target's scale reports status.selector.",
+    "SelectorInvalid": "The target's scale reports a selector that can be parsed.",
+    "SameTargetAsOtherHPA": "All but one of the HPAs are deleted; one HPA may hold all metrics.",
+    "AmbiguousSelector": "The selectors of the targets no longer share a pod.",
+    "DisabledAtZero": "The target is scaled to at least 1 by hand.",
+    "NoWakeUpMetric": (
+        "An Object or External metric is added, or minReplicas is set to 1 and the target scaled "
+        "up by hand."
+    ),
+    "IdleAtZero": "The metric rises above zero.",
+    "BelowMinCorrected": "minReplicas is lowered to keep fewer.",
+    "AboveMaxCorrected": "maxReplicas is raised to keep more.",
+    "NoPodsMatched": "Pods with the labels of the selector come into being.",
+    "AllMetricsInvalid": "At least one metric can be read.",
+    "AnchorMissing": "The recommender writes the anchor into the VPA, or podscale.io/coordinate "
+    "is removed.",
+    REFUSED: "podscale.io/schedule is corrected or removed, or a metric rises.",
+    "ScaleDownBlockedByInvalidMetric": "The unreadable metric is repaired, removed, or given a "
+    "fallback.",
+    "InvalidMetricIgnored": "Nothing for now; the metric is repaired before the load falls.",
+    "SeriesSummed": "The metric selects one series, or the target is set for the sum.",
+    "RolloutReplicasDiffer": "The rollout ends.",
+    "FinishedPodsIgnored": "Nothing; the finished pods may be deleted.",
+    "TerminatingPodsIgnored": "Nothing.",
+    "LargestProposalWins": "The metric with the largest proposal falls.",
+    "WithinTolerance": "The value leaves the tolerance.",
+    "RoundedUpToCurrent": "The load changes by a whole pod.",
+    "DirectionWouldFlip": "The silent pods report.",
+    "SmallPodsRemain": "All pods have the size that the VPA recommends, and none is leaving.",
+    "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",
+    "ForecastAboveMetrics": "The time that the forecast tells of passes.",
+    "ScaleUpRateLimited": "The period of the policy passes, or the policy is widened.",
+    "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
+    "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",
+    "MetricAboveTarget": "The metric falls, or its target is raised.",
+    "AllMetricsBelowTarget": "A metric rises, or a target is lowered.",
+    "ScaleUpdateFailed": "What refuses the write (permission, webhook, validation) is removed.",
+    "ScaleUpdateConflict": "The other writer of the target is stopped.",
+}

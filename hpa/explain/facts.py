@@ -1,7 +1,6 @@
 """The facts an explanation states, under stable keys. Amounts are milli-units, ages seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 from hpa.decide.behavior.limits import counts
 from hpa.decide.conditions import GAP, REFUSED
@@ -14,8 +13,8 @@ from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.explanation import Fact, merged
 
-Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
 Facts = dict[str, Fact]
 
 
@@ -44,14 +43,8 @@ def facts(told: ReadTrace, reasons: Sequence[str]) -> Facts:
 
     Numbers of one metric only: those of the metric that the earliest reason is about.
     """
-    found: Facts = {}
-    asked = (*(_BY_REASON[reason] for reason in reasons if reason in _BY_REASON), _always)
-    for more in (ask(told) for ask in asked):
-        is_other = any(key in found and more.get(key, found[key]) != found[key] for key in _NAMES)
-        for key, value in more.items():
-            if not (is_other and key in _OF_METRIC):
-                found.setdefault(key, value)
-    return found
+    by_reason = [_BY_REASON[reason] for reason in reasons if reason in _BY_REASON]
+    return merged((of(told) for of in (*by_reason, _always)), _NAMES, _OF_METRIC)
 
 
 def _always(told: ReadTrace) -> Facts:

@@ -9,7 +9,9 @@ outcome. A decision that was not put into effect says so before everything.
 from collections.abc import Sequence
 
 from hpa.decide import Trace
-from hpa.decide.metrics.measuring import Valid
+from hpa.decide.metrics.answers import BAD_SELECTOR
+from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.observation import MetricFailure
 from hpa.decide.pods import PodGroups
 from hpa.decide.reconcile import wakes
 from hpa.decide.steps import (
@@ -17,6 +19,7 @@ from hpa.decide.steps import (
     Corrected,
     ForecastApplied,
     KeptAtZero,
+    Measured,
     Paused,
     ScaledFromZero,
     Scheduled,
@@ -25,8 +28,8 @@ from hpa.decide.steps import (
 )
 from hpa.decide.variation import Variation
 from hpa.explain import whatif
-from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
+from podscale.core.metrics import NoData, NotFound, PodSamples, Refused, Stale
 
 FORECAST, SCHEDULED = "ForecastAboveMetrics", "ScheduledMinimumReached"
 
@@ -43,6 +46,21 @@ _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
     ("PendingPods", whatif.averaging("pending")),
     ("LargestProposalWins", whatif.without_largest),
 )
+_POD_TYPES = ("Resource", "ContainerResource", "Pods")
+# Reasons of providers that say more than the class of the failure.
+_BY_REASON = {
+    "NotANumber": "MetricNotANumber",
+    "MetricNotANumber": "MetricNotANumber",
+    "Ambiguous": "MetricAmbiguous",
+    "MetricAmbiguous": "MetricAmbiguous",
+    BAD_SELECTOR: "MetricNotFound",  # the spec names no series; nobody refused anything
+    # The rule is wrong: who asks is refused nothing, and no permission would help.
+    **dict.fromkeys(
+        ("QueryInvalid", "QueryFailed", "NotNamespaced", "ResultIsHistogram", "ResultIsMatrix",
+         "ResultIsScalar", "ResultIsString"),
+        "MetricQueryInvalid",
+    ),
+}  # fmt: skip
 
 
 def reasons(told: ReadTrace) -> list[str]:
@@ -277,3 +295,69 @@ def _pods_beside(told: ReadTrace, used: Sequence[PodGroups]) -> list[str]:
         if any(getattr(each, bucket) for each in used):
             found.append(token)
     return found
+
+
+def kinds_of(told: ReadTrace, measured: Measured, result: Invalid) -> list[str]:
+    """Return the reasons of one invalid metric, the most telling first."""
+    own = _own(told, measured, result)
+    needs_pods = told.spec(measured).type in _POD_TYPES or result.cause == "NoPods"
+    if needs_pods and not len(told.pods):
+        return list(dict.fromkeys(["NoPodsMatched", own]))
+    return [own]
+
+
+def _own(told: ReadTrace, measured: Measured, result: Invalid) -> str:
+    spec = told.spec(measured)
+    # Before missing samples: nobody can report for a container that is in no pod.
+    if spec.type == "ContainerResource" and len(told.pods) and _lacks(told, spec.container):
+        return "ContainerNotFound"
+    if result.failure is not None:
+        return of_failure(result.failure)
+    match result.cause:
+        case "Request":
+            return "RequestMissing" if result.problem is None else result.problem.reason
+        case "NoReadySamples":
+            return _without_samples(result)
+        case "NoMatch":
+            return _without_match(told, measured)
+        case "NoPods":
+            return "NoPodsMatched"
+    # A source type nobody knows, or one without a target: the spec names no metric.
+    return "MetricNotFound"
+
+
+def of_failure(failure: MetricFailure) -> str:
+    """Return the reason of a provider's failure."""
+    if failure.reason in _BY_REASON:
+        return _BY_REASON[failure.reason]
+    match failure:
+        case NotFound():
+            return "MetricNotFound"
+        case NoData():
+            return "MetricNoData"
+        case Stale():
+            return "MetricStale"
+        case Refused():
+            return "MetricRefused"
+    return "MetricUnavailable"
+
+
+def _lacks(told: ReadTrace, container: str) -> bool:
+    return not any(
+        each.name == container for template in told.pods.templates for each in template.containers
+    )
+
+
+def _without_samples(result: Invalid) -> str:
+    groups = result.groups
+    if groups is not None and groups.missing and not groups.unready:
+        return "MetricNoData"
+    return "AllPodsUnready"
+
+
+def _without_match(told: ReadTrace, measured: Measured) -> str:
+    answer = told.observation.answers[measured.index]
+    known = set(told.pods.names)
+    if isinstance(answer, PodSamples) and not known & answer.pods.keys():
+        return "MetricNoData"
+    return "RequestMissing"  # the requests of the pods add up to nothing

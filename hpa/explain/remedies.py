@@ -13,12 +13,12 @@ from hpa.decide.reconcile import tolerance_of, wakes
 from hpa.decide.steps import Measured
 from hpa.decide.variation import Bucket, Variation
 from hpa.explain.amounts import age, amount
-from hpa.explain.facts import Fact, window_of
-from hpa.explain.failures import of_failure
-from hpa.explain.inputs import Inputs
+from hpa.explain.facts import window_of
 from hpa.explain.reading import ReadTrace
+from hpa.explain.reason_order import of_failure
 from hpa.explain.sentences import why_not
-from hpa.explain.whatif import within_tolerance
+from hpa.explain.whatif import Inputs, within_tolerance
+from podscale.explain.explanation import Facts
 
 
 class Remedy(Struct, frozen=True):
@@ -42,7 +42,6 @@ class Remedy(Struct, frozen=True):
         return False
 
 
-Facts = Mapping[str, Fact]
 Remedies = Callable[[ReadTrace, Inputs, Facts], list[Remedy]]
 
 _MUCH = 1000  # times a target
@@ -100,7 +99,7 @@ def _factor(told: ReadTrace, measured: Measured, found: Valid) -> int:
 
 
 def _target(spec: MetricSpec) -> int:
-    """Return the target in the unit of a level (``hpa.explain.inputs``)."""
+    """Return the target in the unit of a level (``hpa.explain.whatif``)."""
     if spec.average_utilization is not None and spec.average_value_milli is None:
         return spec.average_utilization
     return (spec.value_milli if spec.is_by_value else spec.average_value_milli) or 0

@@ -22,9 +22,8 @@ from hpa.decide.steps import (
 )
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
-from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
-from hpa.explain.reason_order import FORECAST, SCHEDULED, limit_reason
+from hpa.explain.reason_order import FORECAST, SCHEDULED, kinds_of, limit_reason
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 

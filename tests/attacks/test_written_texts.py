@@ -33,7 +33,7 @@ from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDUL
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.objects.cluster import ConfigMap
 from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
-from vpa.explain import admission_reasons
+from vpa.explain import admission
 from vpa.model.api.objects import SizedPod, VpaMetadata
 from vpa.model.estimation import recommendation
 from vpa.model.estimation.annotations import ANNOTATIONS, VpaSettings, settings_from
@@ -149,7 +149,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "vpa: spent": lambda text: daily_budgets.read({rate_limits.SPENT: text}),
     "vpa: boost": lambda text: read_original(_pod(ANNOTATION_PREFIX + "app", text), "app"),
     "vpa: infeasible": lambda text: remembered_recommendation(_pod(INFEASIBLE, text)),
-    "vpa: reasons": lambda text: admission_reasons.read({admission_reasons.REASONS: text}),
+    "vpa: reasons": lambda text: admission.read({admission.REASONS: text}),
     "vpa: open windows": lambda text: open_windows.decode(text, "2026-11-21T14:00:00Z"),
     "vpa: whole cores": lambda text: recommendation.integer_cpu_containers(
         {f"vpa-post-processor.kubernetes.io/{text}_integerCPU": "true"}

@@ -19,7 +19,9 @@ def explained(case: Case) -> dict[str, Any]:
     decision = decide(given.observation(inputs), given.past(inputs), given.settings(case), NOW)
     done = conclude(decision, given.outcome(inputs), NOW)
     explanation = explain(done.trace)
-    return dict(json.loads(json.dumps(explanation.to_json())))
+    sentences = {"sentences": explanation.sentences}
+    form = {**explanation.to_json(), **explanation.decision, **sentences}
+    return dict(json.loads(json.dumps(form)))
 
 
 def check(case: Case) -> None:

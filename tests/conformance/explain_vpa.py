@@ -8,6 +8,7 @@ import numpy as np
 from podscale.core import quantity
 from podscale.core.disruptions import pace_of
 from podscale.core.selectors import selector
+from podscale.explain.explanation import Explanation
 from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
@@ -23,8 +24,8 @@ from vpa.admission.patches.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
 from vpa.decisions.decisions import explain_update
 from vpa.explain.admission import AdmittedPod, ValueQuestion
-from vpa.explain.explanation import WORDS, SizingExplanation, explanation
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
+from vpa.explain.words import WORDS, explanation
 from vpa.model.api.objects import (
     LimitRangeItem,
     SizedPod,
@@ -51,7 +52,7 @@ def check(case: Case) -> None:
     """Assert that the explanation names what the case demands, and nothing wrong."""
     expected, found = case["expected"], explain_vpa(case)
     named = set(found.reasons)
-    assert found.first == expected["first_reason"], found
+    assert found.first_reason == expected["first_reason"], found
     assert set(expected["also"]) <= named, found
     assert not set(expected["never"]) & named, found
     assert named <= set(document("explain.yaml")["reasons"]), found
@@ -63,7 +64,7 @@ def check(case: Case) -> None:
         assert _same(value, found.decision[name]), f"{name}: {found.decision}"
 
 
-def explain_vpa(case: Case) -> SizingExplanation:
+def explain_vpa(case: Case) -> Explanation:
     """Return the explanation of the case's question."""
     run = {
         "vpa-recommendation": _recommendation,
@@ -90,7 +91,7 @@ def _number(value: Json) -> float | None:
         return None
 
 
-def _recommendation(i: dict[str, Json]) -> SizingExplanation:
+def _recommendation(i: dict[str, Json]) -> Explanation:
     vpa = decode(i["vpa"], Vpa)
     ask = i["ask"]
     question = AmountQuestion(ask["container"], ask["resource"], ask["field"])
@@ -212,7 +213,7 @@ def _updater_settings(flags: dict[str, Json], gates: dict[str, bool]) -> Updater
     )
 
 
-def _update(i: dict[str, Json]) -> SizingExplanation:
+def _update(i: dict[str, Json]) -> Explanation:
     now = seconds(i["now"])
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
     pods = [decode(pod, SizedPod) for pod in i["pods"]]
@@ -281,7 +282,7 @@ def _ranges(i: dict[str, Json]) -> LimitRanges:
     return LimitRanges(item("container_limit_range"), item("pod_limit_range"))
 
 
-def _admission(i: dict[str, Json]) -> SizingExplanation:
+def _admission(i: dict[str, Json]) -> Explanation:
     pod = decode(i["pod"], SizedPod)
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
     owners = _Owners(i["owners"])

@@ -42,8 +42,7 @@ from vpa.admission.validation import (
     validate,
     validate_annotations,
 )
-from vpa.explain import admission_reasons
-from vpa.explain.admission import AdmittedPod
+from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
 from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import ObjectError, SizedPod, TargetRef, Vpa
 from vpa.model.samples.membership import VpaKey
@@ -176,11 +175,7 @@ class Webhook:
             return ReviewAnswer(outcome="error")
         await _turn(pod)
         reasons = await _reasons(pod, vpa, AdmittedPod(pod, vpa, ranges, self._boost, resources))
-        told = (
-            [*entries, annotation(admission_reasons.REASONS, reasons)]
-            if reasons is not None
-            else entries
-        )
+        told = [*entries, annotation(REASONS, reasons)] if reasons is not None else entries
         if refused_annotations(pod, annotations_of(told)) is not None:
             told = entries
         return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
@@ -247,7 +242,7 @@ async def _turn(pod: SizedPod) -> None:
 
 
 async def _reasons(pod: SizedPod, vpa: Vpa, view: AdmittedPod) -> str | None:
-    writer = admission_reasons.AnnotationWriter(vpa.metadata.name, view)
+    writer = AnnotationWriter(vpa.metadata.name, view)
     for number, container in enumerate(pod.spec.containers, 1):
         if not writer.add(container.name):
             return None

@@ -30,7 +30,7 @@ from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KIND, KnownSizing
 from vpa.decisions.history import SizingHistory
-from vpa.explain.admission_reasons import AdmissionReasons, read
+from vpa.explain.admission import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
 from vpa.model.api.objects import Vpa
 from vpa.model.api.quantities import EMPTY, RESOURCES

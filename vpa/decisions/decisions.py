@@ -1,25 +1,27 @@
 """``vpa.podscale.io``: sizing decisions as objects, explained when they are asked for. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.explanation import Explanation
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
-from vpa.explain.admission_reasons import AdmissionReasons
-from vpa.explain.amount_words import because, history, readable
-from vpa.explain.explanation import SizingExplanation, explanation, sentence, words_of
-from vpa.explain.published_amounts import (
+from vpa.explain.admission import AdmissionReasons
+from vpa.explain.recommendation import (
+    AmountQuestion,
+    MeasuredBasis,
     PublishedHolds,
+    TargetState,
     as_published,
-    change_of,
+    explain_amount,
     sentence_of,
     telling,
 )
-from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
+from vpa.explain.words import WORDS, because, explanation, history, readable
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
@@ -65,34 +67,17 @@ class KnownSizing(Struct, frozen=True):
 def body(known: KnownSizing) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
     explained = _explained(known)
-    amounts = [
-        {"container": container, "resource": resource, **_told_amount(found)}
-        for (container, resource), found in explained.items()
-        if known.containers
-    ]
     first = _first(known, explained)
     vpa = known.vpa
     ref = vpa.spec.target_ref
     shown: dict[str, Any] = {"updateMode": update_mode(vpa)}
     if ref is not None:
         shown["targetRef"] = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
-    pods = [
-        {
-            "pod": each.pod,
-            "time": rfc3339(each.time),
-            **_told(explain_update(each.decision)),
-            "admission": _admitted(known.admitted.get(each.pod)),
-        }
-        for each in known.pods
-    ]
-    pods += [
-        {"pod": pod, **_told(_idle(vpa)), "admission": _admitted(told)}
-        for pod, told in sorted(known.admitted.items())
-        if pod not in {each.pod for each in known.pods}
-    ]
-    sentences = _sentences(known, amounts, pods) or first.sentences()[:1]
+    amounts = explained if known.containers else {}
+    pods = _pods(known)
+    sentences = [*_amount_sentences(known, amounts), *_pod_sentences(pods)] or [first.why]
     missing = _usage_missing(known)
-    told = {
+    status = {
         "time": rfc3339(known.time),
         "conditions": [
             {
@@ -104,14 +89,56 @@ def body(known: KnownSizing) -> dict[str, Any]:
             for each in telling(vpa)
         ]
         + missing,
-        **_told_amount(first),
-        **({"change": "Usage has to be read again."} if missing else {}),
+        **_json(first),
         "why": f"UsageMissing: {missing[0]['message']}" if missing else sentences[0],
         "sentences": sentences,
-        "recommendation": amounts,
-        "pods": pods,
+        "recommendation": [
+            {"container": container, "resource": resource, **_json(each)}
+            for (container, resource), each in amounts.items()
+        ],
+        "pods": [
+            {
+                "pod": pod.name,
+                **({} if pod.time is None else {"time": rfc3339(pod.time)}),
+                **_json(pod.update),
+                "admission": [
+                    {"container": container, "value": name, "vpa": pod.vpa, **_json(each)}
+                    for container, name, each in pod.admitted
+                ],
+            }
+            for pod in pods
+        ],
     }
-    return KIND.object(known.metadata, shown, told)
+    return KIND.object(known.metadata, shown, status)
+
+
+def _json(explained: Explanation) -> dict[str, Any]:
+    return {**explained.to_json(), "decision": dict(explained.decision)}
+
+
+class _SizedPod(Struct, frozen=True):
+    name: str
+    time: float | None  # when the updater decided; None: it said nothing
+    update: Explanation
+    vpa: str  # that the webhook followed
+    admitted: Sequence[tuple[str, str, Explanation]]  # container and the name of a value
+
+
+def _pods(known: KnownSizing) -> list[_SizedPod]:
+    decided = {each.pod: each for each in known.pods}
+    pods = []
+    for name in [*decided, *sorted(known.admitted.keys() - decided)]:
+        update, admitted = decided.get(name), known.admitted.get(name)
+        pods.append(
+            _SizedPod(
+                name,
+                None if update is None else update.time,
+                _idle(known.vpa) if update is None else explain_update(update.decision),
+                "" if admitted is None else admitted.vpa,
+                () if admitted is None else admitted.explanations(),
+            )
+        )
+    return pods
 
 
 def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
@@ -121,7 +148,7 @@ def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
     return [{"type": "UsageMissing", "status": "True", "reason": "NoUsage", "message": message}]
 
 
-def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanation:
+def explain(known: KnownSizing, container: str, resource: str) -> Explanation:
     """Return why the target of one container is what it is: of what is published, if any is."""
     found = explain_amount(
         AmountQuestion(container, resource, "target"),
@@ -135,28 +162,19 @@ def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanat
     return as_published(found, known.vpa, container, resource, known.standing)
 
 
-def explain_update(decision: UpdateDecision) -> SizingExplanation:
+def explain_update(decision: UpdateDecision) -> Explanation:
     """Return why a pod is updated, or why not: the updater's own decision."""
     return explanation(decision.reasons, [decision.facts], {"action": decision.action})
 
 
-def _idle(vpa: Vpa) -> SizingExplanation:
+def _idle(vpa: Vpa) -> Explanation:
     # Pods that the updater said nothing about: it does not touch them, or runs elsewhere.
     mode = update_mode(vpa)
     reason = f"UpdateMode{mode}" if mode in ("Off", "Initial") else "NotDecidedHere"
-    return SizingExplanation((reason,), {"mode": mode}, {"action": "none"})
+    return explanation([reason], [{"mode": mode}], {"action": "none"})
 
 
-def _admitted(told: AdmissionReasons | None) -> list[dict[str, Any]]:
-    if told is None:
-        return []
-    return [
-        {"container": container, "value": name, "vpa": told.vpa, **_told(explained)}
-        for container, name, explained in told.explanations()
-    ]
-
-
-def _explained(known: KnownSizing) -> dict[tuple[str, str], SizingExplanation]:
+def _explained(known: KnownSizing) -> dict[tuple[str, str], Explanation]:
     return {
         (container, resource): explain(known, container, resource)
         for container in known.containers or ("",)
@@ -164,26 +182,22 @@ def _explained(known: KnownSizing) -> dict[tuple[str, str], SizingExplanation]:
     }
 
 
-def _first(
-    known: KnownSizing, explained: Mapping[tuple[str, str], SizingExplanation]
-) -> SizingExplanation:
+def _first(known: KnownSizing, explained: Mapping[tuple[str, str], Explanation]) -> Explanation:
     # Of what is controlled and changes, if there is any: the rest explains nothing that is seen.
-    def interest(place: tuple[str, str]) -> int:
-        return _interest(known, *place, explained[place].first, explained[place].decision)
+    place = min(explained, key=lambda each: _interest(known, each, explained[each]))
+    first = explained[place]
+    if not known.usage_problem:
+        return first
+    words = WORDS["UsageMissing"]  # it stands in the way of every amount
+    reasons = ("UsageMissing", *first.reasons)
+    return structs.replace(first, reasons=reasons, why=words.means, change=words.change)
 
-    first = explained[min(explained, key=interest)]
-    if known.usage_problem:  # it stands in the way of every amount
-        return structs.replace(first, reasons=("UsageMissing", *first.reasons))
-    return first
 
-
-def _interest(
-    known: KnownSizing, container: str, resource: str, reason: str, decision: Mapping[str, Any]
-) -> int:
+def _interest(known: KnownSizing, place: tuple[str, str], explained: Explanation) -> int:
     """Return how late an amount is told: what changes, what is controlled, what is neither."""
-    if reason in _SWITCHED_OFF:
+    if explained.first_reason in _SWITCHED_OFF:
         return 2
-    return 0 if _before(known, container, resource, decision.get("value")) else 1
+    return 0 if _before(known, *place, explained.decision.get("value")) else 1
 
 
 def _before(known: KnownSizing, container: str, resource: str, value: object) -> str:
@@ -195,67 +209,33 @@ def _before(known: KnownSizing, container: str, resource: str, value: object) ->
     return before if before != after else ""
 
 
-def _told(explained: SizingExplanation) -> dict[str, Any]:
-    reasons = list(explained.reasons)
-    return {
-        "first_reason": reasons[0] if reasons else "",
-        "also": reasons[1:],
-        "facts": dict(explained.facts),
-        "decision": dict(explained.decision),
-        "change": words_of(reasons[0], explained.facts).change if reasons else "",
-    }
+def _amount_sentences(
+    known: KnownSizing, amounts: Mapping[tuple[str, str], Explanation]
+) -> Iterator[str]:
+    for place in sorted(amounts, key=lambda each: _interest(known, each, amounts[each])):
+        (container, resource), explained = place, amounts[place]
+        facts, value = explained.facts, explained.decision.get("value")
+        before = _before(known, container, resource, value)
+        text = f"{resource} of {container}: {f'{before} → ' if before else ''}"
+        text += readable(resource, value) or "nothing"
+        why = because(resource, explained.first_reason, facts)
+        stands = sentence_of(facts, readable(resource, facts.get("estimate")))
+        if why and not stands:
+            yield f"{text}, because {why}{history(facts)}."
+        else:
+            why = f"{why[0].upper()}{why[1:]}." if why else explained.why
+            yield " ".join(filter(None, (f"{text}.", stands, why)))
 
 
-def _told_amount(explained: SizingExplanation) -> dict[str, Any]:
-    told = _told(explained)
-    return {**told, "change": change_of(explained.facts, told["change"])}
-
-
-def _sentences(
-    known: KnownSizing, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    order = sorted(
-        amounts,
-        key=lambda each: _interest(
-            known, each["container"], each["resource"], each["first_reason"], each["decision"]
-        ),
-    )
-    found = [_amount_sentence(known, each) for each in order]
-    found += [
-        f"pod {each['pod']}: {_ACTIONS[each['decision']['action']]}. "
-        f"{sentence(each['first_reason'], each['facts'])}"
-        for each in pods
-    ]
-    found += [
-        f"pod {each['pod']}, {value['container']}: {value['value']} "
-        f"{_admitted_value(value)}. {sentence(value['first_reason'], value['facts'])}"
-        for each in pods[:_MOST_PODS]
-        for value in each["admission"]
-    ]
-    return found
-
-
-def _amount_sentence(known: KnownSizing, told: Mapping[str, Any]) -> str:
-    container, resource, facts = told["container"], told["resource"], told["facts"]
-    value, reason = told["decision"].get("value"), told["first_reason"]
-    before = _before(known, container, resource, value)
-    text = f"{resource} of {container}: {f'{before} → ' if before else ''}"
-    text += readable(resource, value) or "nothing"
-    why = because(resource, reason, facts)
-    stands = sentence_of(facts, readable(resource, facts.get("estimate")))
-    if stands:
-        return (
-            f"{text}. {stands} {why[0].upper() + why[1:] + '.' if why else sentence(reason, facts)}"
-        )
-    if why:
-        return f"{text}, because {why}{history(facts)}."
-    return f"{text}. {sentence(reason, facts)}"
-
-
-def _admitted_value(told: Mapping[str, Any]) -> str:
-    # Its ``value`` names what was set: "memory request", say.
-    resource = "memory" if "memory" in str(told["value"]) else ""
-    return readable(resource, told["decision"].get("value")) or "left as it was"
+def _pod_sentences(pods: Sequence[_SizedPod]) -> Iterator[str]:
+    for pod in pods:
+        yield f"pod {pod.name}: {_ACTIONS[str(pod.update.decision['action'])]}. {pod.update.why}"
+    for pod in pods[:_MOST_PODS]:
+        for container, name, explained in pod.admitted:
+            # Its name says what was set: "memory request", say.
+            resource = "memory" if "memory" in name else ""
+            value = readable(resource, explained.decision.get("value")) or "left as it was"
+            yield f"pod {pod.name}, {container}: {name} {value}. {explained.why}"
 
 
 def cells(known: KnownSizing) -> list[str]:
@@ -270,5 +250,5 @@ def cells(known: KnownSizing) -> list[str]:
             readable(resource, explained[container, resource].decision.get("value")) or "<none>"
             for resource in RESOURCES
         ),
-        _first(known, explained).first,
+        _first(known, explained).first_reason,
     ]

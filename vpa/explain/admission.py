@@ -1,12 +1,18 @@
 """Why a new pod got the request or limit that it has.
 
-The first gate that says no; else the last step that changed the value.
+The first gate that says no; else the last step that changed the value. It stands on the pod:
+written by the webhook, read for explanations, and not under ``vpa``, whose annotations the pod
+stores keep in memory for every pod.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 
+from podscale.core.json_decoder import decode_json
+from podscale.explain.explanation import Explanation, Fact, Facts
 from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
@@ -16,7 +22,7 @@ from vpa.admission.patches.resources import (
     pod_resources,
 )
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
+from vpa.explain.words import explanation
 from vpa.model.api.objects import (
     SizedPod,
     Vpa,
@@ -28,8 +34,11 @@ from vpa.model.api.objects import (
     update_mode,
 )
 from vpa.model.api.policy import controlled_resources
-from vpa.model.api.quantities import EMPTY, of
+from vpa.model.api.quantities import EMPTY, RESOURCES, of
 
+REASONS = "podscale.io/admission"
+Field = Literal["request", "limit"]
+_MOST_BYTES = 16 * 1024  # all annotations of a pod together may have 256 KiB
 # The order in which caps are applied; the last one that changed the value is named first.
 _CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "ContainerLimit")
 
@@ -37,7 +46,7 @@ _CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "Containe
 class ValueQuestion(Struct, frozen=True):
     container: str
     resource: str
-    field: Literal["request", "limit"]
+    field: Field
 
 
 class AdmittedPod:
@@ -58,7 +67,7 @@ class AdmittedPod:
         for number, each in enumerate(pod.spec.containers):
             self._containers.setdefault(each.name, number)
 
-    def explain(self, question: ValueQuestion) -> SizingExplanation:
+    def explain(self, question: ValueQuestion) -> Explanation:
         """Return why one value is what it is."""
         resources, is_boosted = self._resources(question.container)
         listed = resources.requests if question.field == "request" else resources.limits
@@ -154,3 +163,69 @@ def _boost_facts(vpa: Vpa, container: str) -> Facts:
     if boost.cpu.duration_seconds is not None:
         facts["duration_s"] = boost.cpu.duration_seconds
     return facts
+
+
+class AdmittedValue(Struct, frozen=True):
+    """One value of a container, and why it is so; ``value`` None: left as it was."""
+
+    value: str | None
+    reasons: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+class AdmissionReasons(Struct, frozen=True):
+    """What one annotation says."""
+
+    vpa: str
+    containers: Mapping[str, Mapping[str, AdmittedValue]]  # by name, then "cpu request", ...
+
+    def explanations(self) -> list[tuple[str, str, Explanation]]:
+        """Return container, value's name and explanation, in their order."""
+        return [
+            (container, name, explanation(value.reasons, [value.facts], {"value": value.value}))
+            for container, values in self.containers.items()
+            for name, value in values.items()
+        ]
+
+
+class AnnotationWriter:
+    """The annotation of a pod that a VPA decides about, made container by container."""
+
+    def __init__(self, vpa: str, view: AdmittedPod) -> None:
+        self._vpa = vpa
+        self._view = view
+        self._containers: dict[str, dict[str, AdmittedValue]] = {}
+        self._bytes = 0
+
+    def add(self, container: str) -> bool:
+        """Explain one container; False: the annotation would be too long, and there is none.
+
+        A limit stands there only where one is set: without it there is nothing to explain.
+        """
+        values = self._containers[container] = {}
+        for resource in RESOURCES:
+            for field in get_args(Field):
+                found = self._view.explain(ValueQuestion(container, resource, field))
+                value = found.decision["value"]
+                if value is not None or field == "request":
+                    told = None if value is None else str(value)
+                    values[f"{resource} {field}"] = AdmittedValue(told, found.reasons, found.facts)
+        self._bytes += len(msgspec.json.encode(values))
+        return self._bytes <= _MOST_BYTES
+
+    def value(self) -> str | None:
+        """Return the annotation; None if it would be too long."""
+        text = msgspec.json.encode(AdmissionReasons(self._vpa, self._containers)).decode()
+        return text if len(text) <= _MOST_BYTES else None
+
+
+def read(annotations: Mapping[str, str] | None) -> AdmissionReasons | None:
+    """Return what the webhook wrote; None where it wrote nothing that can be read."""
+    text = (annotations or {}).get(REASONS)
+    # Whoever may make pods may write it, too: longer, or nested deeper, it is not the webhook's.
+    if text is None or len(text) > _MOST_BYTES:
+        return None
+    try:
+        return decode_json(text, AdmissionReasons)
+    except msgspec.DecodeError:
+        return None

@@ -1,16 +1,23 @@
 """Why an amount of a recommendation is what it is, or why there is none.
 
 The first gate that says no; else the last step that changed the amount, in the chain
-usage, confidence, minimum, whole cores, minAllowed, maxAllowed, node size.
+usage, confidence, minimum, whole cores, minAllowed, maxAllowed, node size. Pods get what is
+published, so where what is known now would give another amount, the published one is explained:
+what holds it, or that the new one is still to be written.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from podscale.core import quantity
+from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
-from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
-from vpa.model.api.objects import Vpa, container_policy, is_off
+from podscale.explain.explanation import Explanation, Fact, Facts
+from vpa.explain.words import explanation
+from vpa.model.api.conditions import HISTORY_LOST
+from vpa.model.api.objects import Vpa, VpaCondition, container_policy, is_off
 from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import units
 from vpa.model.estimation.estimator import Bound, Derivation
@@ -18,6 +25,10 @@ from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace
 from vpa.model.samples.container_rows import PeakWindow
 
 Field = Literal["target", "lowerBound", "upperBound", "uncappedTarget"]
+
+# Their amounts leave the status with the next write.
+_LEAVES = frozenset({"ContainerModeOff", "ResourceNotControlled"})
+_TELLING = frozenset({"LowConfidence", "ConfigUnsupported", "AnnotationInvalid"})
 
 
 class TargetState(Struct, frozen=True):
@@ -37,6 +48,14 @@ class MeasuredBasis(Struct, frozen=True):
     held_by: PeakWindow | None = None  # what ``model.held`` found for the fraction asked for
 
 
+class PublishedHolds(Struct, frozen=True):
+    """Why nothing goes below what is published yet; both empty: nothing holds it."""
+
+    until_s: Mapping[tuple[str, str], float] = {}  # by container and resource: history lost
+    is_young: bool = False  # too little is known to lower anything
+    anchor: str = ""  # how an HPA counts on the CPU, for people; empty: none does
+
+
 class AmountQuestion(Struct, frozen=True):
     container: str
     resource: str
@@ -52,7 +71,7 @@ def explain_amount(
     pods_matched: bool,
     trace: RecommendationTrace | None,
     measured: MeasuredBasis,
-) -> SizingExplanation:
+) -> Explanation:
     """Return why the VPA's status has that amount; ``trace`` None: nothing is known at all."""
     gate = _gate(question, vpa, target, recommender, pods_matched, trace)
     if gate is not None:
@@ -109,7 +128,7 @@ def _explained(
     trace: RecommendationTrace,
     amount: AmountTrace,
     measured: MeasuredBasis,
-) -> SizingExplanation:
+) -> Explanation:
     resource = question.resource
     estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, trace.containers)
     steps = amount.steps
@@ -142,14 +161,14 @@ def _estimate(
         return "PercentileOfUsage", {}
     if held_by.oom is not None:
         return "OomBump", {
-            "oom_time": _text(held_by.oom.time_s),
+            "oom_time": rfc3339(held_by.oom.time_s),
             "requested_bytes": held_by.oom.requested,
             "bumped_bytes": held_by.oom.bumped,
         }
     return "MemoryPeakHolds", {
         "peak_bytes": held_by.peak,
-        "peak_window_start": _text(held_by.start_s),
-        "peak_window_end": _text(held_by.end_s),
+        "peak_window_start": rfc3339(held_by.start_s),
+        "peak_window_end": rfc3339(held_by.end_s),
     }
 
 
@@ -171,11 +190,94 @@ def _history_facts(derivation: Derivation, measured: MeasuredBasis) -> Facts:
         "samples": measured.samples,
     }
     if measured.first_s is not None and measured.last_s is not None:
-        facts["first_sample"] = _text(measured.first_s)
-        facts["last_sample"] = _text(measured.last_s)
+        facts["first_sample"] = rfc3339(measured.first_s)
+        facts["last_sample"] = rfc3339(measured.last_s)
         facts["span_s"] = measured.last_s - measured.first_s
     return facts
 
 
-def _text(time_s: float) -> str:
-    return rfc3339(time_s)
+def published(vpa: Vpa, container: str, resource: str) -> Quantity | None:
+    """Return the target in the status."""
+    recommendation = vpa.status.recommendation
+    entry = recommendation.of(container) if recommendation is not None else None
+    if entry is None or entry.target is None:
+        return None
+    return entry.target.get(resource)
+
+
+def as_published(
+    found: Explanation, vpa: Vpa, container: str, resource: str, standing: PublishedHolds
+) -> Explanation:
+    """Return the explanation of the amount that is published.
+
+    ``found`` explains what is known now, which becomes the fact ``estimate`` where it differs;
+    ``held_by`` says what keeps it from being published.
+    """
+    present = published(vpa, container, resource)
+    estimate = found.decision.get("value")
+    if present is None or found.first_reason in _LEAVES:
+        return found
+    more_nano = 0 if estimate is None else quantity.parse(str(estimate)).nano - present.nano
+    is_anchored = resource == "cpu" and bool(standing.anchor)
+    if estimate is not None and not more_nano and not is_anchored:
+        return found
+    facts: dict[str, Fact] = {"estimate": estimate}
+    change = found.change
+    until_s = standing.until_s.get((container, resource))
+    # Nothing holds back what is more: it waits for its write.
+    if is_anchored:
+        facts |= {"held_by": "Anchor", "anchor": standing.anchor}
+        change = (
+            "The anchor moves with it, once the HPA is quiet and what is known lies outside "
+            "the bounds, or its replicas outside the comfort band."
+        )
+    elif more_nano < 0 and until_s is not None:
+        until = rfc3339(until_s)
+        facts |= {"held_by": HISTORY_LOST, "held_until": until}
+        change = (
+            f"A day has to be known again, which is so at {until}; to reset it on purpose, delete "
+            "its checkpoints and the recommendation in its status."
+        )
+    elif more_nano < 0 and standing.is_young:
+        facts["held_by"] = "LowConfidence"
+        change = "Time has to pass, until enough is known."
+    decision: Facts = {
+        "published": True,
+        "amount": units(resource, present),
+        "value": str(present),
+    }
+    return structs.replace(found, facts={**found.facts, **facts}, decision=decision, change=change)
+
+
+def sentence_of(facts: Facts, estimate: str) -> str:
+    """Return what ``as_published`` found, to follow the amount; empty: it is what is known now.
+
+    ``estimate`` is that fact in a form for people.
+    """
+    if "estimate" not in facts:
+        return ""
+    if not estimate:
+        return "It was published before and stands."
+    match facts.get("held_by"):
+        case "Anchor":
+            return f"{facts['anchor']}. What is known of the pods by itself gives {estimate}."
+        case "HistoryLost":
+            return (
+                "It was published before and is held, because its history is lost: nothing lower "
+                f"is published until {facts['held_until']}. What is known now gives {estimate}."
+            )
+        case "LowConfidence":
+            return (
+                "It was published before and is held, because too little is known to lower it. "
+                f"What is known now gives {estimate}."
+            )
+    return f"What is known now gives {estimate}, to be published with the next write of the status."
+
+
+def telling(vpa: Vpa) -> list[VpaCondition]:
+    """Return the conditions of the status that say why amounts are not what they seem."""
+    return [
+        each
+        for each in vpa.status.conditions or ()
+        if each.type in _TELLING and each.status == "True"
+    ]

@@ -96,7 +96,7 @@ class DecisionTrail:
             if mark.key == key:
                 return ShownWords(
                     key, mark.at, mark.title, mark.reason, mark.also, mark.sentences,
-                    mark.change, dict(mark.facts),
+                    mark.change, {name: _plain(fact) for name, fact in mark.facts.items()},
                 )  # fmt: skip
         traces = self._traces()
         hpa, at = _hpa_and_time_of(key)

@@ -150,8 +150,9 @@ class Sampler:
         is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
         self._board.noted(
             workload,
-            SizingMark(act.at, "pod", f"{pod} {verb}", explained.first, "up" if is_up else "down",
-                 explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
+            SizingMark(act.at, "pod", f"{pod} {verb}", explained.first_reason,
+                 "up" if is_up else "down", explained.also, explained.sentences, "",
+                 explained.facts)
         )  # fmt: skip
 
     async def _sample(self, pods: PodStore) -> None:

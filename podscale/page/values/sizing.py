@@ -1,7 +1,7 @@
 """What the page shows of a VPA and of the pods' resources. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hpa.explain.amounts import amount
 from podscale.core.metrics import PodSamples
+from podscale.explain.explanation import Facts
 from podscale.kube.columns.pod_set import PodView
 from podscale.page.values.json_values import Direction, State
 from vpa.model.api.objects import Vpa, update_mode
@@ -41,7 +42,7 @@ class SizingMark(Struct, frozen=True):
     also: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     change: str = ""
-    facts: Mapping[str, str | int | float | bool | None] = {}
+    facts: Facts = {}
 
     @property
     def key(self) -> str:

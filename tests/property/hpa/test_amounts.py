@@ -143,7 +143,7 @@ def test_every_pass_ends_and_is_kept(
     assert PackedTrace.of(done.trace).trace() == done.trace
     encode(done.trace)
     shape_of(done.trace)
-    msgspec.json.encode(explain(done.trace).to_json())
+    msgspec.json.encode(explain(done.trace))
     body = msgspec.json.encode(writer.status_changes(hpa.status, done.status))
     again = read_status(decode(body, WireStatus))
     assert [each.value_milli for each in again.metrics] == [

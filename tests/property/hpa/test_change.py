@@ -14,10 +14,11 @@ from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import HPA, Behavior, MetricSpec, Rules
 from hpa.decide.decision import DONE
-from hpa.explain import Explanation, explain
-from hpa.explain.change import NOT_ENOUGH, NOTHING_ELSE
+from hpa.explain import explain
+from hpa.explain.explanation import NOT_ENOUGH, NOTHING_ELSE
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.quantity import parse
+from podscale.explain.explanation import Explanation
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case, cases
 from tests.conformance.explain_hpa import LABELS

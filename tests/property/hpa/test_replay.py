@@ -56,4 +56,4 @@ def test_everything_decided_can_be_stored_and_explained() -> None:
         assert told.first_reason
         assert told.sentences or told.first_reason
         assert told.change
-        msgspec.json.encode(told.to_json())
+        msgspec.json.encode(told)

@@ -177,7 +177,7 @@ BOUNDED = {
     "vpa/decisions/api.py:SizingApi._changed": CLUSTER,
     "vpa/decisions/history.py:SizingHistory._told": CLUSTER,
     "vpa/explain/admission.py:AdmittedPod._containers": SCRATCH,
-    "vpa/explain/admission_reasons.py:AnnotationWriter._containers": SCRATCH,
+    "vpa/explain/admission.py:AnnotationWriter._containers": SCRATCH,
     "vpa/model/cluster.py:ClusterModel.killed": "until the next checkpoint",
     "vpa/model/groups.py:ContainerGroups.count": SCRATCH,
     "vpa/model/groups.py:ContainerGroups.first": SCRATCH,

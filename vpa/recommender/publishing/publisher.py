@@ -18,7 +18,7 @@ from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
-from vpa.explain.published_amounts import PublishedHolds
+from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.conditions import History
 from vpa.model.api.objects import Vpa
 from vpa.model.cluster import ClusterModel

@@ -30,7 +30,7 @@ def test_a_rescale_ahead_of_demand_names_the_forecast() -> None:
     told = explain(decision.trace)
     assert told.first_reason == "ForecastAboveMetrics"
     assert "MetricAboveTarget" not in told.also
-    assert told.to_json()["forecast"] == 7
+    assert told.decision["forecast"] == 7
     assert (
         "Yesterday at this hour 310; forecast 325 within 10 min asks for 7 (ridge; it has saved "
         "31% of unserved demand in the last 8 days at 4% more pod-hours)."

@@ -29,10 +29,10 @@ from hpa.decide.api.spec import (
     Rules,
 )
 from hpa.decide.observation import Recommendation, ScaleEvent
-from hpa.explain import Explanation, explain, first_reason, whatif
-from hpa.explain.change import PUT_OFF
-from hpa.explain.inputs import Inputs
+from hpa.explain import explain, first_reason, whatif
+from hpa.explain.explanation import PUT_OFF
 from hpa.explain.reading import tell
+from hpa.explain.whatif import Inputs
 from podscale.core.metrics import (
     ExternalSample,
     NoData,
@@ -42,6 +42,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.explain.explanation import Explanation
 from podscale.feed.http import refusals
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -88,20 +89,20 @@ def test_shadow_is_named_before_what_it_hides() -> None:
     found = told(busy(), mode="shadow")
     assert found.first_reason == "ShadowMode"
     assert "MetricAboveTarget" in found.also
-    assert (found.replicas, found.decided) == (2, 4)
+    assert (found.decision.get("replicas"), found.decision.get("decided")) == (2, 4)
 
 
 def test_shadow_hides_nothing_where_nothing_moves() -> None:
     steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
     found = told(steady, mode="shadow")
     assert found.first_reason == "WithinTolerance"
-    assert found.decided is None
+    assert found.decision.get("decided") is None
 
 
 def test_paused_comes_before_shadow() -> None:
     found = told(busy(options=Options(is_paused=True)), mode="shadow")
     assert found.first_reason == "Paused"
-    assert found.proposals is None
+    assert found.decision.get("proposals") is None
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_an_unreadable_target_has_no_size(kind: Any, text: str, reason: str) -> 
     observation = structs.replace(busy(), scale=ScaleUnreadable(text, kind=kind))
     found = told(observation)
     assert found.first_reason == reason
-    assert found.replicas is None
+    assert found.decision.get("replicas") is None
 
 
 def test_two_on_one_target_are_more_precise_than_a_shared_pod() -> None:
@@ -165,7 +166,7 @@ def test_a_blocked_fall_names_the_failure_and_what_it_did(failure: Any, reason: 
     assert found.first_reason == reason
     assert "ScaleDownBlockedByInvalidMetric" in found.also
     assert "AllMetricsInvalid" not in found.also
-    assert found.proposals == (1, None)
+    assert found.decision.get("proposals") == (1, None)
     assert found.facts["metric"] == "qps"
 
 
@@ -202,7 +203,7 @@ def test_a_fallback_that_decides_names_the_failure() -> None:
     lost = NoData("EmptyResult", "")
     found = told(seen(hpa, 4, listed(*[pod()] * 4), [usage(*[50] * 4), lost]))
     assert found.first_reason == "MetricNoData"
-    assert found.proposals == (1, 4)
+    assert found.decision.get("proposals") == (1, 4)
 
 
 def test_gone_pods_that_drive_the_number() -> None:
@@ -231,7 +232,7 @@ def test_starting_pods_damp_the_rise() -> None:
     found = told(observation)
     assert found.first_reason == "CpuInitialization"
     assert found.facts["pods"] == ["web-2", "web-3"]
-    assert found.replicas == 4
+    assert found.decision.get("replicas") == 4
 
 
 def test_never_ready_pods_damp_the_rise() -> None:
@@ -286,7 +287,7 @@ def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None,
     observation = seen(web(cpu(50), behavior=Behavior(rules, DOWN)), 8, pods, [usage(*[1000] * 8)])
     found = told(observation, past)
     assert found.first_reason == "ScaleUpRateLimited"
-    assert found.replicas == 9
+    assert found.decision.get("replicas") == 9
     assert found.facts["event"] == {"change": 3, "age_s": 40.0}
     assert any(f"{verb} 40 s ago" in each for each in found.sentences)
 
@@ -294,7 +295,7 @@ def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None,
 def test_a_fall_without_any_limit() -> None:
     found = told(idle())
     assert found.first_reason == "AllMetricsBelowTarget"
-    assert found.replicas == 1
+    assert found.decision.get("replicas") == 1
 
 
 def test_a_window_that_holds_nothing_is_not_named() -> None:
@@ -308,14 +309,14 @@ def test_woken_to_min_is_not_called_above_target() -> None:
         web(queue(1000), low=2, status=ZEROED, behavior=behavior), 0, listed(), [series(0)]
     )
     found = told(observation)
-    assert (found.first_reason, found.replicas) == ("MinReplicasReached", 2)
+    assert (found.first_reason, found.decision.get("replicas")) == ("MinReplicasReached", 2)
     assert "MetricAboveTarget" not in found.also
 
 
 def test_a_refused_write_says_what_was_decided() -> None:
     found = told(busy(), outcome=Outcome("failed", "webhook says no"))
     assert found.first_reason == "ScaleUpdateFailed"
-    assert (found.replicas, found.decided) == (2, 4)
+    assert (found.decision.get("replicas"), found.decision.get("decided")) == (2, 4)
     assert found.facts["message"] == "webhook says no"
     assert any("webhook says no" in each for each in found.sentences)
     assert found.change.startswith("What refuses the write")
@@ -330,7 +331,8 @@ def test_in_shadow_mode_the_mode_is_what_would_have_to_change() -> None:
 def test_a_write_that_was_not_tried_is_not_told_as_done() -> None:
     # While a watch is silent nothing shrinks, however often it is decided.
     found = told(busy(), outcome=Outcome("not_tried"))
-    assert (found.first_reason, found.replicas, found.decided) == ("MetricAboveTarget", 2, 4)
+    assert found.first_reason == "MetricAboveTarget"
+    assert (found.decision["replicas"], found.decision["decided"]) == (2, 4)
     assert "4 is not written" in found.sentences[-1]
     assert found.sentences[-1].endswith("The size is still 2.")
     assert "decided anew" in found.change
@@ -345,7 +347,7 @@ def test_what_is_measured_by_a_clock_ahead_of_ours_is_not_of_the_past() -> None:
 def test_a_write_that_was_put_off_is_not_told_as_done() -> None:
     found = told(busy(), outcome=Outcome("not_tried", "a watch is silent"))
     assert found.first_reason == "MetricAboveTarget"
-    assert (found.replicas, found.decided) == (2, 4)
+    assert (found.decision.get("replicas"), found.decision.get("decided")) == (2, 4)
     assert "4 is not written yet; the size is still 2: a watch is silent." in found.sentences
     assert found.change == PUT_OFF
 
@@ -353,7 +355,7 @@ def test_a_write_that_was_put_off_is_not_told_as_done() -> None:
 def test_a_put_off_that_moves_nothing_is_not_told() -> None:
     steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
     found = told(steady, outcome=Outcome("not_tried"))
-    assert (found.replicas, found.decided) == (2, None)
+    assert (found.decision.get("replicas"), found.decision.get("decided")) == (2, None)
     assert found.change != PUT_OFF
 
 

@@ -10,9 +10,10 @@ from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate
-from hpa.explain import Explanation, explain
+from hpa.explain import explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from podscale.core.pod_state import PodReadiness
+from podscale.explain.explanation import Explanation
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,

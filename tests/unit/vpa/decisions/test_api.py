@@ -16,7 +16,7 @@ from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
 from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.decisions.api import SizingApi
-from vpa.explain.admission_reasons import REASONS
+from vpa.explain.admission import REASONS
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.stored import StoredVpa

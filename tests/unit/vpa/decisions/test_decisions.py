@@ -8,10 +8,9 @@ import pytest
 from podscale.core import quantity
 from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KnownSizing
-from vpa.explain.admission_reasons import REASONS, AdmissionReasons, AdmittedValue, read
-from vpa.explain.amount_words import because, readable
-from vpa.explain.published_amounts import PublishedHolds
-from vpa.explain.recommendation import TargetState
+from vpa.explain.admission import REASONS, AdmissionReasons, AdmittedValue, read
+from vpa.explain.recommendation import PublishedHolds, TargetState
+from vpa.explain.words import because, readable
 from vpa.model.api.objects import (
     ContainerRecommendation,
     Vpa,

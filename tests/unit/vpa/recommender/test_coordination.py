@@ -27,8 +27,8 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
-from vpa.explain.explanation import SizingExplanation
-from vpa.explain.published_amounts import as_published, change_of, sentence_of
+from vpa.explain.recommendation import as_published, sentence_of
+from vpa.explain.words import explanation
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import StoredHpa, WatchedHpas
 from vpa.recommender.flags import Options
@@ -273,11 +273,11 @@ async def test_explanations_name_the_hpa_and_the_anchor():
     assert "1000m" in standing.anchor
     vpa = process.stores.vpa(key)
     assert vpa is not None
-    known = SizingExplanation(("PercentileOfUsage",), {}, {"value": "400m"})
+    known = explanation(["PercentileOfUsage"], [], {"value": "400m"})
     told = as_published(known, vpa, "app", "cpu", standing)
     assert (told.facts["held_by"], told.decision["amount"]) == ("Anchor", 1000)
     assert "HPA web" in sentence_of(told.facts, "400m")
-    assert "anchor" in change_of(told.facts, "")
+    assert "anchor" in told.change
     world.reason = ""
     await process.run(1)
     assert process.recommender.standing(key).anchor == ""

@@ -1,63 +1,16 @@
-"""What an explanation is: reasons, the one to name first in front, and the facts behind.
+"""The words of the VPA's reasons, and an amount and what led to it in those of whoever pays for it.
 
-The tokens are the closed set that conditions of the API group ``vpa.podscale.io``, metrics
-and tests share. Each has a sentence, and says what would have to change.
+Percentiles, margins and confidences stay in the facts; in sentences they are what was used, what
+is added, and for how long it is known. The tokens are those of the API group ``vpa.podscale.io``.
 """
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
-Fact = str | int | float | bool | None
-Facts = Mapping[str, Fact]
-
-
-class SizingExplanation(Struct, frozen=True):
-    """Why one thing is as it is."""
-
-    reasons: tuple[str, ...]  # the first one is named first
-    facts: Facts
-    decision: Facts
-
-    @property
-    def first(self) -> str:
-        """Return the reason to name first."""
-        return self.reasons[0]
-
-    def sentences(self) -> list[str]:
-        """Return a sentence per reason, in their order."""
-        return [sentence(reason, self.facts) for reason in self.reasons]
-
-
-class Words(Struct, frozen=True):
-    """A reason in words: what it means and what would have to change."""
-
-    means: str
-    change: str
-
-
-def words_of(reason: str, facts: Facts) -> Words:
-    """Return a reason in words; the token itself for one without any."""
-    if reason == "BudgetExhausted" and facts.get("held_by") in HELD_BY:
-        return HELD_BY[str(facts["held_by"])]
-    return WORDS.get(reason, Words(reason, ""))
-
-
-def sentence(reason: str, facts: Facts) -> str:
-    """Return what a reason means."""
-    return words_of(reason, facts).means
-
-
-def explanation(
-    reasons: Sequence[str], facts: Sequence[Facts], decision: Facts
-) -> SizingExplanation:
-    """Return the explanation; of facts with one name the earlier ones count."""
-    merged: dict[str, Fact] = {}
-    for some in facts:
-        for name, fact in some.items():
-            merged.setdefault(name, fact)
-    return SizingExplanation(tuple(dict.fromkeys(reasons)), merged, decision)
-
+from podscale.core import quantity
+from podscale.core.quantity import QuantityError
+from podscale.explain.explanation import Explanation, Facts, Words, merged
+from vpa.model.api.quantities import of_units
+from vpa.model.estimation.amounts import humanized
 
 # Of BudgetExhausted, where something else than the pods of the group holds them.
 HELD_BY: Mapping[str, Words] = {
@@ -244,3 +197,91 @@ WORDS: Mapping[str, Words] = {
         "The pod gets more CPU while it starts.", "It ends by itself; startupBoost asks for it."
     ),
 }
+
+
+def words_of(reason: str, facts: Facts) -> Words:
+    """Return a reason in words; the token itself for one without any."""
+    if reason == "BudgetExhausted" and facts.get("held_by") in HELD_BY:
+        return HELD_BY[str(facts["held_by"])]
+    return WORDS.get(reason, Words(reason, ""))
+
+
+def explanation(reasons: Sequence[str], facts: Sequence[Facts], decision: Facts) -> Explanation:
+    """Return the explanation with its words; of facts with one name the earlier ones count."""
+    named, known = tuple(dict.fromkeys(reasons)), merged(facts)
+    words = [words_of(reason, known) for reason in named] or [Words("", "")]
+    sentences = tuple(each.means for each in words)
+    return Explanation(named, known, decision, sentences, sentences[0], words[0].change)
+
+
+def readable(resource: str, amount: object) -> str:
+    """Return an amount as people write it: ``250m``, ``825.82Mi``; the facts keep every byte."""
+    text = "" if amount is None else str(amount)
+    if resource not in ("cpu", "memory") or not text:
+        return text
+    try:
+        parsed = quantity.parse(text)
+    except QuantityError:
+        return text
+    if resource == "memory":
+        return _bytes(parsed.value)
+    milli = parsed.milli
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def because(resource: str, reason: str, facts: Facts) -> str:
+    """Return why an amount is what it is, to follow "because"; "" where only the reason's own
+    sentence says it.
+    """
+
+    def amount(name: str) -> str:
+        return readable(resource, facts.get(name))
+
+    match reason:
+        case "PercentileOfUsage":
+            return f"{_used(resource, facts)}{_added(facts)}"
+        case "MemoryPeakHolds":
+            return f"it peaked at {amount('peak_bytes')}, which fades{_added(facts)}"
+        case "OomBump":
+            return (
+                f"it was killed for memory with a request of {amount('requested_bytes')}, and "
+                f"{amount('bumped_bytes')} counts as used{_added(facts)}"
+            )
+        case "MinAllowed":
+            return f"minAllowed is {amount('min')}"
+        case "MaxAllowed":
+            return f"maxAllowed is {amount('max')}"
+        case "PodMinimum":
+            return "no pod is recommended less"
+        case "CpuRoundedToCore":
+            return "an annotation asks for whole cores"
+        case "NodeSize":
+            return "no node could run a larger pod"
+    return ""
+
+
+def history(facts: Facts) -> str:
+    """Return a remark on how much is known; "" where that is a day or more."""
+    known = facts.get("confidence")
+    return "; little history yet" if isinstance(known, int | float) and known < 1 else ""
+
+
+def _used(resource: str, facts: Facts) -> str:
+    usage, share = facts.get("usage"), facts.get("percentile")
+    if not isinstance(usage, int) or not isinstance(share, int | float):
+        return "of what it used"
+    shown = readable(resource, str(of_units(resource, usage)))
+    if resource == "memory":
+        return f"it peaked at {shown}"
+    return f"it used up to {shown} in {100 * share:g}% of the time"
+
+
+def _added(facts: Facts) -> str:
+    margin = facts.get("margin")
+    return f", and {100 * margin:g}% is added" if isinstance(margin, int | float) and margin else ""
+
+
+def _bytes(value: int) -> str:
+    text = humanized(value)
+    number, unit = (text[:-2], text[-2:]) if text.endswith("i") else (text, "")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + unit
