@@ -138,7 +138,8 @@ class HpaMetrics(Collector):
         for name, text, value in (
             (PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.",
              self.counts.autoscalers),
-            (OWN + "foreign_controllers", "Autoscalers that another controller scales.",
+            (OWN + "foreign_controllers",
+             "Autoscalers that another controller scales, or of which it cannot be read who does.",
              self.counts.foreign),
             (OWN + "history_unsaved_seconds",
              "Age of the oldest change of a history that is not stored yet; 0: all are.",

@@ -25,7 +25,6 @@ class ForeignControllers:
         self.probation_s = 2 * max(sync_period_s, IN_TREE_PERIOD_S) + 5
         self._active: dict[str, float] = {}  # manager → when it was seen writing anything
         self._written = 0  # autoscalers whose status others wrote last
-        self._rescaled_at = -QUIET_S  # when any autoscaler of others rescaled last
 
     def note(
         self, seen: ForeignWrites, writer: ManagedField | None, now: float, *, is_first: bool
@@ -58,8 +57,6 @@ class ForeignControllers:
         # One write by a program nobody knows may be a person's; controllers come again.
         is_autoscaler = is_again or writer.manager == _IN_TREE
         seen.rescale = ForeignRescale(writer.manager, now, is_autoscaler)
-        if is_autoscaler:
-            self._rescaled_at = now
 
     def forget(self, seen: ForeignWrites) -> None:
         """Count a deleted object no more."""
@@ -80,10 +77,6 @@ class ForeignControllers:
             return None
         is_live = seen.live_at is not None and now - seen.live_at < QUIET_S
         return writer.manager if is_live or self._is_active(writer.manager, now) else None
-
-    def is_anyone_active(self, now: float) -> bool:
-        """Whether any other controller was seen writing lately."""
-        return self._is_any_writing(now) or now - self._rescaled_at < QUIET_S
 
     def is_on_probation(self, seen: ForeignWrites, now: float) -> bool:
         """Whether it is too early to tell, so that nothing may be written yet."""

@@ -149,6 +149,8 @@ class Controller:
                 gc.collect(0)
             if tick % schedule.slots == 0:
                 schedule.spread(catalog.sizes())
+                others = self._changes.foreign_controller
+                self._metrics.counts.foreign = sum(others(each) is not None for each in catalog)
                 if tick >= schedule.slots * _SETTLED_AFTER and stores.is_current():
                     self.state.memory.prune(catalog)
             records = [
@@ -161,7 +163,6 @@ class Controller:
             has_left = bool(records)
             if records:
                 group.create_task(self._run(reconciler, records))
-            self._metrics.counts.foreign = self._count_foreign()
             tick += 1
             # A loop that was held up (a frozen process) goes on from now, without a burst.
             at = max(at + schedule.tick_s, loop.time() - schedule.tick_s)
@@ -184,12 +185,6 @@ class Controller:
         if by_s:
             _log.warning("the clock was set", by_s=round(by_s, 1))
         return by_s
-
-    def _count_foreign(self) -> int:
-        if not self.state.foreign.is_anyone_active(self.state.clock.now()):
-            return 0
-        counted = self._changes.foreign_controller
-        return sum(counted(record) is not None for record in self.catalog)
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
         if self._changes.reconciler is None:

@@ -69,6 +69,7 @@ async def test_whoever_cannot_be_read_counts_as_another_controller(part: str) ->
     assert {name for name, _ in cluster.scales()} == {"other"}
     assert {name for name, _ in cluster.statuses()} == {"other"}
     assert cluster.controller.traces.reason((NS, "web")) == "ShadowMode"
+    assert cluster.metrics.counts.foreign == 1
     api = DecisionsApi(cluster.controller, lambda: True, wall=cluster.wall)
     path = f"/apis/hpa.podscale.io/v1alpha1/namespaces/{NS}/scalingdecisions/web"
     found = await answered(api, path, {})
