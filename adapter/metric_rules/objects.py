@@ -75,8 +75,6 @@ class StoredMetricRule(Struct, frozen=True):
 MOST_RULES, MOST_PATTERNS = 50, 64 * 1024  # objects, and characters of their patterns
 MOST_RENDERED = 8 * 1024  # characters of a query, but for what requests bring
 TOO_MANY_RULES = "TooManyRules"
-# Reasons that came with a later release: an object was accepted before, and its names are held.
-_BOUNDS = (TOO_MANY_RULES, "TemplateConstructRefused", "PatternTooLarge", "QueryTooLarge")
 
 
 class RuleRefusal(Struct, frozen=True):
@@ -167,7 +165,7 @@ def compiled(
     except msgspec.DecodeError as error:
         return RuleRefusal("Invalid", f"spec: {error}")
     found = beyond or _compiled(stored, spec, mapper, sources)
-    if isinstance(found, RuleRefusal) and found.reason in _BOUNDS:
+    if isinstance(found, RuleRefusal):
         return replace(found, holds=_holding(stored, spec, mapper, found))
     return found
 
@@ -199,11 +197,13 @@ def _holding(
     stored: StoredMetricRule, spec: _Spec, mapper: ResourceMapper, refusal: RuleRefusal
 ) -> Rule | None:
     """Return what keeps the names of a refused object: those that it could have, or, where only
-    its patterns say which those are, every name of its namespace."""
+    its patterns say which those are, every name of its namespace. It may have been accepted before:
+    by another release, by another spec, or while discovery knew its resources."""
     config, namespace = _config(spec), stored.metadata.namespace
     is_plain = config.name == NameMapping()
     bare = RuleConfig(config.series_query if is_plain else "{}", metrics_query="x")
-    whole = [] if refusal.reason == TOO_MANY_RULES else [replace(config, metrics_query="x")]
+    named = replace(config, metrics_query="x", resources=ResourceMapping())
+    whole = [] if refusal.reason == TOO_MANY_RULES else [named]
     for each in (*whole, *([bare] if is_plain or namespace else [])):
         with contextlib.suppress(ConfigInvalid):
             rule = compile_object_rule(

@@ -225,12 +225,18 @@ MANY = RuleRefusal("TooManyRules", "more than 50")
     pytest.param({"seriesFilters": [{"is": "[^x]{1000}"}]}, None, "PatternTooLarge", False,
                  id="filter"),
     pytest.param({"name": {"matches": "[^x]{1000}"}}, None, "PatternTooLarge", True, id="names"),
+    pytest.param({"resources": {"overrides": {"a": {"resource": "gone"}}}}, None, "Invalid", False,
+                 id="resource"),
+    pytest.param({"resources": {"overrides": {"a": {"resource": "gone"}}}, "seriesQuery": "other",
+                  "name": {"matches": "o", "as": "depth"}}, None, "Invalid", False, id="renamed"),
+    pytest.param({"name": {"matches": "^(.*)_(.*)$"}}, None, "Invalid", True, id="groups"),
+    pytest.param({"source": "infra"}, None, "SourceNotAllowed", False, id="source"),
+    pytest.param({"metricsQuery": "info(<<.Series>>)"}, None, "QueryNotConfined", False,
+                 id="unconfined"),
     pytest.param({}, MANY, "TooManyRules", False, id="count"),
     pytest.param({"name": {"as": "depth"}}, MANY, "TooManyRules", True, id="count-and-names"),
 ])  # fmt: skip
-async def test_an_object_that_a_bound_refuses_keeps_its_names_from_others(
-    spec, beyond, reason, others
-):
+async def test_an_object_that_is_refused_keeps_its_names_from_others(spec, beyond, reason, others):
     refusal = compiled(stored(**spec), MAPPER, OPEN, beyond)
     assert (refusal.reason, refusal.holds.id) == (reason, "MetricRule shop/web")
     relister = Relister(Prometheus(everywhere=pods("everywhere")), rules(FILE), RelistOptions())
