@@ -97,11 +97,11 @@ class Client:
         *,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Answer:
-        """Send one request and return the answer, errors included."""
+        """Send one request and return the answer, errors included; bytes are sent as they are."""
         sent = {"Accept": "application/json", **(headers or {})}
         if self.identity.token:
             sent["Authorization"] = f"Bearer {self.identity.token}"
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
         connection = http.client.HTTPSConnection(

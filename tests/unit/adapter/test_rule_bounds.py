@@ -23,6 +23,7 @@ from podscale.feed.prover.lexer import MAX_NESTING, MAX_OPERATORS, PromqlTooLarg
 from podscale.feed.prover.tree import NotPromql, parse
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.informer.store import Change
+from tests.kit.templates import doubled
 from tests.unit.adapter.test_metric_rules import MAPPER, OPEN, SPEC, Discovered, stored
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import rules
@@ -62,15 +63,6 @@ def attacked(*specs):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
-
-
-def doubled(times, text):
-    """Return a template that writes ``text`` so often, by definitions of definitions."""
-    defines = [f'<<define "a">>{text}<<end>>']
-    for i in range(1, times):
-        name, last = chr(97 + i), f'<<template "{chr(96 + i)}">>'
-        defines.append(f'<<define "{name}">>{last}{last}<<end>>')
-    return "".join(defines) + f'<<template "{chr(96 + times)}">>'
 
 
 @pytest.mark.parametrize(("query", "reason"), [
