@@ -86,8 +86,8 @@ class RuleRefusal(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for objects that are refused alike."""
-        return f"{self.reason}: {self.message}"
+        """Equal for objects that are refused alike, and keep the same names."""
+        return f"{self.reason}: {self.message}: {self.holds and self.holds.fingerprint}"
 
 
 class _Filter(Struct, frozen=True, rename="camel"):

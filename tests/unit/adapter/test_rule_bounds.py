@@ -129,7 +129,7 @@ def test_text_is_large_by_its_operators_and_its_length():
         check("+".join([long] * 8))
 
 
-def in_shop(name, age=0.0, **spec):
+def in_shop(name, /, age=0.0, **spec):
     given = stored(**spec)
     meta = ObjectMeta(name=name, namespace="shop", generation=1, creation_timestamp=age)
     return type(given)(meta, given.spec)
@@ -188,6 +188,21 @@ async def test_a_refused_object_is_read_again_with_new_resources_only():
     await asyncio.sleep(1000.0)
     assert len(compilations) == 1
     task.cancel()
+
+
+async def test_a_refused_object_that_is_renamed_keeps_its_new_name():
+    taken = Taken()
+    watched = WatchedMetricRules(None, Discovered(*MAPPER.resources), lambda: OPEN, taken)
+    one, other = (
+        in_shop("web", metricsQuery="<<with .Series>>a<<end>>", name={"as": name})
+        for name in ("depth", "height")
+    )
+    for old, new in ((None, one), (one, other)):
+        watched.accept(new)
+        await watched._change("shop", [Change("shop", "web", old, new)])
+        [held] = taken.sets[-1].custom
+    assert not held.may_expose("depth")
+    assert held.may_expose("height")
 
 
 def test_patterns_of_an_object_that_is_gone_are_freed():
