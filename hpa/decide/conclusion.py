@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hpa.decide import conditions as words
 from hpa.decide.api.spec import HpaStatus
-from hpa.decide.behavior.scale_events import remember_scale
+from hpa.decide.behavior import remember_scale
 from hpa.decide.conditions import DecisionEvent, drop, put, warning
 from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
 from hpa.decide.observation import Scale

@@ -12,23 +12,17 @@ from msgspec import structs
 from hpa.decide import conditions as words
 from hpa.decide import expectation
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
-from hpa.decide.behavior.limits import limited
-from hpa.decide.behavior.stabilization import stabilized
+from hpa.decide.behavior import limited, stabilized
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
-from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, Trace
-from hpa.decide.metrics.measuring import MetricEvaluation
-from hpa.decide.metrics.proposals import Proposals, action_of, propose
-from hpa.decide.metrics.ratios import Tolerance
-from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
-from hpa.decide.pods import Pods
-from hpa.decide.schedules import scheduled
-from hpa.decide.selection import check, condition_of, event_reason
-from hpa.decide.settings import Settings
-from hpa.decide.steps import (
+from hpa.decide.decision import (
     Corrected,
+    Decision,
+    Draft,
+    ErrorLabel,
     ForecastApplied,
     KeptAtZero,
+    Labels,
     LimitApplied,
     Paused,
     ScaledFromZero,
@@ -36,8 +30,17 @@ from hpa.decide.steps import (
     ShrinkWaits,
     Step,
     TargetUnreadable,
+    Trace,
     WindowApplied,
 )
+from hpa.decide.metrics.measuring import MetricEvaluation
+from hpa.decide.metrics.proposals import Proposals, action_of, propose
+from hpa.decide.metrics.replicas import Tolerance
+from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
+from hpa.decide.pods import Pods
+from hpa.decide.schedules import scheduled
+from hpa.decide.selection import check, condition_of, event_reason
+from hpa.decide.settings import Settings
 from hpa.decide.variation import ACTUAL, Variation
 
 

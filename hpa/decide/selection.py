@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from hpa.decide.conditions import NO_SELECTOR
+from hpa.decide.decision import Conflict
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
-from hpa.decide.steps import Conflict
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError, parse
 

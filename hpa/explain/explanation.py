@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hpa.decide import Trace
 from hpa.decide.conditions import GAP, REFUSED
-from hpa.decide.steps import ForecastApplied, Paused, TargetUnreadable
+from hpa.decide.decision import ForecastApplied, Paused, TargetUnreadable
 from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import facts
 from hpa.explain.reading import ReadTrace, step_of, tell

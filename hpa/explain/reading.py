@@ -6,9 +6,7 @@ from msgspec import Struct
 
 from hpa.decide import Observation, Scale, Trace
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.decide.metrics.measuring import Invalid, Valid
-from hpa.decide.pods import PodGroups, Pods
-from hpa.decide.steps import (
+from hpa.decide.decision import (
     Blocked,
     Chosen,
     Conflict,
@@ -19,6 +17,8 @@ from hpa.decide.steps import (
     Step,
     WindowApplied,
 )
+from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.pods import PodGroups, Pods
 
 AStep = TypeVar("AStep", bound=Step)
 

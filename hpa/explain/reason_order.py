@@ -9,12 +9,7 @@ outcome. A decision that was not put into effect says so before everything.
 from collections.abc import Sequence
 
 from hpa.decide import Trace
-from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.decide.metrics.measuring import Invalid, Valid
-from hpa.decide.observation import MetricFailure
-from hpa.decide.pods import PodGroups
-from hpa.decide.reconcile import wakes
-from hpa.decide.steps import (
+from hpa.decide.decision import (
     Conflict,
     Corrected,
     ForecastApplied,
@@ -26,6 +21,11 @@ from hpa.decide.steps import (
     ShrinkWaits,
     TargetUnreadable,
 )
+from hpa.decide.metrics.answers import BAD_SELECTOR
+from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.observation import MetricFailure
+from hpa.decide.pods import PodGroups
+from hpa.decide.reconcile import wakes
 from hpa.decide.variation import Variation
 from hpa.explain import whatif
 from hpa.explain.reading import ReadTrace, step_of

@@ -7,10 +7,10 @@ from typing import Literal
 from msgspec import Struct
 
 from hpa.decide.api.spec import MetricSpec
+from hpa.decide.decision import Measured
 from hpa.decide.metrics.answers import is_bad_selector
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.reconcile import tolerance_of, wakes
-from hpa.decide.steps import Measured
 from hpa.decide.variation import Bucket, Variation
 from hpa.explain.amounts import age, amount
 from hpa.explain.facts import window_of

@@ -4,10 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
 from hpa.decide.conditions import GAP, REFUSED, gap_text, refusal_text
-from hpa.decide.metrics.measuring import Invalid, Valid
-from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import PodGroups
-from hpa.decide.steps import (
+from hpa.decide.decision import (
     Conflict,
     Corrected,
     ForecastApplied,
@@ -20,6 +17,9 @@ from hpa.decide.steps import (
     Step,
     TargetUnreadable,
 )
+from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.pods import PodGroups
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
 from hpa.explain.reading import ReadTrace, step_of

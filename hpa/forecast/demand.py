@@ -11,10 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from hpa.decide.api.spec import HPA
-from hpa.decide.decision import Trace
+from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Scale
-from hpa.decide.steps import Measured
 from hpa.simulate.load import Floats, LoadHistory, held, key_of
 from hpa.simulate.verdict import target_of
 from hpa.simulate.workload import Plant

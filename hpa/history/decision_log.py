@@ -13,10 +13,9 @@ from msgspec import Struct, structs
 
 from hpa.cluster.record import Key
 from hpa.decide import decide, replay
-from hpa.decide.decision import Trace
+from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer, Scale
-from hpa.decide.steps import Measured
 from hpa.explain import first_reason
 from podscale.core.change_ring import ChangeRing
 from podscale.core.metrics import (

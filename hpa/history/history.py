@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from hpa.cluster.record import HistoryMark
 from hpa.decide.api.spec import HPA, LONGEST_WINDOW_S
-from hpa.decide.behavior.scale_events import remember_scale
+from hpa.decide.behavior import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.forecast.plan import ForecastVerdict
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hpa.cluster.record import AutoscalerRecord, ForecastState, HistoryState, Key, SentScale
 from hpa.decide.api.spec import HPA
-from hpa.decide.behavior.scale_events import remember_scale
+from hpa.decide.behavior import remember_scale
 from hpa.decide.observation import Past
 from hpa.history import history
 from hpa.history.clock import SteadyClock

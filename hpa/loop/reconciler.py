@@ -16,8 +16,7 @@ from hpa.cluster.record import AutoscalerRecord, AutoscalerView, SentScale, Targ
 from hpa.cluster.writer import REPORTS_S, WriteTurns, is_status_due
 from hpa.decide import Conclusion, Decision, Outcome, Scale, ScaleUnreadable, conclude, decide
 from hpa.decide.conditions import DecisionEvent
-from hpa.decide.decision import DONE
-from hpa.decide.steps import Corrected
+from hpa.decide.decision import DONE, Corrected
 from hpa.forecast.demand import measured
 from hpa.history import history
 from hpa.loop.slot import PAGE, MetricsReader, SlotAnswers, SlotQuestions

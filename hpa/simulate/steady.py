@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from hpa.decide import Decision, Past, Settings
 from hpa.decide.api.spec import HPA, MetricSpec, Rules
-from hpa.decide.behavior.limits import counts, limited
-from hpa.decide.behavior.scale_events import remember_scale
-from hpa.decide.behavior.stabilization import stabilized
-from hpa.decide.metrics.ratios import Tolerance
+from hpa.decide.behavior import counts, limited, remember_scale, stabilized
+from hpa.decide.decision import Chosen, LimitApplied
+from hpa.decide.metrics.replicas import Tolerance
 from hpa.decide.metrics.requests import requests_of
 from hpa.decide.numbers import INT32_MAX
 from hpa.decide.observation import Recommendation
 from hpa.decide.reconcile import tolerance_of
-from hpa.decide.steps import Chosen, LimitApplied
 from hpa.simulate.load import Floats, LoadHistory, key_of
 from hpa.simulate.workload import Counts, Plant, PodShares, SimulatedWorkload
 

@@ -6,14 +6,27 @@ from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.writer import status_changes
 from hpa.decide import conclude, decide, replay
 from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
-from hpa.decide.behavior.limits import changes_within, down_limit, limit, limit_legacy, up_limit
-from hpa.decide.behavior.scale_events import stored
-from hpa.decide.behavior.stabilization import stabilize, stabilize_down
+from hpa.decide.behavior import (
+    changes_within,
+    down_limit,
+    limit,
+    limit_legacy,
+    stabilize,
+    stabilize_down,
+    stored,
+    up_limit,
+)
 from hpa.decide.decision import Conclusion
 from hpa.decide.metrics.answers import summed
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate
-from hpa.decide.metrics.ratios import Tolerance, metric_ratio, resource_ratio
-from hpa.decide.metrics.replicas import NO_MATCH, by_average_value, usage_per_pod
+from hpa.decide.metrics.replicas import (
+    NO_MATCH,
+    Tolerance,
+    by_average_value,
+    metric_ratio,
+    resource_ratio,
+    usage_per_pod,
+)
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods, group

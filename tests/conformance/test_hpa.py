@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hpa.decide.metrics.answers import summed
-from hpa.decide.metrics.ratios import Tolerance
+from hpa.decide.metrics.replicas import Tolerance
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case, cases, params
 from tests.conformance.hpa_checks import CHECKS, average_value, concluded

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpa.decide import Observation, Past, Settings, decide
-from hpa.decide.steps import Measured
+from hpa.decide.decision import Measured
 from podscale.core.metrics import PodMetric, PodSamples, Unavailable
 from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient

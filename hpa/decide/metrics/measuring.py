@@ -19,10 +19,10 @@ from hpa.decide.metrics.answers import (
     text_of,
     too_old,
 )
-from hpa.decide.metrics.ratios import Tolerance
 from hpa.decide.metrics.replicas import (
     NO_MATCH,
     Calculation,
+    Tolerance,
     by_average,
     by_average_value,
     by_plain_average,

@@ -7,11 +7,10 @@ from msgspec import Struct
 
 from hpa.decide.api.spec import MetricSpec, MetricStatus
 from hpa.decide.conditions import DecisionEvent, warning
-from hpa.decide.decision import Action, MetricLabels
+from hpa.decide.decision import Action, Blocked, Chosen, Measured, MetricLabels, Step
 from hpa.decide.metrics import fallback
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate, name_of
 from hpa.decide.observation import Past
-from hpa.decide.steps import Blocked, Chosen, Measured, Step
 
 
 class Proposals(Struct, frozen=True, gc=False):

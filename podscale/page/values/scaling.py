@@ -3,9 +3,8 @@
 from msgspec import Struct
 
 from hpa.decide.api.spec import MetricSpec, MetricStatus
-from hpa.decide.decision import Trace
+from hpa.decide.decision import Conflict, Measured, Paused, TargetUnreadable, Trace
 from hpa.decide.metrics.measuring import Invalid, Valid
-from hpa.decide.steps import Conflict, Measured, Paused, TargetUnreadable
 from hpa.explain.reading import ReadTrace, step_of, tell
 from podscale.page.values.json_values import State
 

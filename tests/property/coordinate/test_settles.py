@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec import Struct
 
-from hpa.decide.metrics.ratios import Tolerance, resource_ratio
+from hpa.decide.metrics.replicas import Tolerance, resource_ratio
 from podscale.coordinate.anchor import Anchor
 from podscale.coordinate.sizes import (
     HorizontalState,

@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Decision, Scale, decide
+from hpa.decide.decision import Chosen, ForecastApplied
 from hpa.decide.expectation import MOST, OLDEST_S
 from hpa.decide.observation import ExpectedDemand, Observation
-from hpa.decide.steps import Chosen, ForecastApplied
 from tests.property.hpa.test_invariants import (
     PASSES,
     History,

@@ -10,9 +10,8 @@ from msgspec import structs
 
 from hpa.decide import Decision, Observation, Past, Scale, conclude, decide
 from hpa.decide.api.spec import Behavior, Policy, Rules
-from hpa.decide.decision import Outcome
+from hpa.decide.decision import Chosen, Corrected, Measured, Outcome
 from hpa.decide.metrics.measuring import Invalid
-from hpa.decide.steps import Chosen, Corrected, Measured
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples, SampleGap
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.decide.api.spec import LONGEST_WINDOW_S, Policy, Rules
-from hpa.decide.behavior.limits import down_limit, up_limit
+from hpa.decide.behavior import down_limit, up_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.history.history import (
     drifted,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpa.cluster.objects import Autoscaler
 from hpa.cluster.record import AutoscalerRecord
-from hpa.loop.schedule import Schedule
+from hpa.loop.controller import Schedule
 from podscale.kube.client.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 

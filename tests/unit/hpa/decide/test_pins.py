@@ -19,14 +19,11 @@ from hpa.decide.api.spec import (
     Policy,
     Rules,
 )
-from hpa.decide.behavior.limits import down_limit, limit, up_limit
-from hpa.decide.behavior.scale_events import stored
-from hpa.decide.behavior.stabilization import stabilize_down
-from hpa.decide.decision import Conclusion, Decision, MetricLabels
+from hpa.decide.behavior import down_limit, limit, stabilize_down, stored, up_limit
+from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
 from hpa.decide.pods import group
 from hpa.decide.settings import Release
-from hpa.decide.steps import Measured
 from hpa.loop.observe import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness

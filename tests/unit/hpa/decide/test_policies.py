@@ -11,7 +11,7 @@ from msgspec import structs
 from hpa.decide.api.reading import UP, read_rules
 from hpa.decide.api.spec import Policy, Rules
 from hpa.decide.api.wire import ScalingRules
-from hpa.decide.behavior.limits import down_limit, up_limit
+from hpa.decide.behavior import down_limit, up_limit
 from hpa.decide.observation import ScaleEvent
 from tests.unit.hpa.decide.situations import NOW
 

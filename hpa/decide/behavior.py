@@ -1,20 +1,25 @@
-"""Rate limits and bounds: how far one pass may go.
+"""How far one pass may go: rate limits and bounds, windows over past recommendations, and the
+scale events that policies count.
 
-Follows ``convertDesiredReplicasWithRules`` (no behavior) and
-``convertDesiredReplicasWithBehaviorRate``, Kubernetes 1.37.
+Follows ``convertDesiredReplicasWithRules`` and ``stabilizeRecommendation`` (no behavior),
+``convertDesiredReplicasWithBehaviorRate``, ``stabilizeRecommendationWithBehaviors`` and
+``storeScaleEvent``, Kubernetes 1.37. A list of recommendations only grows, obsolete slots are
+reused, so its order is not that of time.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hpa.decide.api.spec import HPA, Policy, Rules
+from hpa.decide.api.spec import HPA, Behavior, Policy, Rules
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
-from hpa.decide.observation import Past, ScaleEvent
+from hpa.decide.observation import Past, Recommendation, ScaleEvent
+from hpa.decide.settings import Settings
 from hpa.decide.variation import ACTUAL, Variation
 
 UP_FACTOR = 2.0
@@ -174,3 +179,140 @@ def counts(event: ScaleEvent, period_s: float, now: float, *, is_other: bool) ->
 def _moment(event: ScaleEvent, *, is_other: bool) -> float:
     # One of the other direction gives room, and so has to be within for sure.
     return event.at if not is_other or event.earliest is None else event.earliest
+
+
+class Stabilized(Struct, frozen=True, gc=False):
+    """The number after the window, and the recommendation that holds it there."""
+
+    replicas: int
+    stored: tuple[Recommendation, ...]  # with the unstabilized number of this pass
+    held_by: Recommendation | None = None
+
+
+def stabilized(
+    hpa: HPA,
+    past: tuple[Recommendation, ...],
+    current: int,
+    desired: int,
+    settings: Settings,
+    now: float,
+) -> Stabilized:
+    """Return what the windows of ``hpa`` leave of ``desired``."""
+    behavior = hpa.behavior
+    if behavior is None:
+        return stabilize_down(past, desired, settings.downscale_stabilization_s, now)
+    down = behavior.down.window_s
+    down_s = settings.downscale_stabilization_s if down is None else float(down)
+    up_s = float(behavior.up.window_s or 0)
+    return stabilize(past, current, desired, up_s, down_s, now)
+
+
+def stabilize_down(
+    past: tuple[Recommendation, ...], desired: int, window_s: float, now: float
+) -> Stabilized:
+    """Return the highest recommendation of the window; the path without behavior."""
+    cutoff = now - window_s
+    best, slot, held_by = desired, None, None
+    for index, each in enumerate(past):
+        if each.at < cutoff:
+            slot = index
+        elif each.replicas > best:
+            best, held_by = each.replicas, each
+    return Stabilized(best, _store(past, slot, desired, now), held_by)
+
+
+def stabilize(
+    past: tuple[Recommendation, ...],
+    current: int,
+    desired: int,
+    up_window_s: float,
+    down_window_s: float,
+    now: float,
+) -> Stabilized:
+    """Return ``current``, moved only as far as every recommendation of a window agrees.
+
+    Because the start is ``current``, a falling recommendation never scales up.
+    """
+    up_cutoff, down_cutoff = now - up_window_s, now - down_window_s
+    lowest = highest = desired
+    slot = low = high = None
+    for index, each in enumerate(past):
+        at, replicas = each.at, each.replicas
+        if replicas < lowest and at > up_cutoff:
+            lowest, low = replicas, each
+        elif replicas > highest and at > down_cutoff:
+            highest, high = replicas, each
+        if at < up_cutoff and at < down_cutoff:
+            slot = index
+    held_by = None
+    replicas = current
+    if replicas < lowest:
+        replicas, held_by = lowest, low
+    if replicas > highest:
+        replicas, held_by = highest, high
+    if replicas == current and replicas != desired:
+        # Neither bound moved it: the one that lies between it and ``desired`` holds it.
+        held_by = low if desired > current else high
+    return Stabilized(replicas, _store(past, slot, desired, now), held_by)
+
+
+def _store(
+    past: tuple[Recommendation, ...], slot: int | None, desired: int, now: float
+) -> tuple[Recommendation, ...]:
+    entry = recommendation(desired, now)
+    if slot is None:
+        return (*past, entry)
+    return (*past[:slot], entry, *past[slot + 1 :])
+
+
+@lru_cache(maxsize=1000, typed=True)
+def recommendation(replicas: int, at: float) -> Recommendation:
+    """Return an equal one, if there is one: twenty are kept for each of ten thousand HPAs, and
+    those decided on together are mostly told apart by their size alone."""
+    return Recommendation(replicas, at)
+
+
+def remember_scale(
+    past: Past,
+    behavior: Behavior | None,
+    before: int,
+    after: int,
+    now: float,
+    *,
+    earliest: float | None = None,
+) -> Past:
+    """Return ``past`` with a rescale from ``before`` to ``after``, made now or, where that is not
+    known, at ``earliest`` or later; without behavior as it is."""
+    if behavior is None:
+        return past
+    if after > before:
+        ups = stored(past.scale_ups, after - before, behavior.up, now, earliest)
+        return structs.replace(past, scale_ups=ups)
+    if after < before:
+        downs = stored(past.scale_downs, before - after, behavior.down, now, earliest)
+        return structs.replace(past, scale_downs=downs)
+    return past
+
+
+def stored(
+    events: tuple[ScaleEvent, ...],
+    change: int,
+    rules: Rules,
+    now: float,
+    earliest: float | None = None,
+) -> tuple[ScaleEvent, ...]:
+    """Return the events with one more, in the last slot that no policy could reach once.
+
+    The mark stays: a longer period makes the time of a slot recent again, not the slot.
+    """
+    longest = max((policy.period_seconds for policy in rules.policies), default=0)
+    cutoff = now - longest
+    kept = [
+        structs.replace(each, is_outdated=True) if each.at < cutoff else each for each in events
+    ]
+    entry = ScaleEvent(change, now, earliest=earliest)
+    for index in range(len(kept) - 1, -1, -1):
+        if kept[index].is_outdated:
+            kept[index] = entry
+            return tuple(kept)
+    return (*kept, entry)
