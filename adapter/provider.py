@@ -4,7 +4,6 @@ Names come from the registry and the stores, PromQL from the rules, samples from
 A batch of thousands of questions is a handful of demands on the feed.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -39,13 +38,12 @@ from podscale.core.metrics import (
     SampleGap,
     Unavailable,
 )
+from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import is_label
 from podscale.feed.plan import Demand, QueryPlan
 from podscale.feed.reading import Outcome
 from podscale.feed.source_routing import DemandReader
-
-_PAGE = 50  # joined demands between two looks at the event loop: 20 us each
 
 
 class FeedProvider:
@@ -92,10 +90,9 @@ class FeedProvider:
         outcomes = await self.feed.read([*(each.demand for each in joined), *asked.demands])
         answers: list[Answer | None] = [None] * len(questions)
         mine, rest = outcomes[: len(joined)], outcomes[len(joined) :]
-        for count, (each, members) in enumerate(zip(joined, standing.values(), strict=True), 1):
-            if count % _PAGE == 0:
-                await asyncio.sleep(0)
-            outcome = mine[count - 1]
+        pace = LoopPace()
+        for each, members, outcome in zip(joined, standing.values(), mine, strict=True):
+            await pace.rest()
             gap = self._gap(each.demand, outcome)
             for (_, place), answer in zip(members, each.answers(outcome), strict=True):
                 answers[place] = answer if gap is None else readings.with_gap(answer, gap)

@@ -19,8 +19,8 @@ from adapter.discovery.registry import MetricRegistry
 from adapter.queries import readings
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSamples, NoData, Stale
+from podscale.core.pace import LoopPace
 from podscale.core.selectors.labels import is_label
-from podscale.feed.pace import LoopPace
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY, LEFT_OUT
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse

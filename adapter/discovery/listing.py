@@ -68,7 +68,6 @@ class ListingBuilder:
         self._metric: str | None = None
         self._source: MetricSource | None = None
         self._shapes = self._conflicts = 0
-        self.labels_read = 0  # what the work grows with, besides the shapes
 
     def add(self, series: str, labels: frozenset[str]) -> None:
         """Take in one shape; shapes of one series should follow each other."""
@@ -87,7 +86,6 @@ class ListingBuilder:
         reading = self._readings.get(labels)
         if reading is None:
             reading = self._readings[labels] = rule.labels.read(labels)
-            self.labels_read += len(labels)
         for resource in reading.resources:
             self._expose(resource.group_resource, metric, self._source)
         if not reading.resources:

@@ -31,10 +31,10 @@ from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
+from podscale.core.pace import LoopPace
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http.client import SeriesAnswer
 from podscale.feed.http.series import Wanted
-from podscale.feed.pace import LoopPace
 from podscale.feed.prover.confinement import shared_selector
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,5 @@
 """What is known of a rule once Prometheus has told its series anew."""
 
-import asyncio
 import math
 from collections.abc import Collection, Generator
 from itertools import islice
@@ -11,13 +10,12 @@ from msgspec import structs
 from adapter.discovery.listing import ListingBuilder, RuleListing
 from adapter.discovery.registry import PAGE, RuleState
 from adapter.doctor.lints import TOO_MANY_LABELS
+from podscale.core.pace import LoopPace
 from podscale.feed.http.client import SeriesAnswer
-from podscale.feed.pace import LoopPace
 
 log = structlog.get_logger(__name__)
 
-_PAGE = 200  # shapes between two looks at the event loop, some 2 ms
-_PAGE_LABELS = 100  # of shapes not read before, likewise
+_FEW_SHAPES = 200
 _MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
 
 _Key = tuple[str, str]  # resource[.group] and metric
@@ -44,18 +42,15 @@ async def renewed(
         return structs.replace(before, listed_s=now, series=outcome.count)
     rule = before.rule
     builder = ListingBuilder(rule)
-    taken = read = 0
+    pace = LoopPace()
     for name, shapes in outcome.names.items():
         for labels in shapes:
             builder.add(name, labels)
-            taken += 1
-            if taken >= _PAGE or builder.labels_read - read >= _PAGE_LABELS:
-                taken, read = 0, builder.labels_read
-                await asyncio.sleep(0)
+            await pace.rest()
     crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
     listing = structs.replace(builder.build(), crowded=crowded)
     # A template asks which resources the cluster has now: its list does not stay.
-    if listing.shapes <= _PAGE and not (outcome.crowded or rule.labels.has_template):
+    if listing.shapes <= _FEW_SHAPES and not (outcome.crowded or rule.labels.has_template):
         listing = structs.replace(listing, names=outcome.names)
     # What a partial answer lacks has not gone.
     grace_s = math.inf if outcome.is_partial else grace_s

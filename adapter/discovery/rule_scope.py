@@ -1,14 +1,14 @@
 """The rules that are listed together, and what is known of each, while rules are replaced."""
 
-import asyncio
 from collections.abc import Iterator
 
 from msgspec import structs
 
 from adapter.discovery.listing import MetricSource
-from adapter.discovery.registry import PAGE, RelistFailure, RuleState
+from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.stages import Stage
+from podscale.core.pace import LoopPace
 
 # Origin, section and fingerprint: the same rule, wherever it stands.
 RuleContent = tuple[str, str, str]
@@ -84,10 +84,9 @@ async def _moved(state: RuleState, rule: Rule) -> RuleState:
     """Return what is known of a rule under the name that its new place gives it."""
     if state.listing is None or state.rule.id == rule.id:
         return structs.replace(state, rule=rule)
-    exposed = {}
-    for count, (key, source) in enumerate(state.listing.exposed.items(), 1):
-        if count % PAGE == 0:
-            await asyncio.sleep(0)
+    exposed, pace = {}, LoopPace()
+    for key, source in state.listing.exposed.items():
+        await pace.rest()
         exposed[key] = MetricSource(rule, source.series)
     listing = structs.replace(state.listing, rule=rule, exposed=exposed)
     return structs.replace(state, rule=rule, listing=listing)

@@ -1,19 +1,17 @@
 """One question on its way through the feed: what to ask, and what to make of the answer."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from podscale.core.metrics import Failure
+from podscale.core.pace import LoopPace
 from podscale.feed.plan import Demand
 from podscale.feed.reading import Outcome
 from podscale.feed.source_routing import DemandReader
 
 T_co = TypeVar("T_co", covariant=True)
-
-_PAGE = 50  # answers between two looks at the event loop: those of an HPA take 20 us each
 
 
 class Inquiry(Struct, Generic[T_co], frozen=True):
@@ -51,9 +49,9 @@ class Inquiries(Generic[T_co]):
         """Return the answers of all inquiries; ``outcomes`` are those of ``demands``."""
         by_key = dict(zip(self._keys, outcomes, strict=True))
         answers: list[T_co | Failure] = []
-        for count, inquiry in enumerate(self._inquiries, 1):
-            if count % _PAGE == 0:
-                await asyncio.sleep(0)
+        pace = LoopPace()
+        for inquiry in self._inquiries:
+            await pace.rest()
             if not isinstance(inquiry, Inquiry | LongInquiry):
                 answers.append(inquiry)
                 continue

@@ -4,7 +4,6 @@ NaN, negative and absent usage is no usage: such a container lacks that resource
 not idle (adapter.md 12).
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary
@@ -30,13 +29,13 @@ from podscale.core.metrics import (
     Refused,
     Sample,
 )
+from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.plan import Demand
 from podscale.feed.reading import NO_ROW, Outcome, Reading
 
 _ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
-_PAGE = 500  # containers between two looks at the event loop, some 2 ms
 
 
 class Amounts(Struct, frozen=True):
@@ -299,16 +298,15 @@ async def _columns(
 ) -> ContainerColumns | Failure:
     failures = [outcome for outcome in outcomes if not isinstance(outcome, Reading)]
     rows: list[tuple[str, str, str, float, float, float]] = []
-    asked_s = math.inf
+    asked_s, pace = math.inf, LoopPace()
     for (namespace, names), cpu, memory in zip(asked, outcomes[::2], outcomes[1::2], strict=True):
         if not isinstance(cpu, Reading) or not isinstance(memory, Reading):
             continue
         asked_s = min(asked_s, cpu.asked_s, memory.asked_s)
         wanted = set(names.names)
         keys = sorted(cpu.containers.keys() | memory.containers.keys())
-        for count, (pod, container) in enumerate(keys):
-            if count % _PAGE == 0:
-                await asyncio.sleep(0)
+        for pod, container in keys:
+            await pace.rest()
             if pod not in wanted:
                 continue
             key = pod, container

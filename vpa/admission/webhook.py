@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from msgspec import Raw
 
+from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, decode
@@ -43,7 +44,6 @@ from vpa.admission.validation import (
     validate_annotations,
 )
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
-from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import ObjectError, SizedPod, TargetRef, Vpa
 from vpa.model.samples.membership import VpaKey
 from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
@@ -205,7 +205,7 @@ class Webhook:
 
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.
-        turns = LoopTurns()
+        pace = LoopPace()
         selectors: dict[TargetRef | None, Selector | None] = {}
         for candidate in candidates:
             vpa = candidate.vpa
@@ -217,7 +217,7 @@ class Webhook:
                 selectors[target] = resolved.selector
             if candidate.selector != selectors[target]:
                 self._index.put(Candidate(vpa, selectors[target]))
-            await turns.step()
+            await pace.rest()
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
         if vpa is None:

@@ -12,6 +12,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import ContainerColumns, ContainerUsage, MetricsProvider
+from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
@@ -54,7 +55,6 @@ _log = structlog.get_logger()
 _AGGREGATE_GC_S = 3600.0
 _HEALTHY_PASSES = 5
 _OOM_MARGIN_S = 300.0
-_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 
 class _Held(Struct):
@@ -253,7 +253,7 @@ class Recommender:
         self.stores.workloads.ask_ahead(
             (key.namespace, vpa.spec.target_ref) for key, vpa in self.stores.all_vpas()
         )
-        rested_at = time.perf_counter()
+        pace = LoopPace()
         for key, vpa in self.stores.all_vpas():
             if not (self.options.name in _named(vpa) or self._is_autopilots(vpa)):
                 continue
@@ -264,9 +264,7 @@ class Recommender:
                 self._metrics.failed("LoadVPAs")
                 _log.exception("VPA left out", namespace=key.namespace, name=key.name)
             # Thousands may come at once, and the Lease wants to be renewed meanwhile.
-            if time.perf_counter() - rested_at > _LONGEST_WORK_S:
-                await asyncio.sleep(0)
-                rested_at = time.perf_counter()
+            await pace.rest()
         if not self.stores.vpas.is_current():
             return  # what a broken watch does not show is not gone
         for key in [key for key in self.held if key not in seen]:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.times.rfc3339 import LAST_S
 from podscale.feed.decoding import raw_pages
-from podscale.feed.decoding.paged import PagedList
 from podscale.feed.decoding.raw_pages import LabelText
 from podscale.feed.decoding.splitter import PAGE_BYTES
 
@@ -126,7 +125,7 @@ class VectorReader:
         # row takes a fifth longer, of the 80 MB that ten thousand autoscalers ask for in a round.
         self.page_bytes = 4 * PAGE_BYTES if is_raw else PAGE_BYTES
         self._digest = sha256()
-        self._metrics: PagedList[dict[str, str]] = PagedList()
+        self._metrics: list[dict[str, str]] = []
         self._values = array("d")
         self._times = array("d")
         self._is_float_only = True
@@ -136,15 +135,13 @@ class VectorReader:
         if self._raw is not None:
             self._raw_page(self._raw, page)
             return
-        metrics: list[dict[str, str]] = []
         for sample in _samples.decode(page):
             if sample.value is None:
                 self._is_float_only = False
                 continue
-            metrics.append(sample.metric)
+            self._metrics.append(sample.metric)
             self._values.append(float(sample.value[1]))
             self._times.append(sample.value[0])
-        self._metrics.extend(metrics)
 
     def _raw_page(self, raw: list[LabelText], page: bytes) -> None:
         found = raw_pages.read(page)

@@ -20,6 +20,7 @@ from msgspec import Struct
 from yarl import URL
 
 from podscale.core.json_decoder import JsonDecoder
+from podscale.core.pace import LoopPace
 from podscale.core.showable import shown_url
 from podscale.feed.decoding.splitter import PAGE_BYTES, Splitter
 from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer, VectorReader, refusal
@@ -38,7 +39,6 @@ from podscale.feed.http.series import (
 from podscale.feed.http.session import session
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
-from podscale.feed.pace import LoopPace
 
 # Longer queries go by POST unless GET was asked for: proxies commonly end URLs at 8 KiB, and
 # names are percent-encoded.

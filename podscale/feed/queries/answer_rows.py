@@ -13,7 +13,6 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from podscale.feed.decoding.paged import PagedList
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.verdict import Default
@@ -38,7 +37,7 @@ class AnswerRows(Struct):
     objects: dict[str, int] = field(default_factory=dict)
     containers: dict[tuple[str, str], int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
-    labels: PagedList[dict[str, str]] = field(default_factory=PagedList)
+    labels: list[dict[str, str]] = field(default_factory=list)
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
     times: dict[int, float] = field(default_factory=dict)  # row -> the time that came with it
     stamps: dict[str, float] | None = None  # object -> time by the second query; None: not asked
@@ -138,7 +137,7 @@ def own_at_once(answer: InstantAnswer, asked_s: float) -> AnswerRows | None:
         asked_s,
         array("d", answer.values),
         names=[""] * len(answer.values),
-        labels=PagedList(answer.metrics),
+        labels=list(answer.metrics),
         is_scalar=answer.kind == "scalar",
     )
 
@@ -148,7 +147,7 @@ def reading(
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
     values: Sequence[float] = rows.values
-    labels: Sequence[Mapping[str, str]] = rows.labels.copy()  # the rows may still grow
+    labels: Sequence[Mapping[str, str]] = rows.labels
     times, stale, kept = _ages(rows, max_sample_age_s)
     if kept is not None:
         values = [values[row] for row in kept]
@@ -162,7 +161,7 @@ def reading(
         time_s=np.array(times, dtype=np.float64),
         objects=_moved(rows.objects, moved),
         containers=_moved(rows.containers, moved),
-        labels=labels if isinstance(labels, PagedList) and labels.is_long else tuple(labels),
+        labels=tuple(labels),  # the rows may still grow
         is_scalar=rows.is_scalar,
         stale=stale,
         nameless=rows.nameless,

@@ -13,10 +13,10 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import Failure
+from podscale.core.pace import LoopPace
 from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http import refusals
-from podscale.feed.pace import LoopPace
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries.answer_rows import AnswerRows, Collector, reading, stamps_of
 from podscale.feed.queries.batch import GET_LIMITS, Batch, BatchLimits

@@ -12,11 +12,11 @@ import structlog
 from msgspec import Struct, field
 
 from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.core.pace import LoopPace
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.options import FeedOptions
-from podscale.feed.pace import LoopPace
 from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries.answer_rows import AnswerRows, add_own, own_at_once, reading, stamps_of

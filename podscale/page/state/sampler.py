@@ -5,13 +5,13 @@ every cluster: workloads somebody looks at come first, then those with a VPA, th
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
 import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import Answer, PodResource, PodSamples, Unavailable
+from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.columns.pod_set import PodView
@@ -29,10 +29,8 @@ from vpa.updater.decide.decision import AppliedDecision
 MOST_PODS = 2000
 MOST_VPAS = 500  # a round, in turn: a quarter of a second
 _LOOKED_AT_S = 900.0
-_PAGE = 50  # workloads between two looks of the loop at others
 _TIMEOUT_S = 10.0
 _NO_ANSWER = "Usage was not answered in time."
-_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 _log = structlog.get_logger()
 
@@ -86,11 +84,9 @@ class Sampler:
     async def _look_at_vpas(self) -> None:
         vpas = self._sources.vpas
         keys = list(vpas.keys()) if vpas is not None else []
-        rested_at = time.perf_counter()
+        pace = LoopPace()
         for key in self._in_turn(keys):
-            if time.perf_counter() - rested_at > _LONGEST_WORK_S:
-                await asyncio.sleep(0)
-                rested_at = time.perf_counter()
+            await pace.rest()
             sized = vpas.sized(key) if vpas is not None else None
             if sized is not None:
                 self._look_at_vpa(key, sized)
@@ -157,10 +153,9 @@ class Sampler:
 
     async def _sample(self, pods: PodStore) -> None:
         asked: list[_Asked] = []
-        left = MOST_PODS
-        for index, workload in enumerate(self._by_interest()):
-            if index % _PAGE == _PAGE - 1:
-                await asyncio.sleep(0)
+        left, pace = MOST_PODS, LoopPace()
+        for workload in self._by_interest():
+            await pace.rest()
             if left <= 0:
                 break
             found = self._pods_of(workload, pods)

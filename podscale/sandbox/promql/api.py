@@ -4,7 +4,6 @@ Query, range query, series, labels, label values, metadata and status, by GET or
 gzip where it is accepted.
 """
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from aiohttp import web
 from multidict import MultiDict, MultiMapping
 
 from podscale.core.ascii_text import whole_number
+from podscale.core.pace import LoopPace
 from podscale.feed.prover.tree import Node, VectorSelector
 from podscale.sandbox.promql import parameters
 from podscale.sandbox.promql.evaluation import Evaluation
@@ -21,7 +21,6 @@ from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import BadData, Labels, PromqlError, Unanswerable
 
 _PREFIX = "/api/v1/"
-_PAGE = 20  # steps of a range query between two looks of the loop at others
 _EVER_MS = 2**53
 VERSION = "3.0.0-podscale-stand-in"
 
@@ -114,15 +113,15 @@ class PromqlApi:
                 "query, must be Scalar or instant Vector"
             )
         points: dict[Labels, list[list[Any]]] = {}
-        for place, now_ms in enumerate(parameters.steps(start_ms, end_ms, step_ms)):
+        pace = LoopPace()
+        for now_ms in parameters.steps(start_ms, end_ms, step_ms):
             value = self._evaluation.at(node, now_ms)
             if isinstance(value, float):
                 points.setdefault((), []).append(_point(now_ms, value))
             else:
                 for sample in value:
                     points.setdefault(sample.labels, []).append(_point(now_ms, sample.value))
-            if place % _PAGE == _PAGE - 1:
-                await asyncio.sleep(0)
+            await pace.rest()
         return _matrix(dict(sorted(points.items())))
 
     async def _series(self, fields: Fields) -> object:

@@ -5,10 +5,8 @@ role with resourceNames may ask for it: who lists has to heed the name, or such 
 everything. A filter that is not known is refused: ignored, it would show too much.
 """
 
-import asyncio
 import base64
 import binascii
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core.ascii_text import whole_number
+from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import Selector
 from podscale.serving import status
@@ -24,7 +23,6 @@ from podscale.serving.status import Status
 
 Key = tuple[str, str]  # namespace, name
 
-_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 _FIELDS: Mapping[str, Literal[0, 1]] = {"metadata.namespace": 0, "metadata.name": 1}
 
 
@@ -100,14 +98,12 @@ async def made(
     has to be renewed.
     """
     found: list[msgspec.Raw] = []
-    rested_at = time.perf_counter()
+    pace = LoopPace()
     for key in keys:
         one = make(key)
         if one is not None:
             found.append(msgspec.Raw(msgspec.json.encode(one)))
-        if time.perf_counter() - rested_at > _LONGEST_WORK_S:
-            await asyncio.sleep(0)
-            rested_at = time.perf_counter()
+        await pace.rest()
     return found
 
 

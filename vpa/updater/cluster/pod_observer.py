@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
+from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodView as StoredPod
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
@@ -26,7 +27,6 @@ from vpa.admission.matching import (
     seniority,
     target_of,
 )
-from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import (
     ObjectError,
     SizedPod,
@@ -133,9 +133,9 @@ class PodObserver:
             return [], []
         live: list[PodObservation] = []
         unscheduled: list[PodObservation] = []
-        turns = LoopTurns()
+        pace = LoopPace()
         for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
-            await turns.step()
+            await pace.rest()
             if (
                 _is_there(view)
                 and await self._top(view) == target_of(vpa)

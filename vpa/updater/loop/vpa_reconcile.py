@@ -12,8 +12,8 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.disruptions import DisruptionPace
+from podscale.core.pace import LoopPace
 from vpa.admission.patches.boost import expired
-from vpa.loop_turns import LoopTurns
 from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, update_mode
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
@@ -118,18 +118,18 @@ class VpaReconcile:
     async def _run(
         self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
     ) -> None:
-        settings, turns = self._tools.options.settings, LoopTurns()
+        settings, pace = self._tools.options.settings, LoopPace()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         self._look_back([*pods, *unscheduled])
         for seen in pods:
             self._budget.watch(seen.pod, is_live=not self._tools.observer.is_lost(seen))
-            await turns.step()
+            await pace.rest()
         if settings.cpu_startup_boost:
             # Whatever the VPA says by now and whether or not admission lives: the annotation
             # promises that the boost ends.
             for seen in free:
                 await self._unboost(seen)
-                await turns.step()
+                await pace.rest()
         if not self._updates:
             return
         if (per_day := self._pace.per_day) is not None:
@@ -138,7 +138,7 @@ class VpaReconcile:
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
-            await turns.step()
+            await pace.rest()
             if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
                 continue
             decision = self._decide(seen, asks_budgets=False)
@@ -147,7 +147,7 @@ class VpaReconcile:
         waiting.sort(key=lambda entry: entry[0], reverse=True)
         self._report.waiting([decision for _, _, decision in waiting])
         for _, seen, decision in waiting:
-            await turns.step()
+            await pace.rest()
             if decision.action != "evict" or not self._is_refused(seen):
                 await self._act(seen)
 

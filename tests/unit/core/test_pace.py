@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from podscale.feed.pace import WORK_S, LoopPace
+from podscale.core.pace import WORK_S, LoopPace
 
 
 def work(seconds):
@@ -40,7 +40,7 @@ async def test_what_is_soon_done_is_not_held_up():
     assert await slept(8, WORK_S * 1.1) == 0
 
 
-async def test_others_run_at_every_turn():
+async def test_others_run_after_every_millisecond_of_work():
     pace, seen = LoopPace(), 0
 
     async def other():
@@ -51,9 +51,17 @@ async def test_others_run_at_every_turn():
 
     task = asyncio.create_task(other())
     for _ in range(20):
+        work(WORK_S * 1.1)
         await pace.rest()
     task.cancel()
     assert seen >= 19
+
+
+async def test_a_step_that_took_next_to_nothing_costs_no_turn():
+    pace, seen = LoopPace(), []
+    asyncio.get_running_loop().call_soon(seen.append, "other")
+    await pace.rest()
+    assert seen == []
 
 
 async def test_steps_rest_where_they_yield_and_return_what_they_end_with():
@@ -62,6 +70,7 @@ async def test_steps_rest_where_they_yield_and_return_what_they_end_with():
     def steps():
         for number in range(3):
             seen.append(number)
+            work(WORK_S * 1.1)
             yield
         return "done"
 
