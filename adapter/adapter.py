@@ -43,9 +43,9 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.source_routing import FeedBySource
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import Resource
-from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.metadata import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
 from podscale.serving.apis.api import ApiGroup

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from podscale.kube.events.recorder import Recorder
-from podscale.kube.leadership.own_pod import own_pod
+from podscale.kube.events import Recorder
+from podscale.kube.leadership.leading import own_pod
 
 
 def announcing(recorder: Recorder) -> Callable[[str, str], None]:

@@ -16,9 +16,9 @@ from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from adapter.sources.source_router import OpenSource, SourceRouter
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
-from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.events import FLUSH_S, Recorder
+from podscale.kube.leadership.leading import identity
 from podscale.kube.leadership.lease import Elector
-from podscale.kube.leadership.own_pod import identity
 from podscale.process.part import Part, PartKind, Shared, Work
 from podscale.process.rights import Right
 from podscale.serving.apis.api import ApiGroup

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from podscale.core.plainwords import plain_words
 from podscale.feed.options import PrometheusOptions
-from podscale.kube import kubeconfig
+from podscale.kube.client.credentials import NoKubeconfig, read_kubeconfig
 
 
 class KubeconfigError(ValueError):
@@ -66,8 +66,8 @@ def with_kubeconfig(options: PrometheusOptions, path: Path) -> PrometheusOptions
 
 def _read(path: Path) -> _File:
     try:
-        return msgspec.convert(kubeconfig.read(path), _File)
-    except (kubeconfig.NoKubeconfig, msgspec.ValidationError) as error:
+        return msgspec.convert(read_kubeconfig(path), _File)
+    except (NoKubeconfig, msgspec.ValidationError) as error:
         raise KubeconfigError(f"{path}: {plain_words(str(error))}") from None
 
 

@@ -23,12 +23,11 @@ from hpa.loop.state import ControllerPorts
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.client.api import Api
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.discovery import ApiDiscovery
+from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
-from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.leading import Leadership, LeaseChoice, leader_label_of, own_namespace
 from podscale.kube.leadership.lease import Term
-from podscale.kube.leadership.own_pod import leader_label_of, own_namespace
 from podscale.process.clusters import Targets
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import PartKind, Shared

@@ -18,7 +18,7 @@ from podscale.core.selectors.labels import is_label, is_subdomain
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.wire import decode
-from podscale.kube.discovery.restmapper import KindResources
+from podscale.kube.discovery import KindResources
 from podscale.kube.objects.scale import WireScale
 
 _log = structlog.get_logger()

@@ -10,10 +10,9 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
 from podscale.kube.client.wire import HasMetadata
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import KindResources
-from podscale.kube.informer.fed_store import Sink
+from podscale.kube.discovery import KindResources
+from podscale.kube.informer.fed_store import Change, Sink
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
-from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget

@@ -29,7 +29,7 @@ from podscale.kube.client.resource import (
     Resource,
 )
 from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, decode
-from podscale.kube.discovery.restmapper import KindResources
+from podscale.kube.discovery import KindResources
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store

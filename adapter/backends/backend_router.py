@@ -28,7 +28,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import SERVICES
 from podscale.kube.client.wire import ListOf, decode
-from podscale.kube.leadership.own_pod import own_namespace
+from podscale.kube.leadership.leading import own_namespace
 
 log = structlog.get_logger(__name__)
 

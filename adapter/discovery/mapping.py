@@ -1,6 +1,6 @@
 """Names of resources, as rules, labels and paths write them.
 
-``podscale.kube.discovery.restmapper`` knows the cluster; here is only what the adapter asks of it.
+``podscale.kube.discovery`` knows the cluster; here is only what the adapter asks of it.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from podscale.kube.client.resource import Resource
 
 
 class ResourceMapper(Protocol):
-    """``podscale.kube.discovery.restmapper.Mapper``, or whatever stands for the newest one."""
+    """``podscale.kube.discovery.Mapper``, or whatever stands for the newest one."""
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return what ``resource`` means; raises ``NoMatch``."""

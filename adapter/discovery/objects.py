@@ -13,8 +13,7 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import NODES, PODS, Resource
 from podscale.kube.columns.cohorts import Version
-from podscale.kube.columns.metadata import MetadataStore
-from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.metadata import MetadataStore, OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
 
 

@@ -33,7 +33,7 @@ from adapter.doctor.series_checks import (
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
 _SECTIONS = {"custom": "rules", "external": "externalRules"}

@@ -28,7 +28,7 @@ from podscale.core.metrics import Unavailable
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Change, Store

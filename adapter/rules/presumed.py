@@ -7,7 +7,7 @@ resource which does exist: offline, a rule about a custom resource is not wrong 
 from podscale.kube.client import resource as kinds
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 BUILT_IN = (
     kinds.PODS, kinds.NODES, kinds.NAMESPACES, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS,

@@ -21,8 +21,7 @@ from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
-from podscale.kube.informer.store import Store
-from podscale.kube.informer.store_index import StoreIndex
+from podscale.kube.informer.store import Store, StoreIndex
 
 _log = structlog.get_logger()
 

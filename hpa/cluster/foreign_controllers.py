@@ -8,7 +8,7 @@ caller brings the times, which are monotonic.
 
 from hpa.cluster.objects import ManagedField, is_unreadable
 from hpa.cluster.record import ForeignRescale, ForeignWrites
-from podscale.kube.client.nesting import UNREADABLE_MANAGER
+from podscale.kube.client.wire import UNREADABLE_MANAGER
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone
 IN_TREE_PERIOD_S = 15.0

@@ -16,8 +16,7 @@ from hpa.decide.api import wire
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import HPA, MetricObject
 from podscale.core.settings import PREFIX
-from podscale.kube.client.nesting import UNREADABLE_MANAGER
-from podscale.kube.client.wire import ObjectMeta, Time
+from podscale.kube.client.wire import UNREADABLE_MANAGER, ObjectMeta, Time
 from podscale.kube.objects.scale import ReplicationController, Workload
 
 V = TypeVar("V")

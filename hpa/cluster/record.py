@@ -23,9 +23,8 @@ from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import Resource
 from podscale.kube.columns.cohorts import Version
-from podscale.kube.informer.listeners import Change
-from podscale.kube.informer.store import Store
-from podscale.kube.informer.store_index import StoreIndex
+from podscale.kube.informer.fed_store import Change
+from podscale.kube.informer.store import Store, StoreIndex
 from podscale.kube.objects import scale as wire
 
 Key = tuple[str, str]  # namespace, name

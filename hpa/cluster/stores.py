@@ -30,8 +30,7 @@ from podscale.kube.client.wire import HasMetadata
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
-from podscale.kube.informer.store import Store
-from podscale.kube.informer.store_index import StoreIndex
+from podscale.kube.informer.store import Store, StoreIndex
 from podscale.kube.objects.scale import ReplicationController, Workload
 
 T = TypeVar("T", bound=HasMetadata)

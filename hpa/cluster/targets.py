@@ -30,7 +30,7 @@ from podscale.kube.client.resource import (
     Resource,
 )
 from podscale.kube.client.wire import decode
-from podscale.kube.discovery.restmapper import KindResources
+from podscale.kube.discovery import KindResources
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
 

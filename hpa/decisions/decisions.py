@@ -9,7 +9,7 @@ from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
 from hpa.explain import explain
 from podscale.core.times.rfc3339 import rfc3339
-from podscale.kube.client.nesting import UNREADABLE_MANAGER
+from podscale.kube.client.wire import UNREADABLE_MANAGER
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 

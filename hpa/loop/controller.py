@@ -32,7 +32,7 @@ from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.reconciler import Reconciler, record_event
 from hpa.loop.state import ControllerPorts, ControllerState, Options
 from podscale.kube.client.resource import Resource
-from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.scale import Workload
 from podscale.serving.monitoring.liveness import Heartbeat, OverlappingRounds

@@ -45,8 +45,8 @@ from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.wire import OwnerReference
 from podscale.kube.columns.pod_set import PodSet
-from podscale.kube.discovery.restmapper import Mapper
-from podscale.kube.informer.listeners import Change
+from podscale.kube.discovery import Mapper
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.kube.objects.scale import Workload
 

@@ -23,7 +23,7 @@ from hpa.loop.slot import PAGE, MetricsReader, SlotAnswers, SlotQuestions
 from hpa.loop.state import ControllerState
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.client.resource import Resource
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 
 _log = structlog.get_logger()

@@ -20,8 +20,8 @@ from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import HPAS, Resource
-from podscale.kube.discovery.restmapper import KindResources, Mapper
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.discovery import KindResources, Mapper
+from podscale.kube.events import Recorder
 
 
 class Options(Struct, frozen=True):

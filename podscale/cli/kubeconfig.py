@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from podscale.kube import kubeconfig as kubeconfig_file
+from podscale.kube.client.credentials import NoKubeconfig, read_kubeconfig
 
 
 def namespace(kubeconfig: str, context: str) -> str:
@@ -42,6 +42,6 @@ def _files(kubeconfig: str) -> Iterator[dict[str, Any]]:
     named = kubeconfig or os.environ.get("KUBECONFIG", "") or str(default)
     for part in named.split(os.pathsep):
         try:
-            yield kubeconfig_file.read(Path(part).expanduser())
-        except kubeconfig_file.NoKubeconfig:
+            yield read_kubeconfig(Path(part).expanduser())
+        except NoKubeconfig:
             continue  # who connects says what is wrong with it

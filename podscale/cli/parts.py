@@ -19,7 +19,7 @@ from adapter.rules.ruleset import RuleSet
 from hpa import part as hpa_part
 from hpa.decide.api.spec import HPA
 from podscale.core.metrics import MetricsProvider
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.nodes import part as nodes_part
 from podscale.process.part import Flagged, Kinds, PartKind
 from podscale.replay.gate_process import GateProcess

@@ -7,13 +7,18 @@ from typing import Any
 
 from podscale.kube.client.resource import NODES, VPAS
 from podscale.kube.client.wire import format_micro_time
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
-from podscale.kube.leadership.leading import Leadership, for_ever
+from podscale.kube.leadership.leading import (
+    Leadership,
+    for_ever,
+    identity,
+    leader_label_of,
+    own_namespace,
+)
 from podscale.kube.leadership.lease import Term
-from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
 from podscale.nodes.cluster.live_requests import LiveRequests

@@ -29,7 +29,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, ObjectReference
 from podscale.nodes.cluster import taints

@@ -17,10 +17,9 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES
 from podscale.kube.client.wire import decode
-from podscale.kube.leadership.leading import for_ever
+from podscale.kube.leadership.leading import for_ever, identity
 from podscale.kube.leadership.lease import Elector
-from podscale.kube.leadership.own_pod import identity
-from podscale.kube.objects.api_service import ApiService, ServiceName
+from podscale.kube.objects.cluster import ApiService, ServiceName
 from podscale.process.part import Flagged, PartKind, Shared, Work
 from podscale.serving.certificates.adoption import is_given_back
 from podscale.serving.certificates.authority import times_for

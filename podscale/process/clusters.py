@@ -14,7 +14,7 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.kube.client.errors import KubeError, NotConfigured
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.process.rights import Right
 
 log = structlog.get_logger(__name__)

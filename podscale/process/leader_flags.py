@@ -1,8 +1,7 @@
 """The flags of leader election, as every part has them that acts in one process only."""
 
-from podscale.kube.leadership.leading import LeaseChoice
+from podscale.kube.leadership.leading import LeaseChoice, identity
 from podscale.kube.leadership.lease import LeaseTimes
-from podscale.kube.leadership.own_pod import identity
 from podscale.serving.flags import Flag, Flags
 
 

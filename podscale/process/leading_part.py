@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leadership.leading import Leadership
 from podscale.kube.leadership.lease import Term
 from podscale.process.part import Work

@@ -13,7 +13,7 @@ from msgspec import Struct
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.client.api import Api
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.process.clusters import Targets
 from podscale.process.rights import Right

@@ -20,7 +20,7 @@ from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors
 from podscale.feed.plan import QueryPlan
 from podscale.kube.client.errors import NoMatch
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.replay.errors import ReplayError
 
 

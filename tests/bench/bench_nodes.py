@@ -27,7 +27,7 @@ from podscale.core.metrics import NodeUsageColumns
 from podscale.kube.client.api import Response
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod

@@ -13,7 +13,7 @@ from typing import Any
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import user_agent
 from podscale.kube.client.connect import connect
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.process.clusters import discover
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.flags import parse

@@ -37,7 +37,7 @@ from podscale.kube.client.resource import (
 )
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.kube.objects.pod import Pod

@@ -20,10 +20,10 @@ from podscale.kube.client.errors import (
 )
 from podscale.kube.client.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.metadata import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.discovery import ApiDiscovery
+from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store

@@ -24,7 +24,7 @@ from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.plan import Demand, KeyLabels, QueryPlan
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.serving import flag_table
 from podscale.serving import flags as serving_flags
 from podscale.serving.flags import FlagError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 _OWN = Path(__file__).parent / "cases" / "adapter"
 _FIXTURES = re.compile(r"C([1-3]|9|10)(-\d+)?$")

@@ -21,7 +21,7 @@ from podscale.core.times import duration
 from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient, SeriesAnswer
 from podscale.feed.options import FeedOptions, PrometheusOptions
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.conformance import adapter_cases
 from tests.conformance.adapter_world import ScriptedPrometheus
 

@@ -20,7 +20,7 @@ from adapter.rules.config import (
 from adapter.rules.config import parse as parse_config
 from adapter.rules.ruleset import RuleSet, compile_rules
 from podscale.core.times import duration
-from podscale.kube.discovery.restmapper import Mapper as RestMapper
+from podscale.kube.discovery import Mapper as RestMapper
 
 
 class NamesAsLabels:

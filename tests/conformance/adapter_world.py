@@ -15,7 +15,7 @@ import trustme
 from aiohttp import web
 
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.conformance import adapter_cases
 
 FAKE_DENIAL = "fake says no"

@@ -21,7 +21,7 @@ from adapter.doctor.evidence import (
 )
 from podscale.core.times import duration
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.conformance.cases import cases, params
 from tests.kit.doctor import WrittenAnswers
 

@@ -25,7 +25,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
-from podscale.kube.leadership.fenced_api import FencedApi
+from podscale.kube.leadership.leading import FencedApi
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload

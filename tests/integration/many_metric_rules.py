@@ -28,7 +28,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.process import garbage
 
 KINDS = 10  # of rules, the same in each namespace

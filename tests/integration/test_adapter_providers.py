@@ -24,7 +24,7 @@ from podscale.core.metrics import (
     PodSamples,
 )
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.provider import ApiProvider
 from tests.conformance import adapter_world as world
 from tests.conformance.adapter_cases import rows

@@ -17,7 +17,7 @@ from podscale.kube.client.api import user_agent
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.kube.client.resource import PODS
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod

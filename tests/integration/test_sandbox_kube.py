@@ -18,7 +18,7 @@ from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.metadata import MetadataStore
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.leadership.lease import Elector, Term

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from podscale.core.metrics import Answer, ContainerColumns, Question, Unavailable
 from podscale.core.pod_state import PodPhase
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from tests.integration.vpa_stage import RHYTHM
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.recommendations import DeadBand

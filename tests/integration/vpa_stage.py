@@ -12,7 +12,7 @@ import yaml
 from podscale.core.metrics import Answer, ContainerColumns, Question, Unavailable
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchTiming
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming

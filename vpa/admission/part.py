@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from podscale.kube.client.api import Api, user_agent
 from podscale.kube.client.connect import connect
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.leadership.own_pod import identity, own_namespace
+from podscale.kube.discovery import ApiDiscovery
+from podscale.kube.leadership.leading import identity, own_namespace
 from podscale.process.clusters import discover
 from podscale.process.monitoring import monitored
 from podscale.process.part import ApartKind

@@ -30,9 +30,8 @@ from podscale.core.selectors.selector import Selector
 from podscale.core.settings import COORDINATE
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
-from podscale.kube.client.nesting import UNREADABLE_MANAGER
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
-from podscale.kube.client.wire import ObjectMeta, Time, decode, encode
+from podscale.kube.client.wire import UNREADABLE_MANAGER, ObjectMeta, Time, decode, encode
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector

@@ -15,7 +15,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import QuantityError
-from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.objects.cluster import Node
 from vpa.model.estimation.nodes import NodeShape, largest
 from vpa.stores import VpaStores

@@ -14,9 +14,8 @@ from podscale.kube.client.resource import EVENTS
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
-from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.leading import Leadership, LeaseChoice, leader_label_of
 from podscale.kube.leadership.lease import Term
-from podscale.kube.leadership.own_pod import leader_label_of
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import PartKind, Shared
 from podscale.serving.apis.api import ApiGroup

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodStore, PodView
-from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
 from vpa.model.api.ooms import Oom, from_last_state, from_pod_update
 from vpa.model.cluster import ClusterModel

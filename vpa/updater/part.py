@@ -9,11 +9,16 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from podscale.kube.client.api import Api
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
-from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.leading import (
+    Leadership,
+    LeaseChoice,
+    identity,
+    leader_label_of,
+    own_namespace,
+)
 from podscale.kube.leadership.lease import Term
-from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import PartKind, Shared
 from podscale.serving.flags import Flags

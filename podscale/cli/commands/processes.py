@@ -59,7 +59,7 @@ async def _run(
     from adapter import precheck
     from podscale.cli.page import PageChoice, composed_with_page
     from podscale.cli.parts import problems, reader_of
-    from podscale.kube.leadership.own_pod import own_namespace
+    from podscale.kube.leadership.leading import own_namespace
     from podscale.process import garbage
     from podscale.process import program as running
     from podscale.process.flags import split

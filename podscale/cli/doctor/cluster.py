@@ -17,13 +17,8 @@ from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.discovery.restmapper import Mapper
-from podscale.kube.objects.api_service import (
-    ApiServiceCondition,
-    ApiServiceSpec,
-    ApiServiceStatus,
-)
+from podscale.kube.discovery import ApiDiscovery, Mapper
+from podscale.kube.objects.cluster import ApiServiceCondition, ApiServiceSpec, ApiServiceStatus
 from podscale.kube.objects.scale import WireScale
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"

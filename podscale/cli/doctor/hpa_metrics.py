@@ -15,7 +15,7 @@ from podscale.core.quantity import QuantityError
 from podscale.core.selectors import selector
 from podscale.core.selectors.labels import since_1_36
 from podscale.kube.client.errors import NoMatch
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
 _OTHER_KIND = "Correct object.describedObject of the HPA, or install what serves the kind."

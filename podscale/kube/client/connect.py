@@ -17,18 +17,18 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.showable import is_http_url, shown_url
-from podscale.kube import kubeconfig
 from podscale.kube.client.api import Api
-from podscale.kube.client.connection import Connection
+from podscale.kube.client.connection import Connection, Limiter
 from podscale.kube.client.credentials import (
     SERVICE_ACCOUNT,
     Credentials,
     FixedCredentials,
     Identity,
     InClusterCredentials,
+    NoKubeconfig,
+    read_kubeconfig,
 )
 from podscale.kube.client.errors import NotConfigured
-from podscale.kube.client.limiter import Limiter
 
 _log = structlog.get_logger()
 _EXPIRY_MARGIN = timedelta(seconds=30)
@@ -195,8 +195,8 @@ def _why_not(files: str) -> str:
         if not part or not path.is_file():
             continue
         try:
-            kubeconfig.read(path)
-        except kubeconfig.NoKubeconfig as error:
+            read_kubeconfig(path)
+        except NoKubeconfig as error:
             return str(error)
     return ""
 

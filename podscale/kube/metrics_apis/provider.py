@@ -41,7 +41,7 @@ from podscale.core.times import duration
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.bodies import (
     ANSWERED_BY,
     LEFT_OUT,
@@ -49,8 +49,8 @@ from podscale.kube.metrics_apis.bodies import (
     ExternalValue,
     NodeMetrics,
     PodMetrics,
+    failure_of,
 )
-from podscale.kube.metrics_apis.failures import failure_of
 
 T = TypeVar("T")
 

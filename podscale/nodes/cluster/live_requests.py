@@ -4,7 +4,7 @@ import numpy as np
 
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodStore, PodView
-from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.fed_store import Change
 from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.cluster.pod_sums import counted_requests, gives_way
 from podscale.nodes.decide.ballast import Floats

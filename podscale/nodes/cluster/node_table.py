@@ -9,7 +9,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
-from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.decide.ballast import BallastSettings, Bools, Floats

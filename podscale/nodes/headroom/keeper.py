@@ -15,7 +15,7 @@ from podscale.kube.client.errors import Forbidden, NotLeading, ObjectNotFound
 from podscale.kube.client.resource import RESOURCE_QUOTAS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE

@@ -14,7 +14,7 @@ from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import BadRequest, NoMatch, Unprocessable, WriteConflict
 from podscale.kube.client.resource import DEPLOYMENTS, Resource
 from podscale.kube.client.wire import ListOf, decode, encode
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController
 from podscale.nodes.decide.headroom import SizeClass

@@ -16,7 +16,7 @@ from podscale.kube.client.eviction import evict
 from podscale.kube.client.resource import LEASES
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, ObjectReference
 from podscale.nodes.cluster.workloads import WorkloadVpa

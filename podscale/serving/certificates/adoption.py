@@ -17,7 +17,7 @@ from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import API_SERVICES, PODS, SERVICES
 from podscale.kube.client.wire import ListOf, ObjectMeta, decode
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.kube.objects.pod import Pod
 
 _HTTPS = 443

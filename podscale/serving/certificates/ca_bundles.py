@@ -14,7 +14,7 @@ from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES
 from podscale.kube.client.wire import decode
-from podscale.kube.objects.api_service import ApiService, ServiceName
+from podscale.kube.objects.cluster import ApiService, ServiceName
 from podscale.serving.certificates.adoption import adopt
 from podscale.serving.certificates.keeper import Publish
 

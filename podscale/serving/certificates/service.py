@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from podscale.kube.client.api import Api
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.authority import DEFAULT_TIMES, AuthorityTimes
 from podscale.serving.certificates.issuing import service_names
 from podscale.serving.certificates.keeper import CertificateKeeper, Publish

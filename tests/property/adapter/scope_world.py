@@ -26,7 +26,7 @@ from adapter.rules.ruleset import compile_rules
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, SERVICES, Resource
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.informer.list_watch import Changes
 from podscale.kube.objects.pod import Pod
 from podscale.serving.auth.authorization import Authorizer

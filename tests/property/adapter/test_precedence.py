@@ -24,7 +24,7 @@ from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.metrics import ExternalMetric, ExternalSamples, PodMetric, PodSamples
 from podscale.feed.http import refusals
 from podscale.feed.http.client import SeriesAnswer
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.property.adapter.scope_world import KINDS, ScopeWorld
 from tests.unit.adapter.test_metric_rules import stored, together
 from tests.unit.adapter.world import reading

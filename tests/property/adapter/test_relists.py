@@ -14,7 +14,7 @@ from adapter.rules.ruleset import RuleSet, compile_rules
 from podscale.feed.http import refusals
 from podscale.feed.http.client import SeriesAnswer
 from podscale.kube.client.resource import NAMESPACES, PODS, SERVICES, Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 RULES = """
 rules:

@@ -15,7 +15,7 @@ from adapter.sources.sources_file import NamedSources, SourceAccess
 from adapter.stages import Stage
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.kit.doctor import WrittenAnswers
 
 AROUND = Surroundings("http://prometheus", resources=(PODS, NAMESPACES), objects=("web-1",))

@@ -25,7 +25,7 @@ from podscale.feed.http import refusals
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import MAPPER, rules
 

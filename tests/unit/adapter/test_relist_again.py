@@ -14,7 +14,7 @@ from adapter.rules.ruleset import RuleSet, compile_rules
 from adapter.stages import Stage
 from podscale.feed.http import refusals
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.unit.adapter.test_relist import TWO, Prometheus, pods, relister
 from tests.unit.adapter.world import own, rules
 

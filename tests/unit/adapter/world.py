@@ -20,7 +20,7 @@ from podscale.feed.plan import Demand, QueryWindow
 from podscale.feed.reading import Outcome, Reading
 from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 
 STORAGE_CLASSES = Resource(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, "storageclass"

@@ -28,7 +28,7 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.kube.client.resource import DEPLOYMENTS, VPAS
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.migrate.rules_source import RulesText
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"

@@ -22,7 +22,7 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.errors import ApiError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import StatusCause
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.migrate.reader import check
 from podscale.migrate.rules_source import RulesText, find
 from tests.unit.feed.prometheus import Asked, FakePrometheus, refused, serving

@@ -15,7 +15,7 @@ from hpa.loop.state import Options
 from podscale.core.metrics import Answer, Question, Unavailable
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import NS, Cluster, KnownKinds, deployment_object, hpa_object, pod_object
 

@@ -11,7 +11,7 @@ from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.resource import DEPLOYMENTS
 from podscale.kube.client.wire import decode, parse_time
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )

@@ -13,7 +13,7 @@ from podscale.core.metrics import (
     Refused,
 )
 from podscale.kube.client.resource import SERVICES
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 MAPPER = Mapper([SERVICES])

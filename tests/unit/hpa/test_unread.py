@@ -18,7 +18,7 @@ from hpa.history.memory import HistoryMemory
 from hpa.part import HpaPart
 from podscale.kube.client.errors import Forbidden, KubeError, ServerFailed
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchBroken
 from podscale.kube.leadership.lease import Term
 from podscale.serving.flags import parse

@@ -32,7 +32,7 @@ from podscale.kube.client.errors import ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod

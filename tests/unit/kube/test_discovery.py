@@ -8,8 +8,7 @@ import pytest
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch
 from podscale.kube.client.resource import Resource
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import ApiDiscovery, Mapper
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, served
 
 

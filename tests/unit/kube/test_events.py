@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from podscale.kube.client.errors import NotLeading, TooManyRequests
-from podscale.kube.events.correlator import (
+from podscale.kube.events import (
     BURST,
     COMBINED,
     REFILL_S,
     Correlator,
     EventSeries,
     Occurrence,
+    Recorder,
 )
-from podscale.kube.events.recorder import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 

@@ -7,7 +7,7 @@ import pytest
 
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.client.resource import PODS
-from podscale.kube.leadership.fenced_api import FencedApi, leader_label
+from podscale.kube.leadership.leading import FencedApi, leader_label
 from podscale.kube.leadership.lease import Elector, Term
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 from tests.unit.kube.replicas import Replica

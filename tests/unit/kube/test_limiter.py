@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podscale.kube.client.limiter import Limiter
+from podscale.kube.client.connection import Limiter
 
 pytestmark = pytest.mark.looptime
 

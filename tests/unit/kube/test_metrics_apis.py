@@ -27,7 +27,7 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import GO_ZERO_TIME_S, parse_time
-from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY
 from podscale.kube.metrics_apis.provider import ApiProvider
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal

@@ -7,9 +7,16 @@ import time
 import msgspec
 import pytest
 
-from podscale.kube.client import nesting
-from podscale.kube.client.nesting import LEVELS, UNREADABLE_MANAGER, shallow
-from podscale.kube.client.wire import ListOf, PartialObjectMetadata, WatchEvent, decode
+from podscale.kube.client import wire
+from podscale.kube.client.wire import (
+    LEVELS,
+    UNREADABLE_MANAGER,
+    ListOf,
+    PartialObjectMetadata,
+    WatchEvent,
+    decode,
+    shallow,
+)
 from tests.kit.nested import expanded, managed, nested
 
 DEEP = [3_000, 9_995, 100_000]
@@ -61,7 +68,7 @@ def test_any_other_value_that_nests_too_deep_is_null(levels):
 def test_strings_and_brackets_across_chunks_are_read_alike(monkeypatch):
     whole = shallow(body(300))
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr(nesting, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(wire, "_CHUNK_BYTES", size)
         assert shallow(body(300)) == whole
 
 

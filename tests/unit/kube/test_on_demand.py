@@ -9,7 +9,7 @@ import pytest
 from podscale.core.selectors import selector
 from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from podscale.kube.client.resource import NODES, PODS
-from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.metadata import OnDemandMetadata
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 
 pytestmark = pytest.mark.looptime

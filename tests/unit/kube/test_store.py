@@ -14,6 +14,7 @@ from podscale.kube.client.errors import ApiUnreachable
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import (
     ListedState,
     ListPage,
@@ -22,7 +23,6 @@ from podscale.kube.informer.list_watch import (
     WatchSource,
     WatchTiming,
 )
-from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod

@@ -1,8 +1,7 @@
 """Objects of a store by what they name."""
 
 from podscale.kube.client.wire import PartialObjectMetadata, decode, encode
-from podscale.kube.informer.store import Store
-from podscale.kube.informer.store_index import StoreIndex
+from podscale.kube.informer.store import Store, StoreIndex
 from tests.kit.stores import fill
 
 

@@ -5,8 +5,8 @@ from msgspec import structs
 
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import Changes
-from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod, PodStatus
 from tests.kit.stores import fill

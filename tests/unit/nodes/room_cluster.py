@@ -15,7 +15,7 @@ from podscale.kube.client.api import Method, Response
 from podscale.kube.client.errors import Forbidden, ObjectNotFound, TooManyRequests
 from podscale.kube.client.wire import HasMetadata, StatusCause, decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import (
     Happening,

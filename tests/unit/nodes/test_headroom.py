@@ -19,7 +19,7 @@ from podscale.kube.client.errors import (
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod

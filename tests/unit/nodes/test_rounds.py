@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from podscale.core.selectors.selector import parse
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.nodes.decide.ballast import Reason
 from podscale.nodes.loop import NodesLoop
 from podscale.nodes.rounds import NodeRounds

@@ -12,8 +12,8 @@ from podscale.core.settings import ADOPTED_FROM
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.columns.pods import PodStore
-from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.discovery import ApiDiscovery
+from podscale.kube.objects.cluster import ServiceName
 from podscale.process.apiservices import ServiceBackend, certificates, warn_of_others
 from podscale.process.part import Shared
 from podscale.process.rights import warn_of_missing

@@ -10,7 +10,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 
 from podscale.kube.client.errors import ApiUnreachable
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.authority import AuthorityTimes, from_secret
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.issuing import KeyPair

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.service import service_of
 from podscale.serving.flags import FlagError
 

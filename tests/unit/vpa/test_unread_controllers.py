@@ -16,7 +16,7 @@ from podscale.kube.client.errors import (
 )
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
-from podscale.kube.discovery.restmapper import KindResources
+from podscale.kube.discovery import KindResources
 from podscale.kube.informer.list_watch import WatchBroken
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds

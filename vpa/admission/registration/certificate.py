@@ -11,7 +11,7 @@ import structlog
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.leadership.lease import Elector, Term
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.service import keeper_behind
 from podscale.serving.certificates.tls import ServingTls

@@ -20,7 +20,7 @@ from podscale.kube.client.errors import (
 from podscale.kube.client.eviction import evict, may_have_happened
 from podscale.kube.client.resource import PODS, VPAS
 from podscale.kube.client.wire import decode, encode
-from podscale.kube.events.recorder import Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod as KubePod
 from vpa.admission.patches.patch import PatchEntry, ResizePatch, resize_patch

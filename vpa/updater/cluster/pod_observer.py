@@ -16,8 +16,8 @@ from podscale.core.json_decoder import decode_json
 from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodView as StoredPod
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
-from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.scale import ReplicationController, Workload
 from vpa.admission.matching import (
     Candidate,

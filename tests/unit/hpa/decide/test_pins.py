@@ -27,7 +27,7 @@ from hpa.decide.settings import Release
 from hpa.loop.observe import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery import Mapper
 from tests.unit.hpa.decide.situations import (
     NOW,
     OLD,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from podscale.kube.client.errors import ApiError
-from podscale.kube.objects.api_service import ServiceName
+from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.tls import ServingTls
 from tests.unit.serving.kit import ScriptedApi
 from vpa.admission.registration.certificate import WebhookCertificate

@@ -16,8 +16,7 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
-from podscale.kube.client.nesting import UNREADABLE_MANAGER
-from podscale.kube.client.wire import decode, encode
+from podscale.kube.client.wire import UNREADABLE_MANAGER, decode, encode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
