@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.list_watch import ListBegan, ListEnded, ListPage, WatchAlive
 
 
 def fill(
@@ -21,7 +21,7 @@ def fill(
     ``watched_s`` is how long it is believed; None: no watch stands.
     """
     at = time.monotonic() if now is None else now
-    steps: list[Any] = [ListedState(), WatchPage(list(items), version), ListPage(version)]
+    steps: list[Any] = [ListBegan(), ListPage(list(items), version), ListEnded(version)]
     if watched_s is not None:
         steps.append(WatchAlive(version, watched_s))
     for step in steps:

@@ -26,10 +26,10 @@ from podscale.kube.informer.freshness import (
 from podscale.kube.informer.list_watch import (
     Changes,
     Happening,
-    ListedState,
+    ListBegan,
+    ListEnded,
     ListPage,
     WatchAlive,
-    WatchPage,
 )
 
 V = TypeVar("V")
@@ -195,15 +195,15 @@ class FedStore(ABC, Generic[T, V]):
                 self._heads.note_seen(scope, resource_version)
             case WatchAlive(resource_version=resource_version):
                 self._heads.note_seen(scope, resource_version)
-            case ListedState():
+            case ListBegan():
                 self._heads.start_list(scope)
                 self._start_list(scope)
-            case WatchPage(items=items, resource_version=resource_version):
+            case ListPage(items=items, resource_version=resource_version):
                 is_forced = self._heads.note_page(scope, resource_version)
                 for obj in items:
                     self._note_listed(scope, obj)
                     self._put(obj, is_forced=is_forced)
-            case ListPage(resource_version=resource_version):
+            case ListEnded(resource_version=resource_version):
                 self._sweep(scope, resource_version)
                 self._heads.note_seen(scope, resource_version, is_list=True)
         self._tracker.note(happening, scope=scope, now=now)

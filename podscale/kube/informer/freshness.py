@@ -19,8 +19,8 @@ from podscale.kube.client.wire import HasMetadata
 from podscale.kube.informer.list_watch import (
     Changes,
     Happening,
-    ListedState,
-    ListPage,
+    ListBegan,
+    ListEnded,
     WatchAlive,
     WatchBroken,
 )
@@ -119,11 +119,11 @@ class FreshnessTracker:
         state.doubted_since = state.believed_until(now)
         was_believed = state.is_believed(now)
         match happening:
-            case ListedState(is_poll=is_poll):
+            case ListBegan(is_poll=is_poll):
                 if not is_poll:
                     state.doubt = "listing" if not state.is_synced else "listing again"
             # A page is no sign of life: a list that always fails at a later one never is whole.
-            case ListPage():
+            case ListEnded():
                 state.heard = now
                 state.is_synced = True
                 state.error = None

@@ -76,20 +76,20 @@ class WatchSource(Struct, Generic[T], frozen=True):
         return self.resource.path(self.namespace)
 
 
-class ListedState(Struct, frozen=True):
+class ListBegan(Struct, frozen=True):
     """A list begins. Unless ``is_poll``, the picture is not current until ``WatchAlive``."""
 
     is_poll: bool = False
 
 
-class WatchPage(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     """A part of a list, as it was at ``resource_version``."""
 
     items: Sequence[T]
     resource_version: str
 
 
-class ListPage(Struct, frozen=True):
+class ListEnded(Struct, frozen=True):
     """The list is whole: what was not in its pages is gone."""
 
     resource_version: str
@@ -120,7 +120,7 @@ class WatchBroken(Struct, frozen=True):
     error: KubeError | None = None
 
 
-Happening = ListedState | WatchPage[T] | ListPage | Changes[T] | WatchAlive | WatchBroken
+Happening = ListBegan | ListPage[T] | ListEnded | Changes[T] | WatchAlive | WatchBroken
 
 
 async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
@@ -160,13 +160,13 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
 
 
 async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
-    yield ListedState(is_poll=True)
+    yield ListBegan(is_poll=True)
     resource_version = ""
     async with aclosing(_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
-    yield ListPage(resource_version)
+    yield ListEnded(resource_version)
     good_for_s = 2 * source.rhythm.poll_s + source.rhythm.list_timeout_s
     yield WatchAlive(resource_version, good_for_s, is_poll=True)
 
@@ -175,14 +175,14 @@ async def _list_and_watch(
     api: Api, source: WatchSource[T], pause: "WatchPause", *, is_poll: bool
 ) -> AsyncGenerator[Happening[T], None]:
     """One list and the watch behind it; returns when it is time to list again."""
-    yield ListedState(is_poll)
+    yield ListBegan(is_poll)
     resource_version = ""
     async with aclosing(_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
             del page  # it would stay for as long as the watch does
-    yield ListPage(resource_version)
+    yield ListEnded(resource_version)
     if not resource_version:
         # Computed resources (metrics.k8s.io) have no history to watch from.
         raise _CannotWatch(f"{source.path} has no resourceVersion")
@@ -191,7 +191,7 @@ async def _list_and_watch(
             yield step
 
 
-async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[WatchPage[T], None]:
+async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T], None]:
     """The list, page by page. An expired continue token starts it again, then unpaged."""
     limit = source.rhythm.page_size
     for attempt in range(3):
@@ -203,7 +203,7 @@ async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[WatchPage[T
         try:
             while True:
                 meta, items = await _page(api, source, limit, continue_)
-                yield WatchPage(items, meta.resource_version)
+                yield ListPage(items, meta.resource_version)
                 continue_ = meta.continue_
                 if not continue_:
                     return

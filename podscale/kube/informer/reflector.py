@@ -16,8 +16,8 @@ from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import (
     Changes,
     Happening,
+    ListPage,
     WatchBroken,
-    WatchPage,
     WatchPause,
     WatchSource,
     happenings,
@@ -66,7 +66,7 @@ class Reflector(Generic[T]):
         async with aclosing(happenings(self._api, source)) as stream:
             async for happening in stream:
                 self._apply(happening, source)
-                if isinstance(happening, WatchPage):
+                if isinstance(happening, ListPage):
                     await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
                 elif isinstance(happening, WatchBroken):
                     if happening.reason != told and not isinstance(happening.error, Gone):
@@ -92,7 +92,7 @@ def _one_by_one(happening: Happening[T]) -> list[Happening[T]]:
     match happening:
         case Changes(events=events, resource_version=resource_version):
             return [Changes([event], resource_version) for event in events]
-        case WatchPage(items=items, resource_version=resource_version):
-            return [WatchPage([item], resource_version) for item in items]
+        case ListPage(items=items, resource_version=resource_version):
+            return [ListPage([item], resource_version) for item in items]
         case _:
             return []

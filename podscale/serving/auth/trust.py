@@ -20,7 +20,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import CONFIG_MAPS
 from podscale.kube.client.wire import ObjectMeta, decode
-from podscale.kube.informer.list_watch import Changes, WatchPage, WatchSource, happenings
+from podscale.kube.informer.list_watch import Changes, ListPage, WatchSource, happenings
 from podscale.serving.auth.certificate_chain import parse_bundle
 from podscale.serving.certificates.tls import TlsError
 from podscale.serving.flags import Flags
@@ -150,7 +150,7 @@ class TrustSource:
         )
         async for happening in happenings(api, source):
             found: list[AuthenticationConfig] = []
-            if isinstance(happening, WatchPage):
+            if isinstance(happening, ListPage):
                 found = list(happening.items)
             elif isinstance(happening, Changes):
                 found = [item for kind, item in happening.events if kind != "DELETED"]

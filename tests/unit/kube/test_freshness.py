@@ -8,11 +8,11 @@ from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.informer.freshness import FreshnessTracker
 from podscale.kube.informer.list_watch import (
     Happening,
-    ListedState,
+    ListBegan,
+    ListEnded,
     ListPage,
     WatchAlive,
     WatchBroken,
-    WatchPage,
 )
 
 SILENT = WatchBroken("silent", ApiUnreachable("silent", is_timeout=True))
@@ -33,7 +33,7 @@ def note(
 
 
 def listed() -> Sequence[Happening[Object]]:
-    return ListedState(), WatchPage([], "1"), ListPage("1")
+    return ListBegan(), ListPage([], "1"), ListEnded("1")
 
 
 def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
@@ -50,16 +50,16 @@ def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
     known = tracker()
     note(known, 0.0, *listed(), WatchAlive("1", 90.0))
     for at in range(10, 400, 30):
-        note(known, at, ListedState(), WatchPage([], "2"), FAILED)
+        note(known, at, ListBegan(), ListPage([], "2"), FAILED)
     assert known.facts(400.0).doubted_s == 390.0
 
 
 def test_a_poll_that_fails_at_a_later_page_lets_the_last_list_grow_older() -> None:
     known = tracker()
-    note(known, 0.0, ListedState(is_poll=True), WatchPage([], "1"), ListPage("1"))
+    note(known, 0.0, ListBegan(is_poll=True), ListPage([], "1"), ListEnded("1"))
     note(known, 0.0, WatchAlive("1", 120.0, is_poll=True))
     for at in range(30, 200, 30):
-        note(known, at, ListedState(is_poll=True), WatchPage([], "2"), FAILED)
+        note(known, at, ListBegan(is_poll=True), ListPage([], "2"), FAILED)
     assert known.is_current(120.0)
     assert not known.is_current(121.0)
     assert known.facts(200.0).doubted_s == 80.0

@@ -15,10 +15,10 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import (
     Changes,
     Kind,
-    ListedState,
+    ListBegan,
+    ListEnded,
     ListPage,
     WatchBroken,
-    WatchPage,
 )
 from podscale.kube.objects.pod import Pod
 
@@ -230,11 +230,11 @@ def test_a_refusal_stands_until_the_pods_have_been_listed():
     assert kept.refusal is None
     happens(WatchBroken("refused", refusal))
     assert (kept.refusal, kept.is_refused) == (refusal, True)
-    happens(ListedState(), WatchBroken("no answer", ApiUnreachable("gone")))
+    happens(ListBegan(), WatchBroken("no answer", ApiUnreachable("gone")))
     assert (kept.refusal, kept.is_refused) == (refusal, False)  # by now nobody can say
-    happens(ListedState(), WatchBroken("refused", refusal))
+    happens(ListBegan(), WatchBroken("refused", refusal))
     assert kept.is_refused
-    happens(ListedState(), WatchPage([made("web-1", 1, app="web")], "1"), ListPage("1"))
+    happens(ListBegan(), ListPage([made("web-1", 1, app="web")], "1"), ListEnded("1"))
     assert kept.refusal is None
     happens(WatchBroken("refused", refusal))
     assert kept.refusal is None  # what is known stays known

@@ -16,8 +16,8 @@ from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import (
-    ListedState,
-    ListPage,
+    ListBegan,
+    ListEnded,
     WatchAlive,
     WatchBroken,
     WatchSource,
@@ -248,7 +248,7 @@ async def test_a_store_that_fails_is_not_believed_and_is_filled_again():
         failures = 2
 
         def apply(self, happening: Any, *, scope: str, now: float) -> None:
-            if isinstance(happening, ListPage) and self.failures:
+            if isinstance(happening, ListEnded) and self.failures:
                 self.failures -= 1
                 assert not self.is_current()
                 raise RecursionError("maximum recursion depth exceeded")
@@ -382,7 +382,7 @@ class MuteApi(MemoryApi):
 
 def test_a_process_that_slept_does_not_believe_its_store():
     store = Store[Pod]()
-    for step in (ListedState(), ListPage("1"), WatchAlive("1", 90.0)):
+    for step in (ListBegan(), ListEnded("1"), WatchAlive("1", 90.0)):
         store.apply(step, scope="", now=1000.0)
     assert store.is_current(1089.0)
     assert not store.is_current(1091.0)

@@ -19,10 +19,10 @@ from podscale.kube.events import Recorder
 from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import (
     Happening,
-    ListedState,
+    ListBegan,
+    ListEnded,
     ListPage,
     WatchAlive,
-    WatchPage,
 )
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
@@ -210,7 +210,7 @@ class RoomCluster:
         for each in objects.values():
             each["metadata"]["resourceVersion"] = version
         items = [decode(msgspec.json.encode(each), kind) for each in objects.values()]
-        listed: list[Happening[T]] = [ListedState(), WatchPage(items, version), ListPage(version),
+        listed: list[Happening[T]] = [ListBegan(), ListPage(items, version), ListEnded(version),
                                       WatchAlive(version, 1e9)]  # fmt: skip
         for happening in listed:
             store.apply(happening, scope="", now=time.monotonic())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import structlog
 
-from podscale.kube.informer.list_watch import WatchPage
+from podscale.kube.informer.list_watch import ListPage
 from podscale.serving.auth import trust as trust_module
 from podscale.serving.auth.trust import (
     AuthenticationConfig,
@@ -197,12 +197,12 @@ async def test_nothing_ends_following_the_config_map(
 ) -> None:
     asked: list[int] = []
 
-    async def happenings(_api: Any, _source: Any) -> AsyncIterator[WatchPage[AuthenticationConfig]]:
+    async def happenings(_api: Any, _source: Any) -> AsyncIterator[ListPage[AuthenticationConfig]]:
         asked.append(len(asked))
         if len(asked) < 3:
             raise OSError(24, "Too many open files")
         wanted = msgspec.convert(config_map(pki), AuthenticationConfig)
-        yield WatchPage([wanted], "1")
+        yield ListPage([wanted], "1")
         await asyncio.Event().wait()
 
     monkeypatch.setattr(trust_module, "happenings", happenings)
