@@ -169,7 +169,7 @@ def reached(asked: AskedEvidence, around: Surroundings) -> Diagnosis | None:
                 "--adopt to do so), or ask the other server for the metric.",
             )
     if around.access is not None and not around.access.allowed:
-        resource, verb = _rbac_resource(asked), "list" if asked.api == "external" else "get"
+        verb, resource = rbac_of(asked)
         return Diagnosis(
             Stage.FORBIDDEN,
             f"{around.access.user} may not {verb} {resource} in {group}"
@@ -181,11 +181,12 @@ def reached(asked: AskedEvidence, around: Surroundings) -> Diagnosis | None:
     return None
 
 
-def _rbac_resource(asked: AskedEvidence) -> str:
+def rbac_of(asked: AskedEvidence) -> tuple[str, str]:
+    """Return verb and resource, with its subresource, of the request that an HPA would make."""
     if asked.api == "external":
-        return asked.metric
+        return "list", asked.metric
     kind = "metrics" if asked.resource == "namespaces" else asked.resource
-    return f"{kind}/{asked.metric}"
+    return "get", f"{kind}/{asked.metric}"
 
 
 def _shadowed(

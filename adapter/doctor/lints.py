@@ -13,12 +13,12 @@ from msgspec import Struct
 from adapter.discovery.listing import MetricSource
 from adapter.doctor.evidence import Need, ResultOf, SeriesOf
 from adapter.doctor.findings import UNBOUNDED_SERIES, LintFinding
-from adapter.doctor.series_checks import names_in
+from adapter.doctor.series_checks import listed, names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.queries.promql import QueryTemplate
-from adapter.rules.config import Parsed, ResourceRuleConfig, ResourceRulesConfig, RuleConfig
+from adapter.rules.config import Parsed, ResourceRuleConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
 from adapter.rules.yaml_nodes import is_blank
 from podscale.core.selectors.selector import EVERYTHING
@@ -77,7 +77,8 @@ _BLANK = (
     "rules are meant"
 )
 
-_MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
+_MOST_CHARS = 200  # of a name in a finding
+_OF_NO_NAMESPACE = ("namespaces", "nodes", "persistentvolumes")
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
 # An HPA's selector: where no namespace is asked for, <<.LabelMatchers>> is empty without one, and
 # {,job="a"} is no query.
@@ -113,14 +114,11 @@ def lint(
     for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
         for kind, field, *told in _of_rule(rule, config, plans, known):
             add(kind, f"{rule.id}{field}", *told)
-    missing = list(_missing_blocks(parsed.config.resource_rules))
-    for path, reason in missing:
-        add(QUERY_INVALID, path, reason)
-    if rules.resource is not None:
-        for each in (rules.resource.cpu, rules.resource.memory):
-            if each.id in dict(missing):
-                continue
-            for kind, field, *told in _of_resource_rule(each, plans, known):
+    if rules.resource is not None and (blocks := parsed.config.resource_rules) is not None:
+        usage = ((rules.resource.cpu, blocks.cpu), (rules.resource.memory, blocks.memory))
+        # What is missing stands at the line of resourceRules itself.
+        for each, block in sorted(usage, key=lambda pair: pair[1] != ResourceRuleConfig()):
+            for kind, field, *told in _of_resource_rule(each, block, plans, known):
                 add(kind, f"{each.id}{field}", *told)
     for section in (rules.custom, rules.external):
         for path, reason in _names_twice(section, known):
@@ -142,23 +140,18 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
         made = partial(plans.external, source, "x", _SELECTOR, "")
-        yield from _of_plan(made, known, "", rule.source)
+        yield from _of_plan(made, ".metricsQuery", rule.source, known)
         return
     if not (config.resources.template or config.resources.overrides):
-        yield (
-            NO_RESOURCE_LABEL,
-            "",
-            (
-                "no label says which object a series is of, so the rule exposes nothing: write "
-                "resources.overrides (label: {resource: pod}) or resources.template"
-            ),
+        text = (
+            "no label says which object a series is of, so the rule exposes nothing: write "
+            "resources.overrides (label: {resource: pod}) or resources.template"
         )
+        yield NO_RESOURCE_LABEL, "", text
     for kind in _kinds(rule):
-        is_scoped = kind not in ("namespaces", "nodes", "persistentvolumes") and _has_namespace(
-            rule
-        )
+        is_scoped = kind not in _OF_NO_NAMESPACE and bool(_label(rule, "namespaces"))
         made = partial(plans.custom, source, kind, is_scoped, EVERYTHING, "")
-        told = list(_of_plan(made, known, kind, rule.source))
+        told = list(_of_plan(made, ".metricsQuery", rule.source, known, kind))
         yield from told
         if told:
             return  # one kind of object is enough to show it
@@ -169,41 +162,30 @@ def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
         reason = unbounded(series_selector(rule.series_query))
     except NotPromql as error:
         need = SeriesOf(rule.series_query)
-        yield (
-            SERIES_QUERY_INVALID,
-            ".seriesQuery",
-            (
-                f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
-                f"{_beyond_promql(rule.source, known.answers.get(need))}"
-            ),
-            need,
+        text = (
+            f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
+            f"{_beyond_promql(rule.source, known.answers.get(need))}"
         )
+        yield SERIES_QUERY_INVALID, ".seriesQuery", text, need
         return
     if reason:
-        yield (
-            UNBOUNDED_SERIES,
-            ".seriesQuery",
-            (
-                f"{reason}: every relist reads the labels of all those series. Select by name, or "
-                "by the label of a job."
-            ),
+        text = (
+            f"{reason}: every relist reads the labels of all those series. Select by name, or "
+            "by the label of a job."
         )
+        yield UNBOUNDED_SERIES, ".seriesQuery", text
 
 
 def _of_labels(rule: Rule, known: KnownMetrics) -> LintFindings:
     names = sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name))
     if names:
-        shown = ", ".join(repr(name[:_MOST_CHARS]) for name in names[:_MOST_TOLD])
-        others = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
-        yield (
-            TOO_MANY_LABELS,
-            ".seriesQuery",
-            (
-                f"{shown}{others}: more than {MOST_SHAPES} sets of label names, or one of more "
-                f"than {MOST_LABELS} or of great length; only labels that the rule maps to objects "
-                "are looked at in the others. Have the pods that expose them use fewer label names."
-            ),
+        shown = listed([repr(name[:_MOST_CHARS]) for name in names])
+        text = (
+            f"{shown}: more than {MOST_SHAPES} sets of label names, or one of more "
+            f"than {MOST_LABELS} or of great length; only labels that the rule maps to objects "
+            "are looked at in the others. Have the pods that expose them use fewer label names."
         )
+        yield TOO_MANY_LABELS, ".seriesQuery", text
 
 
 def _of_name(written: str, rule: Rule) -> LintFindings:
@@ -215,107 +197,62 @@ def _of_name(written: str, rule: Rule) -> LintFindings:
 
 def _of_values(query: QueryTemplate) -> LintFindings:
     if "LabelValuesByName" in query.fields:
-        yield (
-            RAW_VALUE,
-            ".metricsQuery",
-            (
-                ".LabelValuesByName writes names and selectors of requests into the query as they "
-                "are: a dot of theirs matches anything in a regex, and a hyphen outside of quotes "
-                'subtracts. Write <<.LabelMatchers>>, or the value in quotes behind ="'
-            ),
+        text = (
+            ".LabelValuesByName writes names and selectors of requests into the query as they "
+            "are: a dot of theirs matches anything in a regex, and a hyphen outside of quotes "
+            'subtracts. Write <<.LabelMatchers>>, or the value in quotes behind ="'
         )
+        yield RAW_VALUE, ".metricsQuery", text
 
 
 def _of_plan(
-    make: Callable[[], QueryPlan], known: KnownMetrics, kind: str, source: str
+    make: Callable[[], QueryPlan], field: str, source: str, known: KnownMetrics, kind: str = ""
 ) -> LintFindings:
+    """Yield what is wrong with a query; ``kind``: with what it says of each of these objects."""
     query = ""
     try:
         plan = make()
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
     except (RuleQueryError, ValueError) as error:
-        yield QUERY_INVALID, ".metricsQuery", *_unreadable(error, query, source, known)
+        need = ResultOf(query) if query else None
+        text = f"the query cannot be read: {error}"
+        if isinstance(error, NotPromql):
+            text = f"{text}. {_beyond_promql(source, known.answers.get(need))}"
+        yield QUERY_INVALID, field, text, need
         return
-    yield from _of_tree(tree, plan, known, kind)
+    yield from _windows(tree, known.scrape_interval_s, field)
+    label = plan.labels.object
+    if kind and label and (lost := without(tree, label)):
+        text = (
+            f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
+            "write by (<<.GroupBy>>)"
+        )
+        yield GROUP_BY_LOST, field, text
+    elif kind and label and not adds_up(tree, frozenset(plan.labels.key())):
+        text = (
+            f"several series of one of the {kind} are not added up, and the last of them is "
+            "its value: aggregate them by (<<.GroupBy>>)"
+        )
+        yield SEVERAL_SERIES, field, text
     verdict = prove(plan)
     if isinstance(verdict, Single):
-        yield (
-            NOT_COALESCED,
-            ".metricsQuery",
-            f"each request is a query of its own, because of: {verdict.reason}",
+        text = f"each request is a query of its own, because of: {verdict.reason}"
+        yield NOT_COALESCED, field, text
+
+
+def _of_resource_rule(
+    rule: ResourceRule, written: ResourceRuleConfig, plans: Plans, known: KnownMetrics
+) -> LintFindings:
+    if written == ResourceRuleConfig():
+        text = (
+            f"{rule.id} is missing, so every request to metrics.k8s.io fails: add the block, "
+            "or take resourceRules out where another server answers that API"
         )
-
-
-def _of_tree(tree: Node, plan: QueryPlan, known: KnownMetrics, kind: str) -> LintFindings:
-    yield from _windows(tree, known.scrape_interval_s, ".metricsQuery")
-    label = plan.labels.object
-    if not label:
+        yield QUERY_INVALID, "", text
         return
-    lost = without(tree, label)
-    if lost:
-        yield (
-            GROUP_BY_LOST,
-            ".metricsQuery",
-            (
-                f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
-                "write by (<<.GroupBy>>)"
-            ),
-        )
-    elif not adds_up(tree, frozenset(plan.labels.key())):
-        yield (
-            SEVERAL_SERIES,
-            ".metricsQuery",
-            (
-                f"several series of one of the {kind} are not added up, and the last of them is "
-                "its value: aggregate them by (<<.GroupBy>>)"
-            ),
-        )
-
-
-def _missing_blocks(written: ResourceRulesConfig | None) -> Iterator[tuple[str, str]]:
-    if written is None:
-        return
-    for name, block in (("cpu", written.cpu), ("memory", written.memory)):
-        if block == ResourceRuleConfig():
-            path = f"resourceRules.{name}"
-            yield (
-                path,
-                (
-                    f"{path} is missing, so every request to metrics.k8s.io fails: add the block, "
-                    "or take resourceRules out where another server answers that API"
-                ),
-            )
-
-
-def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> LintFindings:
     for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
-        query = ""
-        try:
-            plan = make(rule)
-            query = plan.text("x", ("x",))
-            tree = parse(query)
-        except (RuleQueryError, ValueError) as error:
-            yield QUERY_INVALID, field, *_unreadable(error, query, rule.source, known)
-            continue
-        yield from _windows(tree, known.scrape_interval_s, field)
-        verdict = prove(plan)
-        if isinstance(verdict, Single):
-            yield (
-                NOT_COALESCED,
-                field,
-                f"each request is a query of its own, because of: {verdict.reason}",
-            )
-
-
-def _unreadable(
-    error: ValueError, query: str, source: str, known: KnownMetrics
-) -> tuple[str, Need | None]:
-    need = ResultOf(query) if query else None
-    text = f"the query cannot be read: {error}"
-    if isinstance(error, NotPromql):
-        text = f"{text}. {_beyond_promql(source, known.answers.get(need))}"
-    return text, need
+        yield from _of_plan(partial(make, rule), field, rule.source, known)
 
 
 def _beyond_promql(source: str, said: str | None) -> str:
@@ -335,15 +272,12 @@ def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFin
         return
     for function, range_s in sorted(set(ranges(tree))):
         if range_s < 4 * scrape_interval_s:
-            yield (
-                RATE_WINDOW,
-                field,
-                (
-                    f"{function}[{duration.format_prometheus(range_s)}] is under four scrape "
-                    f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a "
-                    "missed scrape or two leaves no value"
-                ),
+            text = (
+                f"{function}[{duration.format_prometheus(range_s)}] is under four scrape "
+                f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a "
+                "missed scrape or two leaves no value"
             )
+            yield RATE_WINDOW, field, text
 
 
 def _names_twice(rules: Sequence[Rule], known: KnownMetrics) -> Iterator[tuple[str, str]]:
@@ -376,10 +310,6 @@ def _kinds(rule: Rule) -> list[str]:
     if _label(rule, "pods"):
         others = ["pods", *(kind for kind in others if kind != "pods")]
     return others or found
-
-
-def _has_namespace(rule: Rule) -> bool:
-    return bool(_label(rule, "namespaces"))
 
 
 def _label(rule: Rule, kind: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from adapter.doctor.diagnosis import API_GROUPS
+from adapter.doctor.diagnosis import API_GROUPS, rbac_of
 from adapter.doctor.evidence import Access, AskedEvidence
 from hpa.decide.api.spec import MetricObject
 from podscale.cli.cluster import OTHER_CLUSTER
@@ -16,15 +16,16 @@ from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
-from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
+from podscale.kube.client.wire import ListOf, ObjectMeta, PartialObjectMetadata, decode
 from podscale.kube.discovery import ApiDiscovery, Mapper
-from podscale.kube.objects.cluster import ApiServiceCondition, ApiServiceSpec, ApiServiceStatus
+from podscale.kube.objects.cluster import ApiService, ApiServiceCondition
 from podscale.kube.objects.scale import WireScale
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _MOST_OBJECTS = 2_000
 _PAGE, _MOST_PAGES = 500, 100
 _YOUNG_S = 120.0  # two scrapes at the usual minute
+_TYPES = {"custom": {"Pods", "Object"}, "external": {"External"}}  # of metrics of HPAs
 _VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
 
 T = TypeVar("T")
@@ -32,6 +33,11 @@ T = TypeVar("T")
 
 class ClusterFailed(Exception):
     """The cluster did not tell what is needed; the text says what and why."""
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no such object."""
+        return isinstance(self.__cause__, ObjectNotFound)
 
 
 class _ListedMetric(Struct, frozen=True):
@@ -49,22 +55,19 @@ class _ManagedFields(Struct, frozen=True, rename="camel"):
     )
 
 
-class _ServiceMeta(Struct, frozen=True, rename="camel"):
+class _ServiceMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     managed_fields: Sequence[_ManagedFields] = ()
 
 
-class _ApiService(Struct, frozen=True):
+class _ApiService(ApiService, frozen=True):
     metadata: _ServiceMeta = _ServiceMeta()
-    spec: ApiServiceSpec = ApiServiceSpec()
-    status: ApiServiceStatus = ApiServiceStatus()
 
     def bundle_writer(self) -> str:
         """Return who wrote caBundle last, as the API server calls him; "": not known."""
+        fields = ((each.manager, each.fields_v1) for each in self.metadata.managed_fields)
         return next(
-            (each.manager for each in self.metadata.managed_fields
-             if "f:caBundle" in each.fields_v1.get("f:spec", ())),
-            "",
-        )  # fmt: skip
+            (who for who, written in fields if "f:caBundle" in written.get("f:spec", ())), ""
+        )
 
 
 class _ConfigMap(Struct, frozen=True):
@@ -107,23 +110,22 @@ class DoctorCluster:
 
     async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
         """Return an HPA as it is; raises ``ClusterFailed``."""
+        absent = f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
         try:
-            return await self._get(HPAS.path(namespace, name), dict[str, Any])
+            return await self._get(HPAS.path(namespace, name), dict[str, Any], absent=absent)
         except ClusterFailed as failed:
-            if not isinstance(failed.__cause__, ObjectNotFound):
-                raise
-            await self.find_namespace(namespace)
-            raise ClusterFailed(
-                f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
-            ) from failed
+            if failed.is_absent:
+                await self.find_namespace(namespace)
+            raise
 
     async def find_namespace(self, namespace: str) -> None:
         """Raise ``ClusterFailed`` for a namespace that is not there; who may not ask passes."""
+        path, absent = f"/api/v1/namespaces/{namespace}", f"there is no namespace {namespace}"
         try:
-            await self._get(f"/api/v1/namespaces/{namespace}", dict[str, Any])
+            await self._get(path, dict[str, Any], absent=absent)
         except ClusterFailed as failed:
-            if isinstance(failed.__cause__, ObjectNotFound):
-                raise ClusterFailed(f"there is no namespace {namespace}") from failed
+            if failed.is_absent:
+                raise
 
     async def listed(self, path: str, what: str) -> AsyncIterator[list[msgspec.Raw]]:
         """Yield the objects of a list page by page; where it cannot be read on is a note."""
@@ -142,18 +144,12 @@ class DoctorCluster:
 
     async def target_selector(self, namespace: str, target: MetricObject) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
-        resource = self._resource_of(target)
-        try:
-            scale = await self._get(resource.path(namespace, target.name, "scale"), WireScale)
-        except ClusterFailed as failed:
-            if not isinstance(failed.__cause__, ObjectNotFound):
-                raise
-            raise ClusterFailed(
-                f"the target of the HPA, {target.kind}/{target.name}, is not in namespace "
-                f"{namespace}, or has no scale subresource: correct spec.scaleTargetRef or "
-                "create it"
-            ) from failed
-        return scale.status.selector
+        path = self._resource_of(target).path(namespace, target.name, "scale")
+        absent = (
+            f"the target of the HPA, {target.kind}/{target.name}, is not in namespace {namespace}, "
+            "or has no scale subresource: correct spec.scaleTargetRef or create it"
+        )
+        return (await self._get(path, WireScale, absent=absent)).status.selector
 
     async def target(self, namespace: str, target: MetricObject) -> Mapping[str, object]:
         """Return a scale target as it is; raises ``ClusterFailed``."""
@@ -204,7 +200,7 @@ class DoctorCluster:
             try:
                 found = await self._get(API_SERVICES.path("", name), _ApiService)
             except ClusterFailed as failed:
-                if not isinstance(failed.__cause__, ObjectNotFound):
+                if not failed.is_absent:
                     self.notes.append(str(failed))
                 continue
             behind = found.spec.service
@@ -219,34 +215,25 @@ class DoctorCluster:
     async def listed_metrics(self, hpas: Sequence[LintedHpa]) -> dict[str, frozenset[str]]:
         """Return the names that are listed, by each API that one of ``hpas`` asks."""
         types = {metric.type for hpa in hpas for metric in hpa.spec.metrics}
-        found = {}
-        for api, asking in (("custom", {"Pods", "Object"}), ("external", {"External"})):
-            if types & asking:
-                found[api] = await self._listed_metrics(API_GROUPS[api])
+        found: dict[str, frozenset[str]] = {}
+        for api, group in API_GROUPS.items():
+            if types & _TYPES[api]:
+                names: set[str] = set()
+                for version in self.mapper.versions(group):
+                    try:
+                        listed = await self._get(f"/apis/{group}/{version}", _MetricList)
+                        names.update(each.name for each in listed.resources or ())
+                    except ClusterFailed as failed:
+                        self.notes.append(str(failed))
+                found[api] = frozenset(names)
         if not self.mapper.versions("metrics.k8s.io"):
             found["resource"] = frozenset()
         return found
 
-    async def _listed_metrics(self, group: str) -> frozenset[str]:
-        names: set[str] = set()
-        for version in self.mapper.versions(group):
-            try:
-                listed = await self._get(f"/apis/{group}/{version}", _MetricList)
-            except ClusterFailed as failed:
-                self.notes.append(str(failed))
-                continue
-            names.update(each.name for each in listed.resources or ())
-        return frozenset(names)
-
     async def access(self, asked: AskedEvidence, user: str) -> Access | None:
         """Return whether ``user`` may read the metric; ``None`` when that may not be asked."""
-        if asked.api == "external":
-            verb, resource = "list", asked.metric
-        else:
-            verb = "get"
-            kind = "metrics" if asked.resource == "namespaces" else asked.resource
-            resource = f"{kind}/{asked.metric}"
-        resource, _, subresource = resource.partition("/")
+        verb, path = rbac_of(asked)
+        resource, _, subresource = path.partition("/")
         groups = ["system:authenticated"]
         if user.startswith("system:serviceaccount:"):
             groups += ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
@@ -276,13 +263,17 @@ class DoctorCluster:
         self.requests += 1
         return await self._api.request("GET", path, timeout_s=30.0)
 
-    async def _get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+    async def _get(
+        self, path: str, kind: type[T], query: Mapping[str, str] | None = None, absent: str = ""
+    ) -> T:
+        """Return the object at ``path``; ``absent`` is what is said where there is none."""
         self.requests += 1
         try:
             answer = await self._api.request("GET", path, query=query, timeout_s=15.0)
             return decode(answer.body, kind)
         except (KubeError, msgspec.DecodeError) as error:
-            raise ClusterFailed(f"{path}: {error}") from error
+            said = absent if isinstance(error, ObjectNotFound) else ""
+            raise ClusterFailed(said or f"{path}: {error}") from error
 
 
 def _untrusted(found: _ApiService, condition: ApiServiceCondition) -> str:

@@ -15,7 +15,7 @@ from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
-from podscale.cli.doctor.command import rules_of
+from podscale.cli.doctor.plan import rules_of
 from podscale.cli.inputs import WrongInput
 from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
