@@ -92,12 +92,14 @@ class Adapter:
         *,
         others: Sequence[MetricsProvider] | None = None,
         told: Callable[[str, str], None] | None = None,
+        poll_s: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``others`` are providers of other packages (None: those installed); ``told`` takes
-        reason and message of what should become an event (None: nothing does); ``clock`` is that
-        of the feed and of Prometheus.
+        reason and message of what should become an event (None: nothing does); ``poll_s`` lies
+        between two looks at the files; ``clock`` is that of the feed and of Prometheus.
         """
+        self._poll_s = poll_s
         self._clock = clock
         self._flags = flags
         self._ports = ports
@@ -208,14 +210,13 @@ class Adapter:
             group.create_task(self.metric_rules.run(), name="MetricRules")
             group.create_task(self._write_statuses(), name="status of MetricRules")
             group.create_task(self.relister.run(), name="relist")
-            interval_s = self._flags.seconds("config-poll-interval")
-            group.create_task(self._file.follow(interval_s), name="rules file")
+            group.create_task(self._file.follow(self._poll_s), name="rules file")
             if self._backends_file is not None:
                 group.create_task(self._ports.backends.run(), name="external backends")
-                group.create_task(self._backends_file.follow(interval_s), name="backends file")
+                group.create_task(self._backends_file.follow(self._poll_s), name="backends file")
             if self._sources_file is not None:
-                group.create_task(self._sources_file.follow(interval_s), name="sources file")
-                group.create_task(self._sources.follow(interval_s), name="sources")
+                group.create_task(self._sources_file.follow(self._poll_s), name="sources file")
+                group.create_task(self._sources.follow(self._poll_s), name="sources")
 
     def register(self, health: Health) -> None:
         """Make readiness wait for pods and for the first relist, and tell of a bad file."""

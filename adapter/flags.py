@@ -70,11 +70,8 @@ FEED: tuple[Flag, ...] = (
          "How long a metric stays listed after its series have gone."),
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in APIServices."),
-    Flag("serving-ca-lifetime", "duration", 365 * 86400.0,
-         "Life of the CA that --service keeps; a successor is made after two thirds of it."),
     Flag("adopt", "bool", False,
          "Take over APIServices that point to another server, of APIs that there are rules for."),
-    Flag("config-poll-interval", "duration", 2.0, "How often the rules file is looked at."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*OWN, *FEED, *API_SERVER)

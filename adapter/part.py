@@ -84,10 +84,10 @@ class AdapterPart:
 
 
 def reader(
-    others: Sequence[MetricsProvider] | None = None,
+    others: Sequence[MetricsProvider] | None = None, *, poll_s: float = 2.0
 ) -> Callable[[Flags, Shared], AbstractAsyncContextManager[AdapterPart]]:
     """Return what opens the feed; ``others`` are providers of other packages (None: those
-    installed)."""
+    installed), ``poll_s`` lies between two looks at its files."""
 
     @asynccontextmanager
     async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
@@ -116,7 +116,9 @@ def reader(
                 _elector(flags, shared),
                 KIND.name in shared.names,
             )
-            adapter = Adapter(flags, ports, others=others, told=told, clock=shared.wall)
+            adapter = Adapter(
+                flags, ports, others=others, told=told, poll_s=poll_s, clock=shared.wall
+            )
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:

@@ -13,8 +13,6 @@ from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
 
-_KLOG = "logs go to standard error"
-
 COMMON: tuple[Flag, ...] = (
     *API_SERVER,
     Flag("secure-port", "int", 0, "HTTPS port of vpa.podscale.io; 0: not served."),
@@ -26,8 +24,6 @@ COMMON: tuple[Flag, ...] = (
     Flag("feature-gates", "strings", (),
          "InPlace, CPUStartupBoost, PerVPAConfig, or AllAlpha for these three, as NAME=true; "
          "others change nothing."),
-    Flag("profiling", "bool", False, ignored="it concerns Go's runtime"),
-    Flag("stderrthreshold", default="info", ignored=_KLOG),
 )  # fmt: skip
 
 _ALPHA = ("InPlace", "CPUStartupBoost", "PerVPAConfig")  # there is none in beta

@@ -38,7 +38,9 @@ def program(
             return [
                 click.shell_completion.CompletionItem(f"--{flag.name}", help=flag.help)
                 for flag in table
-                if f"--{flag.name}".startswith(incomplete) and incomplete.startswith("-")
+                if f"--{flag.name}".startswith(incomplete)
+                and incomplete.startswith("-")
+                and not flag.name.endswith("*")
             ]
 
     @click.command(

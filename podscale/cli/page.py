@@ -24,7 +24,7 @@ from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources
 from podscale.page.state.vpas import RecommendedVpas
 from podscale.process.compose import Composed, composed
-from podscale.process.part import Flagged, Shared
+from podscale.process.part import Flagged, Kinds, Shared
 from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flag
 from podscale.serving.monitoring.logs import Verbosity
@@ -55,6 +55,7 @@ def composed_with_page(
     flags: Flagged,
     verbosity: Verbosity,
     *,
+    kinds: Kinds = KINDS,
     port: int | None = None,
     shows: PageChoice | None = None,
     is_launcher: bool = False,
@@ -67,7 +68,7 @@ def composed_with_page(
     """
     return composed(
         flags,
-        KINDS,
+        kinds,
         verbosity,
         open_reader=adapter_part.reader(),
         beside=None if shows is None else partial(_page, shows, opened),

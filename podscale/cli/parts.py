@@ -35,7 +35,7 @@ from vpa.updater import part as updater_part
 # Flags of whatever may read Prometheus; where both name a flag (--service), it is the part's.
 _READERS = (*adapter_flags.OWN, *adapter_flags.FEED)
 # Of these, those that are each part's own.
-_OF_EACH = frozenset({"service", "serving-ca-lifetime", "adopt"})
+_OF_EACH = frozenset({"service", "adopt"})
 
 
 def _past_of(flags: Flags) -> recommender_part.PastOf | None:
@@ -56,7 +56,8 @@ def _past_of(flags: Flags) -> recommender_part.PastOf | None:
     return past
 
 
-def _with_feed(kind: PartKind) -> PartKind:
+def with_feed(kind: PartKind) -> PartKind:
+    """Return a part that may read Prometheus, with the flags for that."""
     return structs.replace(kind, table=(*_READERS, *kind.table))
 
 
@@ -80,11 +81,11 @@ def _gate_of(flags: Flags) -> hpa_part.GateOf:
 
 KINDS: Kinds = {
     "adapter": adapter_part.KIND,
-    "hpa": _with_feed(hpa_part.kind(_gate_of)),
-    "recommender": _with_feed(recommender_part.kind(_past_of)),
+    "hpa": with_feed(hpa_part.kind(_gate_of)),
+    "recommender": with_feed(recommender_part.kind(_past_of)),
     "updater": updater_part.KIND,
     "admission": admission_part.KIND,
-    "nodes": _with_feed(nodes_part.KIND),
+    "nodes": with_feed(nodes_part.kind()),
 }
 
 

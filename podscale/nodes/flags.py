@@ -2,13 +2,14 @@
 
 from typing import get_args
 
+from msgspec import structs
+
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.headroom import HeadroomLimit
-from podscale.nodes.decide.usage_windows import LONGEST_S
 from podscale.nodes.headroom.keeper import HeadroomChoice
 from podscale.nodes.room.room_maker import RoomChoice
 from podscale.nodes.room.view import RoomRules
@@ -30,17 +31,6 @@ OWN: tuple[Flag, ...] = (
          "nodes.podscale.io/cpu-threshold sets it per node.", must_be="above 0 and at most 1"),
     Flag("memory-threshold", "float", 0.85, "The same of memory, and "
          "nodes.podscale.io/memory-threshold.", must_be="above 0 and at most 1"),
-    Flag("usage-window", "duration", 300.0, "Usage is averaged over it, pods younger than it "
-         "count with what they request beyond their use; after two without a measurement a node "
-         "is let go."),
-    Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable.",
-         must_be="at least 0 and below 1"),
-    Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go.",
-         must_be="at least 0 and below 1"),
-    Flag("taint-hysteresis", "float", 0.1, "How far below the threshold a tainted node loses its "
-         "taint, as a share of it.", must_be="at least 0 and below 1"),
-    Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node.",
-         must_be="0 or more"),
     Flag("ballast-namespace", default="podscale-ballast", help="Where the ballast pods are."),
     Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes.",
          must_be="greater than 0"),
@@ -69,8 +59,6 @@ TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
     found = wrong_values(flags, OWN)
-    if not 0 < flags.seconds("usage-window") <= LONGEST_S:
-        found.append(f"--usage-window must be above 0 and at most {LONGEST_S / 60:.0f}m")
     if flags.text("mode") == "ballast" and not flags.switch("leader-elect"):
         found.append("--mode=ballast needs --leader-elect: without a Lease that somebody renews "
                      "the watchdog lets all ballast go")  # fmt: skip
@@ -86,8 +74,14 @@ def problems(flags: Flags) -> list[str]:
     return found + leader_flags.problems(flags)
 
 
-def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
-    """Return the choices of flags that ``problems`` found nothing wrong with."""
+def choice(
+    flags: Flags,
+    *,
+    own_namespace: str,
+    ballast: BallastSettings = BallastSettings(),  # noqa: B008
+) -> NodesChoice:
+    """Return the choices of flags that ``problems`` found nothing wrong with; ``ballast`` is what
+    no flag says."""
     mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
     lease = leader_flags.lease_of(flags, own_namespace)
     limit = _limit(flags.text("headroom-max"))
@@ -97,14 +91,10 @@ def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
     room = RoomChoice(rules, (admission, "vpa-admission-controller"), namespace)
     return NodesChoice(
         mode=mode,
-        ballast=BallastSettings(
+        ballast=structs.replace(
+            ballast,
             cpu_threshold=flags.seconds("cpu-threshold"),
             memory_threshold=flags.seconds("memory-threshold"),
-            window_s=flags.seconds("usage-window"),
-            step=flags.seconds("ballast-step"),
-            release=flags.seconds("ballast-release"),
-            write_interval_s=flags.seconds("ballast-write-interval"),
-            taint_hysteresis=flags.seconds("taint-hysteresis"),
         ),
         interval_s=flags.seconds("nodes-interval"),
         timeout_s=flags.seconds("metrics-timeout"),

@@ -23,6 +23,7 @@ from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
 from podscale.nodes.cluster.live_requests import LiveRequests
 from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.load_watcher import LoadWatcher
@@ -140,20 +141,22 @@ def _routes(part: Part) -> Sequence[Route]:
     return part.routes if isinstance(part, NodesPart) else ()
 
 
-@asynccontextmanager
-async def _open(flags: Flags, shared: Shared) -> AsyncIterator[NodesPart]:
-    namespace = await asyncio.to_thread(own_namespace, "podscale")
-    choice = flags_.choice(flags, own_namespace=namespace)
-    yield NodesPart(shared, choice, is_feed=_is_feed(flags))
+def kind(ballast: BallastSettings = BallastSettings()) -> PartKind:  # noqa: B008
+    """Return the part; ``ballast`` is what no flag says."""
 
+    @asynccontextmanager
+    async def opened(flags: Flags, shared: Shared) -> AsyncIterator[NodesPart]:
+        namespace = await asyncio.to_thread(own_namespace, "podscale")
+        choice = flags_.choice(flags, own_namespace=namespace, ballast=ballast)
+        yield NodesPart(shared, choice, is_feed=_is_feed(flags))
 
-KIND = PartKind(
-    name="nodes",
-    table=flags_.TABLE,
-    problems=flags_.problems,
-    targets=flags_.targets,
-    open=_open,
-    reads_prometheus=_is_feed,
-    routes=_routes,
-    rights=NEEDED,
-)
+    return PartKind(
+        name="nodes",
+        table=flags_.TABLE,
+        problems=flags_.problems,
+        targets=flags_.targets,
+        open=opened,
+        reads_prometheus=_is_feed,
+        routes=_routes,
+        rights=NEEDED,
+    )

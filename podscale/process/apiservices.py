@@ -22,7 +22,6 @@ from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.cluster import ApiService, ServiceName
 from podscale.process.part import Flagged, PartKind, Shared, Work
 from podscale.serving.certificates.adoption import is_given_back
-from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.service import keeper_behind, service_of
@@ -112,7 +111,6 @@ async def certificates(
         *(each.service for each in behind.values()),
         publish=publisher(shared.api, published, may_adopt),
         may_write=may_write,
-        times=times_for(flags[first].seconds("serving-ca-lifetime")),
     )
     return keeper, works
 

@@ -18,7 +18,6 @@ _OF_ONE = frozenset(
         "client-ca-file",
         "leader-elect-resource-name",
         "port",
-        "serving-ca-lifetime",
         "service",
         "tls-cert-file",
         "tls-private-key",

@@ -69,37 +69,8 @@ AUTHORIZATION: tuple[Flag, ...] = (
 )  # fmt: skip
 
 AUDIT: tuple[Flag, ...] = (
-    Flag("audit-policy-file", ignored=_AUDIT),
-    Flag("audit-log-path", ignored=_AUDIT),
-    Flag("audit-log-maxage", "int", 0, ignored=_AUDIT),
-    Flag("audit-log-maxbackup", "int", 0, ignored=_AUDIT),
-    Flag("audit-log-maxsize", "int", 0, ignored=_AUDIT),
-    Flag("audit-log-compress", "bool", False, ignored=_AUDIT),
     Flag("audit-log-format", default="json", ignored=_AUDIT),
-    Flag("audit-log-mode", default="blocking", ignored=_AUDIT),
-    Flag("audit-log-version", default="audit.k8s.io/v1", ignored=_AUDIT),
-    Flag("audit-log-batch-buffer-size", "int", 10000, ignored=_AUDIT),
-    Flag("audit-log-batch-max-size", "int", 1, ignored=_AUDIT),
-    Flag("audit-log-batch-max-wait", "duration", 0.0, ignored=_AUDIT),
-    Flag("audit-log-batch-throttle-enable", "bool", False, ignored=_AUDIT),
-    Flag("audit-log-batch-throttle-qps", "float", 0.0, ignored=_AUDIT),
-    Flag("audit-log-batch-throttle-burst", "int", 0, ignored=_AUDIT),
-    Flag("audit-log-truncate-enabled", "bool", False, ignored=_AUDIT),
-    Flag("audit-log-truncate-max-batch-size", "int", 10485760, ignored=_AUDIT),
-    Flag("audit-log-truncate-max-event-size", "int", 102400, ignored=_AUDIT),
-    Flag("audit-webhook-config-file", ignored=_AUDIT),
-    Flag("audit-webhook-mode", default="batch", ignored=_AUDIT),
-    Flag("audit-webhook-initial-backoff", "duration", 10.0, ignored=_AUDIT),
-    Flag("audit-webhook-version", default="audit.k8s.io/v1", ignored=_AUDIT),
-    Flag("audit-webhook-batch-buffer-size", "int", 10000, ignored=_AUDIT),
-    Flag("audit-webhook-batch-max-size", "int", 400, ignored=_AUDIT),
-    Flag("audit-webhook-batch-max-wait", "duration", 30.0, ignored=_AUDIT),
-    Flag("audit-webhook-batch-throttle-enable", "bool", True, ignored=_AUDIT),
-    Flag("audit-webhook-batch-throttle-qps", "float", 10.0, ignored=_AUDIT),
-    Flag("audit-webhook-batch-throttle-burst", "int", 15, ignored=_AUDIT),
-    Flag("audit-webhook-truncate-enabled", "bool", False, ignored=_AUDIT),
-    Flag("audit-webhook-truncate-max-batch-size", "int", 10485760, ignored=_AUDIT),
-    Flag("audit-webhook-truncate-max-event-size", "int", 102400, ignored=_AUDIT),
+    Flag("audit-*", "any", ignored=_AUDIT),
 )
 
 FEATURES: tuple[Flag, ...] = (
@@ -123,17 +94,18 @@ LOGS: tuple[Flag, ...] = (
     Flag("log-format", "string", "console", "console or json.", choices=("console", "json")),
     Flag("vmodule", ignored="verbosity is one for all modules"),
     Flag("log-flush-frequency", "duration", 5.0, ignored="logs are not buffered"),
-    Flag("logtostderr", "bool", True, ignored=_KLOG),
-    Flag("alsologtostderr", "bool", False, ignored=_KLOG),
-    Flag("stderrthreshold", default="2", ignored=_KLOG),
-    Flag("log-dir", ignored=_KLOG),
-    Flag("log-file", ignored=_KLOG),
-    Flag("log-file-max-size", "int", 1800, ignored=_KLOG),
-    Flag("log-backtrace-at", default=":0", ignored=_KLOG),
-    Flag("add-dir-header", "bool", False, ignored=_KLOG),
-    Flag("one-output", "bool", False, ignored=_KLOG),
-    Flag("skip-headers", "bool", False, ignored=_KLOG),
-    Flag("skip-log-headers", "bool", False, ignored=_KLOG),
+    *(
+        Flag(name, "any", ignored=_KLOG)
+        for name in (
+            "logtostderr",
+            "alsologtostderr",
+            "stderrthreshold",
+            "log-*",
+            "add-dir-header",
+            "one-output",
+            "skip-*",
+        )
+    ),
 )
 
 API_SERVER: tuple[Flag, ...] = (

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from podscale.core.times import duration
 
-Kind = Literal["string", "bool", "int", "float", "duration", "strings", "array"]
+Kind = Literal["string", "bool", "int", "float", "duration", "strings", "array", "any"]
 T = TypeVar("T")
 Value = str | bool | int | float | tuple[str, ...]
 
@@ -25,11 +25,12 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 class Flag(Struct, frozen=True):
     """One flag. ``duration`` values are seconds, their ``default`` too.
 
-    ``strings`` splits at commas and adds up when repeated; ``array`` only adds up.
+    ``strings`` splits at commas and adds up when repeated; ``array`` only adds up; ``any``,
+    for flags without effect, takes a value or none.
     ``ignored`` is why the flag changes nothing here: shown as a warning when given.
     """
 
-    name: str
+    name: str  # with * at its end: all that begin so and have no row of their own
     kind: Kind = "string"
     default: Value = ""
     help: str = ""
@@ -42,11 +43,28 @@ class Flag(Struct, frozen=True):
 
 _RANGES: Mapping[str, Callable[[Any], bool]] = {
     "greater than 0": lambda value: value > 0,
-    "0 or more": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
     "between 0 and 1": lambda value: 0 <= value <= 1,
     "above 0 and at most 1": lambda value: 0 < value <= 1,
-    "at least 0 and below 1": lambda value: 0 <= value < 1,
+}
+
+
+# Flags of ours that there were: what to do without them.
+_GONE: Mapping[str, str] = {
+    "autopilot-cpu": "CPU is recommended for serving-p95",
+    "autopilot-memory": "memory is recommended for low-oom",
+    "autopilot-method": "the learned method is used",
+    "autopilot-name": "VPAs that name the recommender autopilot get Autopilot's",
+    "ballast-release": "a node used less than half of its threshold is let go",
+    "ballast-step": "changes of 2 % of allocatable and more are written",
+    "ballast-write-interval": "a node is written at most once in a minute",
+    "checkpoint-deadband": "checkpoints whose weights moved by less than 1 % wait an hour",
+    "checkpoint-max-age": "checkpoints whose weights moved by less than 1 % wait an hour",
+    "config-poll-interval": "files are looked at every 2s",
+    "review-deadline": "a pod is let through unchanged after 2s",
+    "serving-ca-lifetime": "the CA lives a year and is followed by another after two thirds",
+    "taint-hysteresis": "a taint goes where usage is 10 % of the threshold below it",
+    "usage-window": "usage is averaged over 5m",
 }
 
 
@@ -88,6 +106,7 @@ def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
     values: dict[str, Value] = {flag.name: flag.default for flag in by_name.values()}
     given: set[str] = set()
     arguments: list[str] = []
+    warnings: dict[str, None] = {}
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -101,12 +120,9 @@ def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
         text = _argument(flag, shown, attached, words)
         values[flag.name] = _merge(flag, values[flag.name], text, shown, flag.name in given)
         given.add(flag.name)
-    warnings = tuple(
-        f"--{flag.name} changes nothing: {flag.ignored}"
-        for flag in by_name.values()
-        if flag.ignored and flag.name in given
-    )
-    return Flags(values, frozenset(given), tuple(arguments), warnings)
+        if flag.ignored:
+            warnings[f"{shown} changes nothing: {flag.ignored}"] = None
+    return Flags(values, frozenset(given), tuple(arguments), tuple(warnings))
 
 
 def wrong_values(flags: Flags, table: Iterable[Flag]) -> list[str]:
@@ -121,18 +137,27 @@ def wrong_values(flags: Flags, table: Iterable[Flag]) -> list[str]:
     return found
 
 
+def row_of(name: str, rows: Mapping[str, T]) -> T | None:
+    """Return the row of a flag: its own, or the one with * whose beginning it has."""
+    stars = (row for key, row in rows.items() if key[-1:] == "*" and name.startswith(key[:-1]))
+    return rows[name] if name in rows else next(stars, None)
+
+
 def _which(
     word: str, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]
 ) -> tuple[Flag, str, str | None]:
     if word.startswith("--"):
         name, sep, attached = word[2:].partition("=")
         # Kubernetes' WordSepNormalizeFunc: underscores and dashes are the same.
-        flag = by_name.get(name.replace("_", "-"))
+        plain = name.replace("_", "-")
+        flag = row_of(plain, by_name)
         if flag is None:
+            if advice := _GONE.get(plain.rpartition(".")[2]):
+                raise FlagError(f"--{name} is gone, leave it out: {advice}")
             near = difflib.get_close_matches(name, by_name, n=1)
             hint = f" (did you mean --{near[0]}?)" if near else ""
             raise FlagError(f"unknown flag: --{name}{hint}")
-        return flag, f"--{name}", attached if sep else None
+        return flag, f"--{plain}", attached if sep else None
     letter, rest = word[1], word[2:]
     flag = by_short.get(letter)
     if flag is None:
@@ -145,6 +170,8 @@ def _argument(flag: Flag, shown: str, attached: str | None, words: list[str]) ->
         return attached
     if flag.kind == "bool":
         return "true"
+    if flag.kind == "any" and (not words or words[0].startswith("-")):
+        return ""
     if not words:
         raise FlagError(f"flag needs an argument: {shown}")
     return words.pop(0)
@@ -185,7 +212,7 @@ def _convert(kind: Kind, text: str) -> Value:
             return tuple(next(csv.reader([text]))) if text else ()
         case "array":
             return (text,)
-        case "string":
+        case "string" | "any":
             return text
 
 

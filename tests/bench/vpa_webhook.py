@@ -85,7 +85,6 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
         stores = VpaStores(api, discovery, needs_pods=False)
         webhook = Webhook(
             stores, Nobody(), boost=flags_.boost(flags), gates=flags_.gates(flags),
-            deadline_s=flags.seconds("review-deadline"),
         )  # fmt: skip
         routes = [
             Route("/", webhook.handle, methods=("POST",), is_public=True),

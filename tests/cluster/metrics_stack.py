@@ -118,6 +118,7 @@ class MetricsStack:
         rules: str = RULES,
         replicas: int = 1,
         arguments: Sequence[str] = (),
+        module: str = "podscale",
         edit: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda found: found,
     ) -> None:
         """``edit`` may change or, with ``None``, leave out each manifest."""
@@ -131,7 +132,7 @@ class MetricsStack:
         self.replicas = [
             Program(
                 f"adapter-{number}",
-                [sys.executable, "-m", "podscale", "adapter", *self._flags()],
+                [sys.executable, "-m", module, "adapter", *self._flags()],
                 directory / f"adapter-{number}.log",
                 {"POD_NAME": f"podscale-adapter-{number}", "POD_NAMESPACE": NAMESPACE},
             )
@@ -187,7 +188,6 @@ class MetricsStack:
             "--metrics-relist-interval=2s",
             "--metrics-max-age=30s",
             "--feed-max-age=1s",
-            "--config-poll-interval=500ms",
             "--v=2",
             *self._arguments,
         ]

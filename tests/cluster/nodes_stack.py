@@ -98,8 +98,6 @@ class NodesStack:
             f"--config={self.rules}",
             f"--prometheus-url={self._prometheus.url}",
             "--nodes-interval=500ms",
-            "--ballast-write-interval=1s",
-            "--usage-window=3s",
             "--leader-elect-lease-duration=6s",
             "--leader-elect-renew-deadline=4s",
             "--leader-elect-retry-period=1s",
@@ -201,7 +199,7 @@ class NodesStack:
             words = ["watchdog", f"--kubeconfig={kubeconfig}", *arguments[1:]]
         program = Program(
             name,
-            [sys.executable, "-m", "podscale", "nodes", *words],
+            [sys.executable, "-m", "tests.cluster.short_times", "nodes", *words],
             self.directory / f"{name}.log",
             {"POD_NAMESPACE": NAMESPACE},
         )

@@ -134,7 +134,6 @@ def attempt(ground: tuple[Plane, PrometheusServer, Exporter], directory: Path, e
         exporter,
         directory,
         edit=edit,
-        arguments=["--config-poll-interval=200ms"],
     )
     try:
         stack.apply()

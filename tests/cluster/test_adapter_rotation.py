@@ -75,7 +75,7 @@ def test_no_request_fails_while_ca_and_leaves_rotate(
             exporter,
             tmp_path,
             replicas=2,
-            arguments=["--serving-ca-lifetime=45s"],
+            module="tests.cluster.short_times",
         ) as stack:
             stack.wait_for_replicas()
             stack.wait_for_metric(RATE)

@@ -44,7 +44,7 @@ APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 DEFAULTS = (
     "--metrics-relist-interval=10m", "--metrics-max-age=0s", "--feed-max-age=5s",
-    "--config-poll-interval=2s", "--v=0",
+    "--v=0",
 )  # fmt: skip
 Spent = Mapping[str, float]  # process -> CPU, milliseconds a workload and minute
 

@@ -48,7 +48,7 @@ FLAGS = (
     "--kube-api-qps=1000",
     "--kube-api-burst=2000",
 )
-NO_DEAD_BANDS = ("--metrics-source=api", "--status-deadband=0", "--checkpoint-deadband=0")
+NO_DEAD_BANDS = ("--metrics-source=api", "--status-deadband=0")
 
 
 class Pair:
@@ -80,7 +80,11 @@ class Pair:
         )
         with upstream:
             own = self.stack.start(
-                "recommender", f"--recommender-name={ours}", *FLAGS, *NO_DEAD_BANDS
+                "recommender",
+                f"--recommender-name={ours}",
+                *FLAGS,
+                *NO_DEAD_BANDS,
+                module="tests.cluster.short_times",
             )
             try:
                 yield upstream, own

@@ -24,7 +24,7 @@ ONE = f"{CUSTOM}/namespaces/default/services/web/http_requests_per_second"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue_depth"
 # The script answers upstream's queries, so that is what is asked here.
 PLAIN = ("--coalescing=off", "--sample-timestamps=off")
-FAST = (*PLAIN, "--config-poll-interval=50ms", "--prometheus-timeout=1s")
+FAST = (*PLAIN, "--prometheus-timeout=1s")
 # Answers the wider query of coalescing as well.
 WIDE = [
     [

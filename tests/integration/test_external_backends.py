@@ -103,7 +103,7 @@ def adapter(tmp_path: Path, backend: Backend, *others: Backend):
     with wire(
         tmp_path, {"externalRules": [rule]},
         lambda authorities: Cluster(world.part_c_resources(), rows("C1"), authorities),
-        prometheus, *PLAIN, "--authorization-cluster-first=false", "--config-poll-interval=50ms",
+        prometheus, *PLAIN, "--authorization-cluster-first=false",
         f"--external-backends={file}",
     ) as running:  # fmt: skip
         running.file = file

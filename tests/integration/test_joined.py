@@ -187,7 +187,7 @@ def test_without_the_vpas_crds_the_other_parts_work(joined):
 def test_whoever_reads_the_rules_tells_of_each_change_by_an_event_of_its_pod(joined, command):
     rules = joined.directory / "rules.yaml"
     port = free_port()
-    more = ["--config-poll-interval=100ms", f"--secure-port={port}"]
+    more = [f"--secure-port={port}"]
     if command in ("serve", "run"):
         more += ["--admission.port=0", "--register-webhook=false"]
     at = {"POD_NAME": "podscale-0", "POD_NAMESPACE": "podscale"}

@@ -21,7 +21,7 @@ from tests.conformance import adapter_world as world
 from tests.integration.test_adapter import PLAIN, eventually, run, sample
 
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/{}/{}"
-FAST = (*PLAIN, "--config-poll-interval=50ms", "--prometheus-timeout=1s", "--series-timeout=1s")
+FAST = (*PLAIN, "--prometheus-timeout=1s", "--series-timeout=1s")
 PASSWORD = "hunter-of-secrets"
 
 

@@ -262,7 +262,7 @@ async def test_behind_a_service_replicas_share_a_ca_and_the_lease_holder_publish
 
 async def test_a_review_past_its_deadline_is_let_through_unchanged(small, tmp_path):
     recommended(small)
-    async with admitting(small, tmp_path, "--review-deadline=50ms") as served:
+    async with admitting(small, tmp_path) as served:
 
         async def never(*_: object, **__: object) -> None:
             await asyncio.Event().wait()

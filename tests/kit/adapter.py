@@ -25,10 +25,11 @@ class ServedAdapter(Struct, frozen=True):
 async def served_adapter(
     flags: Flags, *, others: Sequence[MetricsProvider] | None = None
 ) -> AsyncIterator[ServedAdapter]:
-    """Serve on any free port while the block runs; ``others`` None: installed providers."""
+    """Serve on any free port while the block runs; ``others`` None: installed providers. Its
+    files are looked at more often than the product does."""
     kinds = {"adapter": part.KIND}
     async with composed(
-        {"adapter": flags}, kinds, Verbosity(), open_reader=part.reader(others), port=0
+        {"adapter": flags}, kinds, Verbosity(), open_reader=part.reader(others, poll_s=0.05), port=0
     ) as running:
         made = running.parts["adapter"]
         assert isinstance(made, part.AdapterPart)

@@ -43,9 +43,6 @@ OWN: tuple[Flag, ...] = (
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: registers it, and keeps a CA in a Secret "
               "and in the webhook's caBundle. Files of a certificate are then not needed."),
-    Flag("review-deadline", "duration", 2.0,
-         "What cannot be answered in time is let through unchanged."),
-    Flag("serving-ca-lifetime", "duration", 365 * 86400.0, "How long that CA lives."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)

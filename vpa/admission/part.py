@@ -148,7 +148,6 @@ async def admitting(
             AdmissionMetrics(metrics.registry),
             boost=flags_.boost(flags),
             gates=flags_.gates(flags),
-            deadline_s=flags.seconds("review-deadline"),
         )
         health.add_readiness(
             "vpas-synced",
@@ -207,10 +206,4 @@ def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate |
     async def put(bundle: bytes) -> None:
         await register(api, wanted, bundle)
 
-    return WebhookCertificate(
-        api,
-        service,
-        put,
-        identity=identity(),
-        ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
-    )
+    return WebhookCertificate(api, service, put, identity=identity())

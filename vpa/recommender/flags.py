@@ -1,9 +1,7 @@
 """The recommender's command line: upstream's flags, and the dead-bands that are ours."""
 
 from pathlib import Path
-from typing import get_args
 
-import msgspec
 from msgspec import Struct
 
 from podscale.core import quantity
@@ -14,7 +12,7 @@ from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import ResourceList, is_in_range
-from vpa.model.autopilot.recommender import AutopilotSettings, CpuGoal, MemoryGoal, Method
+from vpa.model.autopilot.recommender import AutopilotSettings
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
@@ -99,20 +97,9 @@ OWN: tuple[Flag, ...] = (
     Flag("status-deadband", "float", 0.02,
          "Bounds that moved by less are written after --status-max-age; 0: every change."),
     Flag("status-max-age", "duration", 600.0, "See --status-deadband."),
-    Flag("checkpoint-deadband", "float", 0.01,
-         "Checkpoints whose weights moved by less wait for --checkpoint-max-age; 0: none waits."),
-    Flag("checkpoint-max-age", "duration", 3600.0, "See --checkpoint-deadband."),
     Flag("cap-to-nodes", default="off",
          help="off; existing: no recommendation whose pod would fit no node of the cluster; or a "
               "file that lists shapes of nodes. Per VPA: vpa.podscale.io/cap-to-nodes."),
-    Flag("autopilot-name", default="autopilot",
-         help="VPAs that name it get Autopilot's recommendations; empty: none."),
-    Flag("autopilot-method", default="learned", help="learned, or windows.",
-         choices=get_args(Method)),
-    Flag("autopilot-cpu", default="serving-p95", help="batch, serving-p90 or serving-p95.",
-         choices=get_args(CpuGoal)),
-    Flag("autopilot-memory", default="low-oom", help="low-oom, intermediate or minimal.",
-         choices=get_args(MemoryGoal)),
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
               "APIService of the explanations."),
@@ -147,8 +134,8 @@ def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
     found = [*common_problems(flags), *wrong_values(flags, (*UPSTREAM, *OWN))]
     found += history_flags.problems(flags)
-    if flags.text("autopilot-name") == flags.text("recommender-name"):
-        found.append("--autopilot-name and --recommender-name must differ")
+    if flags.text("recommender-name") == Options().autopilot_name:
+        found.append("--recommender-name must not be autopilot, whose VPAs are Autopilot's")
     try:
         shapes_of(flags)
     except ValueError as error:
@@ -199,18 +186,6 @@ def options(flags: Flags) -> Options:
         per_vpa_config=gate(flags, "PerVPAConfig"),
         memory_saver=flags.switch("memory-saver"),
         status_band=DeadBand(flags.seconds("status-deadband"), flags.seconds("status-max-age")),
-        save_band=SaveBand(
-            flags.seconds("checkpoint-deadband"), flags.seconds("checkpoint-max-age")
-        ),
-        autopilot_name=flags.text("autopilot-name"),
-        autopilot=msgspec.convert(
-            {
-                "method": flags.text("autopilot-method"),
-                "cpu": flags.text("autopilot-cpu"),
-                "memory": flags.text("autopilot-memory"),
-            },
-            AutopilotSettings,
-        ),
         shapes=shapes_of(flags),
         history=history_flags.span(flags),
         sample_minutes=interval / 60.0 if uses_feed(flags) else None,

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podscale.cli.demo.clock import Clock
-from podscale.cli.parts import KINDS
-from podscale.process.part import Flagged
+from podscale.cli.parts import KINDS, with_feed
+from podscale.nodes import part as nodes_part
+from podscale.nodes.decide.ballast import BallastSettings
+from podscale.process.part import Flagged, Kinds
 from podscale.serving import flags as serving_flags
 
+# The nodes part averages over a window of the demo's own.
+_BALLAST = BallastSettings(window_s=15.0, write_interval_s=10.0)
+DEMO_KINDS: Kinds = {**KINDS, "nodes": with_feed(nodes_part.kind(_BALLAST))}
 NAMESPACE, SERVICE = "podscale", "podscale"
 _HOST = "127.0.0.1"
 
@@ -71,8 +76,6 @@ def _words(
             "--mode=ballast",
             f"--leader-elect-resource-namespace={NAMESPACE}",
             f"--nodes-interval={clock.flag(5.0)}",
-            "--usage-window=15s",
-            "--ballast-write-interval=10s",
         ],
         "admission": [
             cluster,

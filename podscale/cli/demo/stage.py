@@ -20,7 +20,7 @@ from adapter.apis.rules_api import RESOURCE
 from podscale.cli import page
 from podscale.cli.demo import leftovers, scenes
 from podscale.cli.demo.clock import Clock
-from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags, rules
+from podscale.cli.demo.flags import DEMO_KINDS, NAMESPACE, SERVICE, flags, rules
 from podscale.cli.demo.measurements import Measurements, measuring
 from podscale.cli.page import composed_with_page
 from podscale.core.unfailing import unfailing_file
@@ -146,7 +146,13 @@ async def _on(
                 shows = page.PageChoice(or_any=True, period_s=period_s)
                 urls: list[str] = []
                 async with composed_with_page(
-                    chosen, Verbosity(0), port=0, shows=shows, wall=clock, opened=urls.append
+                    chosen,
+                    Verbosity(0),
+                    kinds=DEMO_KINDS,
+                    port=0,
+                    shows=shows,
+                    wall=clock,
+                    opened=urls.append,
                 ) as running:
                     if running.server is None:
                         raise DemoError("cannot run here: nothing is served")

@@ -30,16 +30,6 @@ class AuthorityTimes(Struct, frozen=True):
 DEFAULT_TIMES = AuthorityTimes()
 
 
-def times_for(life_s: float) -> AuthorityTimes:
-    """Return the clockwork of a CA that lives ``life_s``; short lives turn faster throughout."""
-    return AuthorityTimes(
-        life_s=life_s,
-        overlap_s=min(DEFAULT_TIMES.overlap_s, life_s / 20),
-        leaf_life_s=min(DEFAULT_TIMES.leaf_life_s, life_s / 5),
-        poll_s=min(DEFAULT_TIMES.poll_s, life_s / 40),
-    )
-
-
 class AuthorityState(Struct, frozen=True):
     """What the Secret holds."""
 

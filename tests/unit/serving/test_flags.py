@@ -14,6 +14,7 @@ TABLE = (
     Flag("header", "array", ()),
     Flag("v", "int", 0, shorthand="v"),
     Flag("old", "bool", False, ignored="it is from another time"),
+    Flag("older-*", "any", ignored="nobody remembers"),
 )
 
 
@@ -73,6 +74,28 @@ def test_a_bool_does_not_eat_the_next_word() -> None:
 def test_flags_without_effect_warn_once_and_only_when_given() -> None:
     assert parse([], TABLE).warnings == ()
     assert parse(["--old"], TABLE).warnings == ("--old changes nothing: it is from another time",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "arguments"),
+    [
+        (["--older-one", "--wide"], ()),
+        (["--older-one=x", "--wide"], ()),
+        (["--older_one", "x", "--wide"], ()),
+        (["--wide", "rest", "--older-one"], ("rest",)),
+    ],
+)
+def test_a_row_with_a_star_takes_all_that_begin_so_with_a_value_or_none(argv, arguments) -> None:
+    flags = parse(argv, TABLE)
+    assert (flags.switch("wide"), flags.arguments) == (True, arguments)
+    assert flags.warnings == ("--older-one changes nothing: nobody remembers",)
+
+
+@pytest.mark.parametrize("name", ["usage-window", "usage_window", "nodes.usage-window"])
+def test_a_flag_that_is_gone_is_refused_with_what_to_do(name: str) -> None:
+    with pytest.raises(FlagError) as caught:
+        parse([f"--{name}=1m"], TABLE)
+    assert str(caught.value) == f"--{name} is gone, leave it out: usage is averaged over 5m"
 
 
 # Lists seen in manifests and charts (adapter.md 6.2), with the API server's part of them.

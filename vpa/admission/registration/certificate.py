@@ -12,7 +12,6 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.leadership.lease import Elector, Term
 from podscale.kube.objects.cluster import ServiceName
-from podscale.serving.certificates.authority import times_for
 from podscale.serving.certificates.service import keeper_behind
 from podscale.serving.certificates.tls import ServingTls
 
@@ -29,7 +28,6 @@ class WebhookCertificate:
         register: Callable[[bytes], Awaitable[None]],
         *,
         identity: str,
-        ca_lifetime_s: float,
     ) -> None:
         """``register`` puts a bundle into the webhook."""
         self._register = register
@@ -48,7 +46,6 @@ class WebhookCertificate:
             service,
             publish=self._publish,
             may_write=self.elector.may_write,
-            times=times_for(ca_lifetime_s),
             purpose="webhook",
         )
 

@@ -14,7 +14,7 @@ from vpa.admission.registration.certificate import WebhookCertificate
 
 def behind(api: ScriptedApi, register: Callable[[bytes], Awaitable[None]]) -> WebhookCertificate:
     service = ServiceName("monitoring", "webhook")
-    return WebhookCertificate(api, service, register, identity="a", ca_lifetime_s=3600.0)
+    return WebhookCertificate(api, service, register, identity="a")
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "while it registers"])
