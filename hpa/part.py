@@ -11,8 +11,8 @@ from typing import Any
 
 from hpa import flags as flags_
 from hpa.cluster.stores import HpaStores
-from hpa.decisions.api import DecisionsApi
-from hpa.decisions.decisions import KIND as DECISIONS
+from hpa.decisions import KIND as DECISIONS
+from hpa.decisions import DecisionsApi
 from hpa.flags import HpaChoice
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps

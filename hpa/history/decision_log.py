@@ -17,7 +17,6 @@ from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer, Scale
 from hpa.explain import first_reason
-from podscale.core.change_ring import ChangeRing
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,
@@ -27,6 +26,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.samplecolumns import SampleColumns
+from podscale.explain.decision_history import ChangeRing, DecisionHistory
 
 _decoder = msgspec.msgpack.Decoder(Trace)
 
@@ -34,20 +34,14 @@ _decoder = msgspec.msgpack.Decoder(Trace)
 class AutoscalerLog(ChangeRing):
     """The traces of one autoscaler. Of pods by the thousand only the last is kept."""
 
-    __slots__ = ("at", "decided", "last", "reason", "shape")
+    __slots__ = ("decided", "last")
 
-    def __init__(self, first: Trace) -> None:
+    least = 0
+    last: "PackedTrace"
+
+    def __init__(self) -> None:
         super().__init__()
-        self.at = first.now
         self.decided: int | None = None  # in a pass that came to its end
-        self.last = PackedTrace.of(first)
-        self.shape = 0  # the hash of its steps
-        self.reason = ""
-
-    @property
-    def known_since(self) -> float:
-        """Since when there is an answer."""
-        return self.older[0].at if self.older else self.at
 
 
 class Follower(Protocol):
@@ -60,89 +54,57 @@ class Follower(Protocol):
         """The autoscaler is gone; None: another leader decides from now on."""
 
 
-class DecisionLog:
+class DecisionLog(DecisionHistory[Key, AutoscalerLog]):
     """The traces of all autoscalers."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, AutoscalerLog] = {}
+        super().__init__(AutoscalerLog)
         self.follower: Follower | None = None
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def put(self, key: Key, trace: Trace) -> str:
         """Keep one decision; returns its first reason, computed only where steps changed."""
-        reason = self._keep(key, trace)
-        if self.follower is not None:
-            self.follower.decided(key, trace, reason)
-        return reason
-
-    def _keep(self, key: Key, trace: Trace) -> str:
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = AutoscalerLog(trace)
-        kept.at = trace.now
+        log = self.of(key)
+        log.at, log.last = trace.now, PackedTrace.of(trace)
         if trace.decided is not None and _came_to_its_end(trace):
-            kept.decided = trace.decided
-        kept.last = PackedTrace.of(trace)
-        shape = hash(shape_of(trace))
-        if shape == kept.shape:
-            return kept.reason
-        kept.shape = shape
-        kept.reason = first_reason(trace)
-        kept.add(trace.now, kept.reason, encode(trace))
-        return kept.reason
+            log.decided = trace.decided
+        mark = hash(shape_of(trace))
+        if mark != log.mark:
+            log.add(trace.now, mark, first_reason(trace), encode(trace))
+        if self.follower is not None:
+            self.follower.decided(key, trace, log.reason)
+        return log.reason
 
     def last(self, key: Key) -> Trace | None:
-        kept = self._kept.get(key)
-        return None if kept is None else kept.last.trace()
+        log = self._rings.get(key)
+        return None if log is None else log.last.trace()
 
     def decided(self, key: Key) -> int | None:
         """Return the size decided last, in a pass that came to its end; None: in none yet.
 
         As upstream's gauge, which neither a metric nor a scale that fails moves.
         """
-        kept = self._kept.get(key)
-        return None if kept is None else kept.decided
-
-    def reason(self, key: Key) -> str:
-        """Return the first reason of the newest trace's steps."""
-        kept = self._kept.get(key)
-        return "" if kept is None else kept.reason
+        log = self._rings.get(key)
+        return None if log is None else log.decided
 
     def at(self, key: Key, time_s: float) -> Trace | None:
         """Return the trace that was in force at ``time_s``; None: that is not known any more."""
-        kept = self._kept.get(key)
-        if kept is None:
-            return None
-        if kept.at <= time_s:
-            return self.last(key)
-        plain = kept.before(time_s)
+        log = self._rings.get(key)
+        if log is not None and log.at <= time_s:
+            return log.last.trace()
+        plain = self.before(key, time_s)
         if plain is None:
             return None
         found = _decoder.decode(plain)  # without its steps
         made = replay(found).trace
         return structs.replace(made, outcome=found.outcome, outcome_at=found.outcome_at)
 
-    def known_since(self, key: Key) -> float | None:
-        """Return since when ``at`` can answer."""
-        kept = self._kept.get(key)
-        return None if kept is None else kept.known_since
-
-    def changes(self, key: Key) -> list[tuple[float, str]]:
-        """Return when something changed and the first reason then, oldest first."""
-        kept = self._kept.get(key)
-        return [] if kept is None else [(each.at, each.reason) for each in kept.older]
-
     def forget(self, key: Key) -> None:
-        """Drop the traces of a deleted autoscaler."""
-        self._kept.pop(key, None)
+        super().forget(key)
         if self.follower is not None:
             self.follower.forgotten(key)
 
     def clear(self) -> None:
-        """Drop everything: another leader decides from now on."""
-        self._kept.clear()
+        super().clear()
         if self.follower is not None:
             self.follower.forgotten(None)
 

@@ -7,29 +7,29 @@ where the updater runs in the same process.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 import structlog
 
+from podscale.core.json_decoder import decode_json
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.selector import Selector
+from podscale.explain.decision_api import DecisionApi, not_decided_yet
+from podscale.explain.decision_history import ChangeRing, DecisionHistory
+from podscale.explain.list_selection import Key, ListSelection
 from podscale.kube.client.api import METADATA_LIST
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
-from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
-from podscale.serving.apis.list_selection import Key, ListSelection
 from podscale.serving.status import Status
 from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KIND, KnownSizing
-from vpa.decisions.history import SizingHistory
 from vpa.explain.admission import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
 from vpa.model.api.objects import Vpa
@@ -62,8 +62,9 @@ class SizingApi(DecisionApi[KnownSizing]):
         super().__init__(KIND, is_leader, refusal=refusal, wall=wall)
         self._recommender = recommender
         self._updater = updater
-        self._earlier = SizingHistory()
-        self._earlier_of: object = None  # the term's model
+        # A change is another target, or another action or first reason about a pod.
+        self._history = DecisionHistory[VpaKey, ChangeRing](ChangeRing)
+        self._history_of: object = None  # the term's model
         self._changed: set[VpaKey] = set()
         recommender.stores.subscribe(self._vpa_changed)
         if updater is not None:
@@ -76,26 +77,20 @@ class SizingApi(DecisionApi[KnownSizing]):
             )
         return super()._answered(request)
 
-    def _one(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        key = VpaKey(request.info.namespace, request.info.name)
-        if not self._is_known(key):
-            return status.object_not_found(KIND.resource.name, key.name, group=KIND.group)
-        if text := request.parameter("at"):
-            earlier = self._of_this_term()
-            since = earlier.known_since(key)
-            found = self._at(key.name, text, partial(earlier.at, key), since)
-            return found if isinstance(found, Status) else ApiResponse(value=found)
-        if request.media.as_table:
-            return ApiResponse(value=KIND.table([self._row(self.known(key), request)], {}))
-        return self._admitted_one(key)
-
     def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
         held = self._recommender.held.items()
         return [key for key, each in held if wanted.takes(key, each.vpa.metadata.labels)]
 
-    def _known(self, key: Key) -> KnownSizing | None:
+    def _known(self, key: Key) -> KnownSizing | Status:
         named = VpaKey(*key)
-        return self.known(named) if self._is_known(named) else None
+        return self.known(named) if self._is_known(named) else _not_found(named)
+
+    def _known_since(self, key: Key) -> float | None:
+        return self._of_this_term().known_since(VpaKey(*key))
+
+    def _earlier(self, known: KnownSizing, time_s: float) -> dict[str, Any] | None:
+        plain = self._of_this_term().before(known.key, time_s)
+        return None if plain is None else decode_json(plain)
 
     def _body(self, known: KnownSizing) -> dict[str, Any]:
         return sizing.body(known)
@@ -107,11 +102,11 @@ class SizingApi(DecisionApi[KnownSizing]):
         recommender = self._recommender
         return key in recommender.held and key in recommender.cluster.vpas
 
-    async def _admitted_one(self, key: VpaKey) -> Answered:
-        admitted = await self._admitted(key)
-        if not self._is_known(key):
-            return status.object_not_found(KIND.resource.name, key.name, group=KIND.group)
-        known = msgspec.structs.replace(self.known(key), admitted=admitted)
+    async def _whole(self, known: KnownSizing) -> Answered:
+        admitted = await self._admitted(known.key)
+        if not self._is_known(known.key):
+            return _not_found(known.key)
+        known = msgspec.structs.replace(self.known(known.key), admitted=admitted)
         return ApiResponse(value=sizing.body(known))
 
     async def _admitted(self, key: VpaKey) -> dict[str, AdmissionReasons]:
@@ -138,7 +133,7 @@ class SizingApi(DecisionApi[KnownSizing]):
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
         if vpa is None:
-            self._earlier.forget(key)
+            self._history.forget(key)
         else:
             self._note(key)
 
@@ -161,19 +156,20 @@ class SizingApi(DecisionApi[KnownSizing]):
                 asyncio.get_running_loop().call_soon(self._keep)
 
     def _keep_one(self, key: VpaKey) -> None:
-        earlier = self._of_this_term()
         vpa = self._recommender.stores.vpa(key)
         if vpa is None or not self._is_known(key):
             return
-        mark = self._mark(key, vpa)
-        if earlier.is_new(key, mark):
-            earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+        changes, mark = self._of_this_term().of(key), self._mark(key, vpa)
+        if changes.mark != mark:
+            body = sizing.body(self.known(key))
+            reason = body["status"]["first_reason"]
+            changes.add(self._wall(), mark, reason, msgspec.json.encode(body))
 
-    def _of_this_term(self) -> SizingHistory:
-        # What was in force while another replica led is not known.
-        if self._earlier_of is not self._recommender.cluster:
-            self._earlier, self._earlier_of = SizingHistory(), self._recommender.cluster
-        return self._earlier
+    def _of_this_term(self) -> DecisionHistory[VpaKey, ChangeRing]:
+        if self._history_of is not self._recommender.cluster:
+            self._history.clear()
+            self._history_of = self._recommender.cluster
+        return self._history
 
     def _mark(self, key: VpaKey, vpa: Vpa) -> Hashable:
         recommendation = vpa.status.recommendation
@@ -253,3 +249,7 @@ class SizingApi(DecisionApi[KnownSizing]):
 def _published(vpa: Vpa) -> set[str]:
     entries = vpa.status.recommendation
     return {each.container_name for each in (entries and entries.container_recommendations) or ()}
+
+
+def _not_found(key: VpaKey) -> Status:
+    return status.object_not_found(KIND.resource.name, key.name, group=KIND.group)

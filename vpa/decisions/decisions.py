@@ -7,9 +7,9 @@ from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.decision_api import DecisionKind, decision_metadata
 from podscale.explain.explanation import Explanation
 from podscale.serving.apis.api import ApiResource
-from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission import AdmissionReasons
 from vpa.explain.recommendation import (
     AmountQuestion,
@@ -25,6 +25,7 @@ from vpa.explain.words import WORDS, because, explanation, history, readable
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import PodDecision, UpdateDecision
 
 GROUP = "vpa.podscale.io"
@@ -57,6 +58,10 @@ class KnownSizing(Struct, frozen=True):
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
     usage_problem: str = ""  # why no usage comes at present
+
+    @property
+    def key(self) -> VpaKey:
+        return VpaKey(self.vpa.metadata.namespace, self.vpa.metadata.name)
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from hpa import decisions
 from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
 from hpa.decide.api import wire
@@ -31,7 +32,6 @@ from hpa.decide.observation import (
 )
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import RELEASES, Gates
-from hpa.decisions import decisions
 from hpa.explain import first_reason
 from podscale.cli.evaluation.manifest import WrittenError, place, unknown, unknown_in
 from podscale.cli.evaluation.manifest import plain as plain_of

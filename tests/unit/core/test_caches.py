@@ -176,7 +176,7 @@ BOUNDED = {
     "hpa/selfmetrics.py:PassTally.sums": CODE,
     "podscale/nodes/headroom/keeper.py:HeadroomKeeper._held": "by classes of sizes, as held now",
     "vpa/decisions/api.py:SizingApi._changed": CLUSTER,
-    "vpa/decisions/history.py:SizingHistory._told": CLUSTER,
+    "podscale/explain/decision_history.py:DecisionHistory._rings": CLUSTER,
     "vpa/explain/admission.py:AdmittedPod._containers": SCRATCH,
     "vpa/explain/admission.py:AnnotationWriter._containers": SCRATCH,
     "vpa/model/cluster.py:ClusterModel.killed": "until the next checkpoint",

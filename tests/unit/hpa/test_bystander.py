@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hpa.decide import Settings
-from hpa.decisions.api import DecisionsApi
+from hpa.decisions import DecisionsApi
 from podscale.kube.client.resource import PODAUTOSCALERS
 from podscale.kube.leadership.lease import Term
 from tests.kit.nested import managed

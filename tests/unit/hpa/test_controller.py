@@ -390,6 +390,6 @@ async def test_of_a_paused_object_nothing_is_told_that_was_not_looked_at(kind: s
     assert told.first_reason == "Paused"
     assert "pods_matched" not in told.facts
     assert not any(" 0 pods" in each or " 0 replicas" in each for each in told.sentences)
-    assert told.replicas == (2 if kind == "Deployment" else None)
+    assert told.decision.get("replicas") == (2 if kind == "Deployment" else None)
     assert cluster.recorder.events == []
     assert cluster.statuses() == []

@@ -13,11 +13,11 @@ from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Pods
 from hpa.history.decision_log import DecisionLog, shape_of
-from podscale.core.change_ring import MOST, MOST_BYTES
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.decision_history import MOST, MOST_BYTES
 from podscale.feed.http import refusals
 from podscale.feed.outage import OutageWatch
 from tests.unit.hpa.days import day
@@ -117,7 +117,7 @@ def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
     kept = traces.changes(KEY)
     assert 10 < len(kept) <= MOST
     assert traces.known_since(KEY) == kept[0][0]
-    assert sum(len(each.body) for each in traces._kept[KEY].older) <= MOST_BYTES
+    assert sum(len(each.body) for each in traces.of(KEY).older) <= MOST_BYTES
 
 
 @pytest.mark.parametrize(("pods", "metrics", "least"), [
@@ -138,7 +138,7 @@ def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
         if not made or shape_of(trace) != shape_of(made[-1]):
             made.append(trace)
         traces.put(KEY, trace)
-        assert sum(len(each.body) for each in traces._kept[KEY].older) <= MOST_BYTES
+        assert sum(len(each.body) for each in traces.of(KEY).older) <= MOST_BYTES
         if len(made) > MOST:
             fewest = min(fewest, len(traces.changes(KEY)))
     assert len(made) > MOST

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hpa.decide import Settings
-from hpa.decisions.api import DecisionsApi
+from hpa.decisions import DecisionsApi
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 from tests.unit.serving.kit import answered

@@ -11,12 +11,12 @@ import msgspec
 import trustme
 from cryptography import x509
 
+from podscale.explain.decision_api import DecisionApi
 from podscale.kube.client.api import JSON, Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.sandbox.objects.patch import merge
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
-from podscale.serving.apis.decision_api import DecisionApi
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.certificates.issuing import KeyPair
 from podscale.serving.flag_table import API_SERVER

@@ -1,17 +1,31 @@
-"""``hpa.podscale.io``: decisions as objects, read from traces, explained when asked for. Pure."""
+"""``hpa.podscale.io``: decisions as objects, read from traces, explained when asked for.
 
-from collections.abc import Sequence
+Served by the leader; everybody else answers 503 NotLeader.
+"""
+
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from hpa.cluster.record import AutoscalerRecord, Key
 from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
-from hpa.explain import explain
+from hpa.explain import explain, first_reason
+from hpa.loop.controller import Controller
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.decision_api import (
+    DecisionApi,
+    DecisionKind,
+    decision_metadata,
+    not_decided_yet,
+)
+from podscale.explain.list_selection import ListSelection
 from podscale.kube.client.wire import UNREADABLE_MANAGER
+from podscale.serving import status
 from podscale.serving.apis.api import ApiResource
-from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
+from podscale.serving.status import Cause, Status
 
 _UNREADABLE = (
     "Who writes this object or its target cannot be read, because metadata.managedFields nest too "
@@ -121,3 +135,75 @@ def _conditions(known: KnownDecisions) -> list[dict[str, str]]:
 
 def _condition(kind: str, message: str) -> dict[str, str]:
     return {"type": kind, "status": "True", "reason": kind, "message": message}
+
+
+class DecisionsApi(DecisionApi[KnownDecisions]):
+    """The group over the traces of a controller; ``?at=`` asks for an earlier decision."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        is_leader: Callable[[], bool],
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        refusal = "this replica does not decide: ask the leader"
+        super().__init__(KIND, is_leader, refusal=refusal, wall=wall)
+        self._controller = controller
+
+    def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
+        catalog, traces = self._controller.catalog, self._controller.traces
+        records = [
+            record
+            for record in (catalog.in_namespace(wanted.namespace) if wanted.namespace else catalog)
+            if wanted.takes(record.key, record.written.metadata.labels)
+        ]
+        decided = [record.key for record in records if traces.known_since(record.key) is not None]
+        undecided = (record for record in records if not record.problem)
+        if not decided and (first := next(undecided, None)) is not None:
+            return _undecided(first)  # a leader that has just begun never lists nothing
+        return decided
+
+    def _known(self, key: Key) -> KnownDecisions | Status:
+        traces, record = self._controller.traces, self._controller.catalog.get(key)
+        if record is None:
+            return status.object_not_found(KIND.resource.name, key[1], group=KIND.group)
+        trace = traces.last(key)
+        if trace is None:
+            return _undecided(record)
+        return KnownDecisions(
+            *key,
+            trace,
+            traces.reason(key),
+            traces.known_since(key) or trace.now,
+            traces.changes(key),
+            self._controller.foreign_controller(key),
+            problem=record.problem,
+        )
+
+    def _known_since(self, key: Key) -> float | None:
+        return self._controller.traces.known_since(key)
+
+    def _earlier(self, known: KnownDecisions, time_s: float) -> KnownDecisions | None:
+        trace = self._controller.traces.at((known.namespace, known.name), time_s)
+        if trace is None or trace.now == known.trace.now:
+            return None if trace is None else known
+        # Who else acts, and whether the object can be read, is known of now only.
+        return structs.replace(
+            known, trace=trace, reason=first_reason(trace), foreign=None, problem=""
+        )
+
+    def _body(self, known: KnownDecisions) -> dict[str, Any]:
+        return body(known)
+
+    def _cells(self, known: KnownDecisions) -> list[str]:
+        return cells(known, self._wall())
+
+
+def _undecided(record: AutoscalerRecord) -> Status:
+    if record.problem:
+        text = f"{record.key[1]} cannot be read: {record.problem}"
+        return status.unavailable(
+            text, causes=(Cause(reason="SpecInvalid", message=record.problem),)
+        )
+    return not_decided_yet(f"{record.key[1]} has not been decided on yet, wait for one sync period")

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from podscale.core.times.moment import read_time
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.explain.list_selection import Key, ListSelection, listed, made
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.apis.list_selection import Key, ListSelection, listed, made
 from podscale.serving.status import Cause, Status
 
 RETRY_S = 1
@@ -33,7 +33,6 @@ class HasDecisionMetadata(Protocol):
 
 
 K = TypeVar("K", bound=HasDecisionMetadata)
-T = TypeVar("T")
 
 
 class DecisionKind(Struct, frozen=True):
@@ -149,16 +148,16 @@ class DecisionApi(ABC, Generic[K]):
         if info.verb == "list":
             return self._in_turn(request)
         answer = self._answered(request)
-        return answer if isinstance(answer, ApiResponse | Status) else self._whole(answer)
+        return answer if isinstance(answer, ApiResponse | Status) else self._finished(answer)
 
     async def _in_turn(self, request: ApiRequest) -> Answered:
         async with self._lists:
             answer = self._answered(request)
             if isinstance(answer, ApiResponse | Status):
                 return answer
-            return await self._whole(answer)
+            return await self._finished(answer)
 
-    async def _whole(self, answer: Awaitable[Answered]) -> Answered:
+    async def _finished(self, answer: Awaitable[Answered]) -> Answered:
         found = await answer
         # What was known may have been dropped while the answer was being made.
         return found if self._is_leader() else self._not_leading()
@@ -171,16 +170,20 @@ class DecisionApi(ABC, Generic[K]):
         )
 
     @abstractmethod
-    def _one(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        """Answer about one object."""
-
-    @abstractmethod
     def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
         """Return the objects of a list that have been decided on."""
 
     @abstractmethod
-    def _known(self, key: Key) -> K | None:
-        """Return what is known; None: it is gone."""
+    def _known(self, key: Key) -> K | Status:
+        """Return what is known, or why nothing is."""
+
+    @abstractmethod
+    def _earlier(self, known: K, time_s: float) -> K | Mapping[str, Any] | None:
+        """Return what was known at a time, or its object; None: that is not known any more."""
+
+    @abstractmethod
+    def _known_since(self, key: Key) -> float | None:
+        """Return since when ``_earlier`` knows something."""
 
     @abstractmethod
     def _body(self, known: K) -> dict[str, Any]:
@@ -190,8 +193,29 @@ class DecisionApi(ABC, Generic[K]):
     def _cells(self, known: K) -> list[str]:
         """Return its row."""
 
+    def _whole(self, known: K) -> Answered | Awaitable[Answered]:
+        """Answer with one object, and what has to be read for it."""
+        return ApiResponse(value=self._body(known))
+
     def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         return self._one(request) if request.info.verb == "get" else self._list(request)
+
+    def _one(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        key = (request.info.namespace, request.info.name)
+        known = self._known(key)
+        if isinstance(known, Status):
+            return known
+        text = request.parameter("at")
+        if text:
+            found = self._at(key, known, text)
+            if isinstance(found, Status):
+                return found
+            if isinstance(found, Mapping):
+                return ApiResponse(value=found)
+            known = found
+        if request.media.as_table:
+            return ApiResponse(value=self._kind.table([self._row(known, request)], {}))
+        return ApiResponse(value=self._body(known)) if text else self._whole(known)
 
     async def _list(self, request: ApiRequest) -> Answered:
         wanted = listed(request)
@@ -205,8 +229,8 @@ class DecisionApi(ABC, Generic[K]):
 
         def make(key: Key) -> dict[str, Any] | None:
             known = self._known(key)
-            if known is None:
-                return None
+            if isinstance(known, Status):
+                return None  # gone meanwhile
             return self._row(known, request) if as_table else self._body(known)
 
         put_together = self._kind.table if as_table else self._kind.listing
@@ -223,23 +247,20 @@ class DecisionApi(ABC, Generic[K]):
             body = self._body(known)
         return {"cells": self._cells(known), "object": body}
 
-    def _at(
-        self, name: str, text: str, find: Callable[[float], T | None], since: float | None
-    ) -> T | Status:
-        """Return what ``find`` does at the time that ``text`` asks for, or why there is nothing."""
+    def _at(self, key: Key, known: K, text: str) -> K | Mapping[str, Any] | Status:
         now = self._wall()
         time_s = asked_time(text, now)
         if isinstance(time_s, Status):
             return time_s
-        found = find(time_s)
+        found = self._earlier(known, time_s)
         if found is not None:
             return found
+        since = rfc3339(self._known_since(key) or now)
         text = (
-            f"decisions about {name} are known from {rfc3339(since or now)} on: the last "
-            "changes are kept that fit into 8 KB, and none over a restart or a new leader; ask "
-            "for a later time"
+            f"decisions about {key[1]} are known from {since} on: the last changes are kept that "
+            "fit into 8 KB, and none over a restart or a new leader; ask for a later time"
         )
-        return status.not_found(text, name=name, group=self._kind.group)
+        return status.not_found(text, name=key[1], group=self._kind.group)
 
 
 def not_decided_yet(text: str) -> Status:

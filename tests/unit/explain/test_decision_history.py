@@ -1,14 +1,14 @@
-"""How many earlier explanations of a VPA are kept, and that each is the same again."""
+"""How many changes of an object are kept, and that each is the same again."""
 
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
-from vpa.decisions.history import SizingHistory
-from vpa.model.samples.membership import VpaKey
+from podscale.explain.decision_history import ChangeRing, DecisionHistory
 
-KEY = VpaKey("jobs", "worker")
+KEY = ("jobs", "worker")
 
 
 def told(turn: int, pods: int) -> dict[str, Any]:
@@ -43,16 +43,16 @@ def told(turn: int, pods: int) -> dict[str, Any]:
 def test_changes_are_kept_as_far_as_they_fit_and_come_back_as_they_were(
     pods: int, least: int
 ) -> None:
-    earlier, made = SizingHistory(), [told(turn, pods) for turn in range(60)]
+    earlier = DecisionHistory[tuple[str, str], ChangeRing](ChangeRing)
+    made = [msgspec.json.encode(told(turn, pods)) for turn in range(60)]
     for turn, body in enumerate(made):
-        assert earlier.is_new(KEY, turn)
-        earlier.put(KEY, float(turn), turn, body)
-        assert not earlier.is_new(KEY, turn)
+        earlier.of(KEY).add(float(turn), turn, f"Reason{turn}", body)
+        assert (earlier.of(KEY).mark, earlier.reason(KEY)) == (turn, f"Reason{turn}")
     since = earlier.known_since(KEY)
     assert since is not None
     assert len(made) - since >= least
-    assert earlier.at(KEY, since - 1) is None
+    assert earlier.before(KEY, since - 1) is None
     for turn in range(int(since), len(made)):
-        assert earlier.at(KEY, turn + 0.5) == made[turn]
+        assert earlier.before(KEY, turn + 0.5) == made[turn]
     earlier.forget(KEY)
     assert earlier.known_since(KEY) is None

@@ -4,8 +4,8 @@ import asyncio
 import time
 from typing import Any
 
+from podscale.explain.decision_api import DecisionApi, DecisionKind
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media
-from podscale.serving.apis.decision_api import DecisionApi, DecisionKind
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
 
@@ -33,7 +33,7 @@ async def test_many_who_list_wait_for_each_other_and_one_object_waits_for_nobody
 
     class Things(DecisionApi[Any]):
         _one = _list = lambda _self, request: answer(request)
-        _decided = _known = _body = _cells = None
+        _decided = _known = _earlier = _known_since = _body = _cells = None
 
     kind = DecisionKind("example.io", "v1", resource, ())
     api = Things(kind, lambda: True, refusal="", wall=time.time)
