@@ -37,7 +37,7 @@ from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
 from podscale.nodes.cluster.resizer import each_of, hand_over, renew
 from podscale.nodes.conditions import ObservedNodes, conditions
-from podscale.nodes.decide import renewal, taint
+from podscale.nodes.decide import taint
 from podscale.nodes.decide.ballast import (
     CPU,
     LEAST,
@@ -50,6 +50,7 @@ from podscale.nodes.decide.ballast import (
     NodeStates,
     Reason,
     plan,
+    renewals,
 )
 from podscale.nodes.decide.usage_windows import UsageWindows
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -235,7 +236,7 @@ class NodeRounds:
         is_less = np.asarray((requests < sums.held).any(axis=0))
         is_recent = decided.at_s - decided.written_s < self._choice.ballast.write_interval_s
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
-        late = renewal.due(
+        late = renewals(
             decided.columns, decided.plan, sums.started_s, sums.rival_s, is_recent=is_recent
         )
 

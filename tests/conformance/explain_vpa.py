@@ -39,7 +39,7 @@ from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.estimator import Bound
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import RecommendedUsage, recommend
-from vpa.model.samples.memory_peaks import holding
+from vpa.model.samples.container_rows import holding
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import LoopView, Pdb, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from podscale.core import quantity
 from tests.integration.test_vpa_recommender import FAST, measured, recommending, target
 from tests.integration.vpa_stage import Stage, stage, vpa
-from vpa.model.autopilot.ensemble import DEFAULT_MODELS
-from vpa.model.autopilot.recommender import AutopilotSettings
+from vpa.model.autopilot.recommender import DEFAULT_MODELS, AutopilotSettings
 from vpa.model.histograms import buckets
 
 

@@ -15,18 +15,17 @@ from podscale.core.selectors.selector import Selector
 from vpa.model.api.objects import Vpa, container_policy
 from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, windows_of
-from vpa.model.autopilot.recommender import without_margin
 from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.estimation.recommendation import without_margin
 from vpa.model.groups import ContainerGroups
 from vpa.model.histograms.checkpoint import Checkpoint, check_times, wire_time
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
-from vpa.model.samples.container_rows import Containers, PeakWindow
+from vpa.model.samples.container_rows import Containers, PeakWindow, holding
 from vpa.model.samples.entries import ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
 from vpa.model.samples.intake import Intake
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
-from vpa.model.samples.memory_peaks import holding
 
 
 class ClusterModel:

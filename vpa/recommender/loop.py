@@ -23,16 +23,14 @@ from podscale.serving.monitoring.liveness import Heartbeat
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom
-from vpa.model.autopilot.feed import AutopilotFeed
-from vpa.model.autopilot.recommender import Autopilot
+from vpa.model.autopilot.recommender import Autopilot, AutopilotFeed
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination, WatchedHpas
 from vpa.recommender.flags import Options
-from vpa.recommender.history.checkpoint_writes import CheckpointWrites
-from vpa.recommender.history.checkpoints import Checkpoints
+from vpa.recommender.history.checkpoints import Checkpoints, CheckpointWrites
 from vpa.recommender.history.initial_state import (
     FIRST_PAUSE_S,
     MOST_PAUSE_S,
@@ -44,7 +42,7 @@ from vpa.recommender.history.initial_state import (
 from vpa.recommender.node_shapes import NodeShapes
 from vpa.recommender.pod_feed import PodFeed, put
 from vpa.recommender.publishing.publisher import Publisher
-from vpa.recommender.publishing.quality_samples import QualitySamples
+from vpa.recommender.publishing.quality import QualitySamples
 from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
 from vpa.stored import StoredEvent
 from vpa.stores import VpaStores

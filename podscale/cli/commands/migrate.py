@@ -90,9 +90,9 @@ def command(
         manifests_yaml,
         migrate_all,
         render,
+        rule_objects,
         rules_yaml,
     )
-    from podscale.migrate.rule_objects import rule_objects
 
     if is_beside and (files[0] != "keda" or len(files) == 1):
         raise click.UsageError(f"--side-by-side is of KEDA's APIService: {READ_IT}", ctx)

@@ -40,9 +40,8 @@ from podscale.replay.candidate_runs import (
     rows,
 )
 from podscale.replay.errors import ReplayError
-from podscale.replay.forecast import forecast_row
 from podscale.replay.price import PriceList
-from podscale.replay.report import RECORDED, AllReplays, NamedReplay, ReplayReport
+from podscale.replay.report import RECORDED, AllReplays, NamedReplay, ReplayReport, forecast_row
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from podscale.replay.trace_file import with_columns_of
 

@@ -6,9 +6,14 @@ import click
 
 from podscale.cli.output import count, emit, print_csv, printable, table
 from podscale.core.times.duration import format_prometheus
-from podscale.replay.forecast import COLUMNS as GATE_COLUMNS
-from podscale.replay.forecast import gate_cells
-from podscale.replay.report import COLUMNS, FURTHER, AllReplays, ReplayReport
+from podscale.replay.report import (
+    COLUMNS,
+    FURTHER,
+    GATE_COLUMNS,
+    AllReplays,
+    ReplayReport,
+    gate_cells,
+)
 
 ReplayForm = Literal["table", "json", "yaml", "csv"]
 _TITLES = {

@@ -17,9 +17,8 @@ from podscale.cli.report.shown import html_of
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
-from podscale.replay.fleet.assembly import report_of
+from podscale.replay.fleet.assembly import report_of, with_targets
 from podscale.replay.fleet.blocks import BLOCK_S
-from podscale.replay.fleet.hpa_target import with_targets
 from podscale.replay.fleet.names import FleetNames
 from podscale.replay.fleet.patches import PatchForm, WorkloadPatch, file_name, patches_of
 from podscale.replay.fleet.reading import FleetPast, FleetReader, FleetSpan

@@ -11,6 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from hpa.decide import Settings
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
+from hpa.simulate.load import LoadHistory
+from hpa.simulate.workload import Plant
+from podscale.replay.candidate_runs import ReplayCandidate, question, run
 from podscale.replay.fleet import risk
 from podscale.replay.fleet.blocks import THROTTLED, Floats, needs
 from podscale.replay.fleet.classes import CLASSES, UsageShape, shape_of
@@ -19,12 +26,18 @@ from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, Resourc
 from podscale.replay.fleet.sizing import RequestChoice, SizedAmount, recommended
 from podscale.replay.fleet.usage import FleetContainer
 from podscale.replay.price import PriceList
+from podscale.replay.sweep import chosen
 from vpa.model.api.quantities import RESOURCES
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 # Of ballast and headroom, as they are shipped.
 OWN_NAMESPACES = frozenset({"podscale-ballast", "podscale-headroom"})
 _ENDED = ("Job", "CronJob", "Pod")  # kinds whose pods may be there no more
+# Utilizations that an HPA may be given.
+TARGETS = (40, 50, 60, 70, 80)
+_MOST_UNSERVED = 0.001
+_MOST_WORKLOADS = 10  # that are replayed: each takes seconds
+_SYNC = {"podscale.io/sync-period": "1m"}  # the load is known every few minutes
 
 
 class _Figures(Struct):
@@ -181,3 +194,53 @@ def _lines(
     # Without back-tests those of a shorter history are the best there are.
     drawn = risk.calibrated(histories, groups, risk.LENGTHS[place])
     return drawn if drawn[0].backtests or not place else _lines(histories, groups, place - 1)
+
+
+def with_targets(report: FleetReport, past: FleetPast, told: ProgressListener) -> FleetReport:
+    """Return the report, its lines that want an HPA with a target: those with most pods first."""
+    wanting = [line for line in report.lines if line.wants_hpa]
+    wanting.sort(key=lambda line: line.pods * line.resources["cpu"].largest, reverse=True)
+    found: dict[int, int] = {}
+    for number, line in enumerate(wanting[:_MOST_WORKLOADS]):
+        told(number, len(wanting[:_MOST_WORKLOADS]), "HPA targets")
+        found[id(line)] = _target(line, past, report.span)
+    return replace(report, lines=[
+        replace(line, hpa_target=found[id(line)]) if id(line) in found else line
+        for line in report.lines
+    ])  # fmt: skip
+
+
+def _target(line: FleetLine, past: FleetPast, span: FleetSpan) -> int:
+    steps, values = past.usage.samples(past.usage.containers[line.sized], "cpu")
+    first = int(steps.min())
+    cores: Floats = np.bincount(steps - first, values).astype(np.float64)
+    known = np.bincount(steps - first) > 0
+    time_s: Floats = span.start_s + span.step_s * (first + np.arange(len(cores), dtype=np.float64))
+    cores = np.where(known, cores, np.nan)
+    load = LoadHistory(time_s, {"cpu": cores}, np.zeros(len(cores), np.bool_))
+    milli = max(1, round(1000 * line.resources["cpu"].recommended))
+    plant = Plant(requests={line.sized.container: {"cpu": milli}})
+    most = max(2, int(np.ceil(2000 * np.nanmax(cores) / milli / (min(TARGETS) / 100))))
+    asked, _ = question(_hpa(line, 50, most), load, plant, Settings(), pod_capacity=None,
+                        replicas=None)  # fmt: skip
+    verdicts = [
+        (str(target), run(asked, ReplayCandidate(str(target), _hpa(line, target, most)),
+                          is_drawn=False).verdict)
+        for target in TARGETS
+    ]  # fmt: skip
+    name = chosen(verdicts, _MOST_UNSERVED)
+    # None keeps up: then that which leaves least unserved.
+    return int(name or min(verdicts, key=lambda each: each[1].unserved)[0])
+
+
+def _hpa(line: FleetLine, target: int, most: int) -> HPA:
+    workload = line.sized.workload
+    utilization = {"type": "Utilization", "averageUtilization": target}
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": utilization}}
+    reference = {"apiVersion": "apps/v1", "kind": workload.kind, "name": workload.name}
+    return read(to_v2({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": workload.name, "namespace": workload.namespace, "annotations": _SYNC},
+        "spec": {"scaleTargetRef": reference, "minReplicas": max(1, round(line.pods)),
+                 "maxReplicas": most, "metrics": [metric]},
+    }))  # fmt: skip

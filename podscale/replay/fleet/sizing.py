@@ -15,13 +15,13 @@ from podscale.replay.fleet.usage import FleetContainer
 from vpa.capping.limitranges import apply_container_range
 from vpa.model.api.objects import LimitRangeItem
 from vpa.model.api.quantities import RESOURCES, ResourceList, of_units, units
-from vpa.model.autopilot.recommender import without_margin
 from vpa.model.estimation.nodes import NodeShape, largest
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,
     recommend,
+    without_margin,
 )
 
 Estimator = Literal["vpa", "autopilot", "percentile"]

@@ -192,7 +192,7 @@ BOUNDED = {
     "vpa/recommender/publishing/quality.py:Quality._of": CODE,
     "vpa/recommender/publishing/quality.py:_Counted._counts": MODES,
     "vpa/recommender/publishing/quality.py:_Counted._sums": MODES,
-    "vpa/recommender/publishing/quality_samples.py:QualitySamples._numbers": MODES,
+    "vpa/recommender/publishing/quality.py:QualitySamples._numbers": MODES,
     "vpa/scale_cache.py:ScaleCache._requests": LIVE,
     "vpa/stores.py:VpaStores._ranges": CLUSTER,
     "vpa/stores.py:VpaStores._read": CLUSTER,

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from podscale.migrate import vpa_flags
+from podscale.migrate import workloads
 from podscale.serving.flags import Flag
 from vpa.admission import flags as admission
 from vpa.recommender import flags as recommender
 from vpa.updater import flags as updater
 
 PROGRAMS = [
-    pytest.param(vpa_flags.RECOMMENDER, recommender.TABLE, id="recommender"),
-    pytest.param(vpa_flags.UPDATER, updater.TABLE, id="updater"),
-    pytest.param(vpa_flags.ADMISSION, admission.TABLE, id="admission"),
+    pytest.param(workloads.RECOMMENDER, recommender.TABLE, id="recommender"),
+    pytest.param(workloads.UPDATER, updater.TABLE, id="updater"),
+    pytest.param(workloads.ADMISSION, admission.TABLE, id="admission"),
 ]
 
 
@@ -36,9 +36,9 @@ def test_flags_without_effect_are_those_that_are_told_to_have_none(
 @pytest.mark.parametrize(
     ("told", "upstream"),
     [
-        pytest.param(vpa_flags.RECOMMENDER, recommender.UPSTREAM, id="recommender"),
-        pytest.param(vpa_flags.UPDATER, updater.UPSTREAM, id="updater"),
-        pytest.param(vpa_flags.ADMISSION, admission.UPSTREAM, id="admission"),
+        pytest.param(workloads.RECOMMENDER, recommender.UPSTREAM, id="recommender"),
+        pytest.param(workloads.UPDATER, updater.UPSTREAM, id="updater"),
+        pytest.param(workloads.ADMISSION, admission.UPSTREAM, id="admission"),
     ],
 )
 def test_every_flag_of_upstream_is_told(told: Mapping[str, str], upstream: Sequence[Flag]) -> None:

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from podscale.nodes.cluster.node_names import NamesText, NodeNames
+from podscale.nodes.extender import NamesText, NodeNames
 
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz0123456789-."))
 

@@ -9,13 +9,10 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from vpa.model.autopilot.ensemble import Ensemble
-from vpa.model.autopilot.moving import MovingWindows, Statistics
-from vpa.model.autopilot.signal import Ticker
-from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.autopilot.signal import MovingWindows, Statistics, Tick, Ticker
+from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import buckets
 from vpa.model.histograms.buckets import BucketLayout
 from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
@@ -29,6 +26,119 @@ MemoryGoal = Literal["low-oom", "intermediate", "minimal"]
 _FRACTIONS = (0.5, 0.6, 0.9, 0.95, 0.98)
 _RECENT = 12  # ticks of an hour: the highest recommendation of these counts
 _YOUNG = 144  # ticks of half a day, the half-life of CPU
+
+
+class Model(Struct, frozen=True):
+    decay: float  # weight of the newest tick, 0..1
+    margin_buckets: int  # added to the limit: one bucket is 5 %
+
+
+class Costs(Struct, frozen=True):
+    """Hyper-parameters: what each kind of mistake costs. Tuned offline in the paper."""
+
+    decay: float = 0.02  # of a model's own cost
+    overrun: float = 10.0
+    underrun: float = 0.5
+    limit_change: float = 0.02
+    model_change: float = 0.02
+
+
+# Ticks of five minutes: from half an hour to two days of memory.
+DEFAULT_MODELS = tuple(
+    Model(decay, margin) for decay in (0.11, 0.0285, 0.0048, 0.0012) for margin in (1, 2, 4)
+)
+
+
+class Ensemble(ColumnArrays):
+    """Autopilot's learning recommender over all slots of one resource.
+
+    At every tick a model picks the limit that would have cost least: overruns, underruns, and
+    the change itself cost something. The ensemble follows the model that has cost least so
+    far, and changes it reluctantly. Why a model leads can be read from two numbers.
+    """
+
+    # Smoothed usage per decay; overrun and underrun of any limit are sums over it.
+    _usage: Floats  # (decays, buckets, slots)
+    _raw: Columns  # (decays, slots)
+    _limit: Columns  # (models, slots)
+    _cost: Floats
+    _model: Columns
+    _final: Columns
+
+    def __init__(
+        self,
+        layout: BucketLayout,
+        slots: int,
+        models: tuple[Model, ...] = DEFAULT_MODELS,
+        costs: Costs = Costs(),  # noqa: B008 - frozen
+    ) -> None:
+        self.layout, self.models, self.costs = layout, models, costs
+        self._decays = sorted({model.decay for model in models}, reverse=True)
+        super().__init__(
+            slots,
+            _usage=np.zeros((len(self._decays), layout.count, 1)),
+            _raw=np.full((len(self._decays), 1), -1, dtype=np.intp),
+            _limit=np.full((len(models), 1), -1, dtype=np.intp),
+            _cost=np.zeros((len(models), 1)),
+            _model=np.intp(0),
+            _final=np.intp(-1),
+        )
+
+    def observe(self, tick: Tick) -> None:
+        """Take in one tick and decide anew for the slots that it has seen."""
+        seen = np.flatnonzero(tick.seen)
+        if not seen.size:
+            return
+        counts = tick.counts[:, seen]
+        # A share of the tick's samples: what costs mean must not depend on replicas.
+        share = counts / counts.sum(axis=0)
+        along = np.arange(seen.size)
+        over_of, under_of, raw_of = {}, {}, {}
+        for number, decay in enumerate(self._decays):
+            fresh = self._raw[number, seen] < 0
+            rate = np.where(fresh, 1.0, decay)
+            usage = self._usage[number][:, seen] * (1.0 - rate) + share * rate
+            self._usage[number][:, seen] = usage
+            upto = np.cumsum(usage, axis=0)
+            over = upto[-1] - upto  # weight above each limit: its bucket still fits
+            under = upto - usage
+            price = self.costs.overrun * over + self.costs.underrun * under
+            before = self._raw[number, seen]
+            price += self.costs.limit_change
+            price[np.maximum(before, 0), along] -= np.where(fresh, 0.0, self.costs.limit_change)
+            best = price.argmin(axis=0)
+            self._raw[number, seen] = best
+            over_of[decay], under_of[decay], raw_of[decay] = over, under, best
+        for number, model in enumerate(self.models):
+            limit = np.minimum(raw_of[model.decay] + model.margin_buckets, self.layout.count - 1)
+            before = self._limit[number, seen]
+            changed = (limit != before) & (before >= 0)
+            paid = (
+                self.costs.overrun * over_of[model.decay][limit, along]
+                + self.costs.underrun * under_of[model.decay][limit, along]
+                + self.costs.limit_change * changed
+            )
+            known = self._cost[number, seen]
+            rate = np.where(before < 0, 1.0, self.costs.decay)
+            self._cost[number, seen] = rate * paid + (1.0 - rate) * known
+            self._limit[number, seen] = limit
+        self._choose(seen)
+
+    def limits(self) -> Floats:
+        """Return the limit per slot, cores or bytes; 0 where nothing was seen."""
+        found: Floats = np.where(self._final >= 0, self.layout.ends[self._final], 0.0)
+        return found
+
+    def _choose(self, seen: Columns) -> None:
+        price = self._cost[:, seen].copy()
+        known = self._final[seen] >= 0
+        price += self.costs.model_change * known
+        along = np.arange(seen.size)
+        price[self._model[seen], along] -= self.costs.model_change * known
+        price += self.costs.limit_change * (known & (self._limit[:, seen] != self._final[seen]))
+        best = price.argmin(axis=0)
+        self._model[seen] = best
+        self._final[seen] = self._limit[best, seen]
 
 
 class AutopilotSettings(Struct, frozen=True):
@@ -174,10 +284,39 @@ class Autopilot:
         return raised
 
 
-def without_margin(settings: RecommenderSettings) -> RecommenderSettings:
-    """Return the settings for usage that has its margin already."""
-    return replace(
-        settings,
-        cpu=replace(settings.cpu, margin=0.0),
-        memory=replace(settings.memory, margin=0.0),
-    )
+class AutopilotFeed:
+    """An ``Observer`` of a cluster, for those of its VPAs that chose this recommender."""
+
+    def __init__(self, cluster: ClusterModel, autopilot: Autopilot) -> None:
+        self._cluster, self._autopilot = cluster, autopilot
+        self._version = -1
+        self._slot_of: Columns = np.empty(0, dtype=np.intp)
+        self._known: set[VpaKey] = set()
+        cluster.intake.observer = self
+
+    def observe(
+        self, resource: str, rows: Columns, columns: Columns, values: Floats, now: float
+    ) -> None:
+        """Hand over samples; aggregates of no VPA are left out."""
+        self._follow()
+        self._autopilot.take(resource, rows, self._slot_of[columns], values, now)
+
+    def _follow(self) -> None:
+        cluster = self._cluster
+        if (
+            self._version == cluster.version
+            and self._slot_of.size == cluster.aggregates.created.size
+        ):
+            return
+        slots = np.full(cluster.aggregates.created.size, -1, dtype=np.intp)
+        mine = {key for key, entry in cluster.vpas.items() if entry.settings.is_autopilot}
+        for key in mine:
+            entry = cluster.vpas[key]
+            for container in entry.containers():
+                slot = self._autopilot.slot(key, container)
+                for column in entry.columns.get(container, {}).values():
+                    slots[column] = slot
+        for gone in self._known - mine:
+            self._autopilot.remove(gone)
+        self._known = mine
+        self._slot_of, self._version = slots, cluster.version

@@ -46,6 +46,15 @@ class RecommenderSettings(Struct, frozen=True):
         return self.cpu if resource == "cpu" else self.memory
 
 
+def without_margin(settings: RecommenderSettings) -> RecommenderSettings:
+    """Return the settings for usage that has its margin already."""
+    return structs.replace(
+        settings,
+        cpu=structs.replace(settings.cpu, margin=0.0),
+        memory=structs.replace(settings.memory, margin=0.0),
+    )
+
+
 class ResourceUsage(Struct, frozen=True):
     """What is known of one container's use of one resource."""
 

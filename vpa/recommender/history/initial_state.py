@@ -5,7 +5,8 @@ checkpoints over those that could not be read, would take away what was learned.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,14 +14,62 @@ import structlog
 
 from podscale.feed.errors import QueryError
 from podscale.kube.client.errors import KubeError
+from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from vpa.model.api.conditions import History
 from vpa.model.cluster import ClusterModel
 from vpa.model.samples.entries import VpaEntry
 from vpa.recommender.flags import Options
 from vpa.recommender.history.checkpoints import Checkpoints
-from vpa.recommender.history.pod_owners import PodOwners
 from vpa.recommender.history.usage_history import Labels, UsageHistory, load
 from vpa.stores import VpaStores
+from vpa.targets import Workloads
+
+# Kubernetes' random parts have no vowels, so that a word of a name is not taken for one.
+_RANDOM = re.compile(r"(?P<owner>.+)-[bcdfghjklmnpqrstvwxz2456789]{5}")
+_HASH = re.compile(r"(?P<owner>.+)-[bcdfghjklmnpqrstvwxz2456789]{1,10}")
+_MINUTES = re.compile(r"(?P<owner>.+)-[0-9]+")
+
+
+class PodOwners:
+    """Finds the controllers of pods that are gone by the pods' names.
+
+    Controllers name their pods after themselves, and ReplicaSets are kept for a while. The
+    selector's labels are those that a VPA of the controller selects by.
+    """
+
+    def __init__(self, workloads: Workloads) -> None:
+        self._workloads = workloads
+
+    def labels(self, namespace: str, pod: str) -> Mapping[str, str] | None:
+        """Return labels that a pod of this name had; None if no controller fits."""
+        direct = _RANDOM.fullmatch(pod)
+        tries = []
+        if direct:
+            owner = direct["owner"]
+            tries += [(kind, owner) for kind in ("ReplicaSet", "DaemonSet", "Job")]
+            tries.append(("ReplicationController", owner))
+            for kind, pattern in (("Deployment", _HASH), ("CronJob", _MINUTES)):
+                above = pattern.fullmatch(owner)
+                tries += [(kind, above["owner"])] if above else []
+        numbered = _MINUTES.fullmatch(pod)
+        if numbered:
+            tries.append(("StatefulSet", numbered["owner"]))
+        for kind, name in tries:
+            found = self._workloads.find(namespace, kind, name)
+            labels = _labels(found) if found is not None else None
+            if labels:
+                return labels
+        return None
+
+
+def _labels(found: Workload | ReplicationController | CronJob) -> Mapping[str, str] | None:
+    if isinstance(found, CronJob):
+        return found.spec.job_template.spec.template.metadata.labels
+    if isinstance(found, ReplicationController):
+        return found.spec.selector
+    selector = found.spec.selector
+    return selector.match_labels if selector is not None else None
+
 
 _log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from vpa.admission.patches.acceptance import REFUSED, refused
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, requests_and_limits, update_mode
-from vpa.updater.decide import preflight, priority, requirements, resize
+from vpa.updater.decide import priority, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
 from vpa.updater.decide.priority import Due, UpdaterSettings
@@ -211,7 +211,7 @@ class _Gate:
         is_revised = self._is_revised()
         if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
-        refusal = preflight.refusal(view.pod, self.wanted, view.allocatable)
+        refusal = resize.refusal(view.pod, self.wanted, view.allocatable)
         if refusal is not None:
             facts: dict[str, Fact] = {**refusal.facts, "message": refusal.message}
             if update_mode(view.vpa) == "InPlace":

@@ -5,16 +5,19 @@ revised when something else is wanted (InPlace). Times are counted from when the
 first saw the resize, in whatever state, by pod UID.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
+from podscale.core.quantity import Quantity
+from vpa.admission.patches.acceptance import patched
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
-from vpa.admission.patches.resources import ResourcesUnavailable
+from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import (
+    Resources,
     SizedPod,
     Vpa,
     VpaCondition,
@@ -22,6 +25,7 @@ from vpa.model.api.objects import (
     has_startup_boost,
     update_mode,
 )
+from vpa.model.api.quantities import EMPTY, RESOURCES, of
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup
 from vpa.updater.decide.priority import UpdaterSettings
 
@@ -33,6 +37,7 @@ ResizeState = Literal[
     "ResizeError",
     "ResizeUnknown",
 ]
+QosClass = Literal["BestEffort", "Burstable", "Guaranteed"]
 InPlace = Literal[
     "InPlaceApproved",
     "InPlaceDeferred",
@@ -217,3 +222,59 @@ def after_refused_resize(mode: str, *, may_evict: bool, node_capacity: bool) -> 
     if mode == "InPlace":
         return UpdateMethod("none", record_infeasible=node_capacity)
     return UpdateMethod("evict" if may_evict else "none")
+
+
+class ResizeRefusal(Struct, frozen=True):
+    """What the API server or the kubelet would refuse, known before a resize is sent.
+
+    QoS class and what the node can give; what is refused for any pod is in
+    ``vpa.admission.patches.acceptance``. Facts of KEP-1287; ``facts`` are shown by the explanation.
+    """
+
+    reason: str
+    message: str
+    facts: Mapping[str, str | int | float]
+
+
+def qos_class(containers: list[Resources]) -> QosClass:
+    """Return the class that Kubernetes computes from CPU and memory of all containers."""
+    if not any(
+        of(listed, name).nano
+        for resources in containers
+        for listed in (resources.requests, resources.limits)
+        for name in RESOURCES
+    ):
+        return "BestEffort"
+    for resources in containers:
+        for name in RESOURCES:
+            limit = of(resources.limits, name)
+            # An absent request is the limit, by the API server's defaulting.
+            request = (resources.requests or EMPTY).get(name, limit)
+            if not limit.nano or request.nano != limit.nano:
+                return "Burstable"
+    return "Guaranteed"
+
+
+def refusal(
+    pod: SizedPod,
+    wanted: tuple[ContainerResources, ...],
+    allocatable: Mapping[str, Quantity] | None,
+) -> ResizeRefusal | None:
+    """Return the first thing that would refuse the resize; ``allocatable`` of the pod's
+    node, None if it is not known.
+    """
+    init = [container.resources for container in pod.spec.init_containers or ()]
+    before = [container.resources for container in pod.spec.containers]
+    after = [patched(c, w) for c, w in zip(pod.spec.containers, wanted, strict=True)]
+    was, becomes = qos_class([*before, *init]), qos_class([*after, *init])
+    if was != becomes:
+        text = f"the pod is {was} and would become {becomes}, which a resize may not do"
+        return ResizeRefusal("QosClassWouldChange", text, {"from": was, "to": becomes})
+    for name in RESOURCES:
+        room = (allocatable or EMPTY).get(name)
+        total = sum(of(resources.requests, name).nano for resources in after)
+        if room is not None and total > room.nano:
+            text = f"{name} of {Quantity(total, room.format)} is more than the node has, {room}"
+            facts = {"resource": name, "allocatable": str(room), "node": pod.spec.node_name}
+            return ResizeRefusal("ResizeInfeasible", text, facts)
+    return None

@@ -13,8 +13,7 @@ from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.model.histograms.checkpoint import Checkpoint
 from vpa.recommender.flags import Options
-from vpa.recommender.history.checkpoint_writes import CheckpointWrites
-from vpa.recommender.history.checkpoints import Checkpoints
+from vpa.recommender.history.checkpoints import Checkpoints, CheckpointWrites
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stores import VpaStores
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import convert
 
 from podscale.kube.objects.scale import Workload
-from vpa.recommender.history.pod_owners import PodOwners
+from vpa.recommender.history.initial_state import PodOwners
 
 
 class Known:

@@ -9,20 +9,21 @@ import pytest
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import WEB, usage, web
 from vpa.model.api.ooms import Oom
-from vpa.model.autopilot.ensemble import Costs, Ensemble, Model
-from vpa.model.autopilot.feed import AutopilotFeed
-from vpa.model.autopilot.moving import MovingWindows
 from vpa.model.autopilot.recommender import (
     Autopilot,
+    AutopilotFeed,
     AutopilotSettings,
-    without_margin,
+    Costs,
+    Ensemble,
+    Model,
 )
-from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
+from vpa.model.autopilot.signal import TICK_S, MovingWindows, Tick, Ticker
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
     RecommenderSettings,
     recommend,
+    without_margin,
 )
 from vpa.model.histograms import buckets
 from vpa.model.histograms.matrix import Floats
