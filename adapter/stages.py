@@ -35,3 +35,8 @@ class Finding(Struct, frozen=True):
     stage: Stage
     message: str
     rule: str = ""  # "rules[3]"; "": no single rule is to blame
+
+    @property
+    def text(self) -> str:
+        """Stage and message, as reports have them."""
+        return f"{self.stage}: {self.message}"

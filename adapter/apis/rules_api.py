@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from adapter.backends.backend_router import BackendTold
 from adapter.discovery.registry import RuleState
-from adapter.doctor.rule_problems import problem_of_state
+from adapter.doctor.findings import problem_of_state
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse
 from podscale.serving.auth.authorization import Permission
@@ -53,8 +53,8 @@ def told(state: RuleState) -> RuleTold:
     exposed = state.listing.exposed if state.listing is not None else ()
     crowded = state.listing.crowded if state.listing is not None else ()
     problem = problem_of_state(state)
-    told = "" if problem is None else f"{problem[0]}: {problem[1]}"
-    return RuleTold(state.rule.id, state.listed_s, len(exposed), told, crowded)
+    text = "" if problem is None else problem.text
+    return RuleTold(state.rule.id, state.listed_s, len(exposed), text, crowded)
 
 
 class WithRules:

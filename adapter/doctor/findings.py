@@ -1,10 +1,16 @@
-"""What the doctor finds: where a metric is lost, and what works and will surprise somebody."""
+"""What the doctor finds: where a metric is lost, and what works and will surprise somebody. Pure.
+
+What is wrong with a rule by its list of series has the same words in the doctor's report, in what
+a running adapter tells, and in the status of a MetricRule.
+"""
 
 from msgspec import Struct
 
+from adapter.discovery.listing import RuleListing
+from adapter.discovery.registry import RuleState
 from adapter.doctor.evidence import Need
 from adapter.rules.ruleset import Rule
-from adapter.stages import Stage
+from adapter.stages import Finding, Stage
 
 UNBOUNDED_SERIES = "UnboundedSeries"
 
@@ -53,3 +59,24 @@ class Diagnosis(Struct, frozen=True):
         where = f"{self.place or self.section}: " if self.rule is not None else ""
         beside = "".join(f" {each.text}." for each in self.beside)
         return f"{self.stage}: {where}{self.seen} {self.change}{beside}".strip()
+
+
+def problem_of(listing: RuleListing) -> Finding | None:
+    """Return at which stage a rule loses all its series, and why; ``None``: it exposes some."""
+    if listing.exposed:
+        return None
+    if not listing.shapes:
+        return Finding(Stage.NO_SERIES, "seriesQuery finds nothing within the discovery window")
+    filtered = listing.losses.get(Stage.FILTERED_OUT, 0)
+    if filtered == sum(listing.losses.values()):
+        names = "series name" if filtered == 1 else "series names"
+        text = f"{filtered} {names} found, and none passes seriesFilters and matches"
+        return Finding(Stage.FILTERED_OUT, text)
+    return Finding(Stage.NO_RESOURCE_LABEL, "no label of the series maps to a resource")
+
+
+def problem_of_state(state: RuleState) -> Finding | None:
+    """Return what is wrong with a rule that was listed, or has failed to be."""
+    if state.failure is not None:
+        return Finding(state.failure.stage, state.failure.message)
+    return None if state.listing is None else problem_of(state.listing)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from adapter.discovery.registry import NOT_LISTED_YET, MetricRegistry, RuleState, is_namespaced
-from adapter.doctor.rule_problems import problem_of_state
+from adapter.doctor.findings import problem_of_state
 from adapter.metric_rules.objects import RuleRefusal, StoredMetricRule
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.metrics import Unavailable
@@ -88,14 +88,14 @@ def status_of(
     else:
         # The last good list serves on while Prometheus cannot be asked.
         status = "True" if found.failure is not None and names else "False"
-        serving = condition(SERVING, status, problem[0].value, problem[1])
+        serving = condition(SERVING, status, problem.stage.value, problem.message)
     return MetricRuleStatus(
         generation,
         (accepted, serving),
         found.series,
         len(names),
         tuple(names[:MOST_NAMES]),
-        "" if problem is None else f"{problem[0]}: {problem[1]}",
+        "" if problem is None else problem.text,
         found.rule.source,
     )
 

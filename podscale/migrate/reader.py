@@ -9,7 +9,7 @@ from msgspec import structs
 
 from adapter.doctor.findings import LintFinding
 from adapter.doctor.lints import BROKEN, lint
-from adapter.doctor.refused_file import query_findings
+from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, TYPES
 from adapter.rules.config import Config, RuleConfig, parse

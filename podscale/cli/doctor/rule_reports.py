@@ -15,9 +15,8 @@ from adapter.discovery.listing import ListingBuilder
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
-from adapter.doctor.findings import LintFinding
+from adapter.doctor.findings import LintFinding, problem_of
 from adapter.doctor.lints import EXTERNAL_BACKEND
-from adapter.doctor.rule_problems import problem_of
 from adapter.doctor.series_checks import refusal
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
@@ -60,7 +59,7 @@ def found_by(rule: Rule, given: Given) -> RuleFindings:
     kept = [name for name in seen if rule.keeps(name)]
     names = sorted({metric for _, metric in listing.exposed})
     found = problem_of(listing)
-    problem = "" if found is None else f"{found[0]}: {found[1]}"
+    problem = "" if found is None else found.text
     report = RuleReport(rule.id, len(kept), names, problem)
     return RuleFindings(report, kept, frozenset(listing.exposed))
 

@@ -13,7 +13,7 @@ from adapter.doctor.evidence import Need, Rejected, Series, SeriesOf, Unreachabl
 from adapter.doctor.examine import Examiner
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
-from adapter.doctor.refused_file import query_findings
+from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
 from adapter.rules.presumed import PresumingMapper

@@ -6,7 +6,7 @@ import pytest
 
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
-from adapter.doctor.sound_rules import sound_rules
+from adapter.doctor.rules_file import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import problems

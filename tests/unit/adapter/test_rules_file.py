@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from adapter.doctor.lints import lint
-from adapter.doctor.sound_rules import sound_rules
+from adapter.doctor.rules_file import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.ruleset import read_rules

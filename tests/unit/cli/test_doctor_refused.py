@@ -11,7 +11,7 @@ from aiohttp import web
 from adapter.apis.failures import source_failed
 from adapter.apis.rules_api import RulesTold
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.sound_rules import sound_rules
+from adapter.doctor.rules_file import sound_rules
 from adapter.rules.presumed import PresumingMapper
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan, print_report

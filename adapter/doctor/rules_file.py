@@ -1,12 +1,13 @@
-"""What is wrong with the queries of a rules file that does not load.
+"""A rules file as it is taken, and what is wrong with the queries of one that does not load.
 
-The queries are filled in and read as those of sound rules are, so that one round of editing is
-enough. Pure; ``adapter.doctor.lints`` does the looking.
+Rules that load are taken even if they answer nothing, as by prometheus-adapter. The queries of a
+refused file are filled in and read as those of others are, so that one round of editing is enough.
 """
 
 from collections.abc import Sequence, Set
 
-from msgspec import structs
+import structlog
+from msgspec.structs import replace
 
 from adapter.discovery.mapping import ResourceMapper
 from adapter.doctor.findings import LintFinding
@@ -17,11 +18,12 @@ from adapter.rules.config import (
     NameMapping,
     ResourceMapping,
     ResourceRuleConfig,
-    ResourceRulesConfig,
     RuleConfig,
     read,
 )
-from adapter.rules.ruleset import compile_rules
+from adapter.rules.ruleset import SECTIONS, RuleSet, compile_rules, read_rules
+
+log = structlog.get_logger(__name__)
 
 # What stands in for a part that is refused already.
 _LABELS = ResourceMapping(template="<<.Resource>>")
@@ -30,31 +32,43 @@ _USAGE = "sum(usage{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 _SERIES = "some_series"
 
 
+def sound_rules(
+    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
+) -> RuleSet:
+    """Return the rules of a file; raises ``ConfigInvalid``.
+
+    ``sources`` are those that there are; None: any will do.
+    """
+    parsed, rules = read_rules(text, file, mapper, sources)
+    for found in lint(parsed, rules):
+        if found.lint in BROKEN:
+            log.warning("rules may answer nothing", rule=found.subject, problem=found.text)
+    return rules
+
+
 def query_findings(
     text: str, file: str, problems: Sequence[Problem], mapper: ResourceMapper
 ) -> list[LintFinding]:
     """Return the findings beside the ``problems`` for which the file is refused."""
     parsed, _ = read(text, file)
     refused = {problem.path for problem in problems}
-    config = parsed.config
-    sound = structs.replace(
-        parsed,
-        config=Config(
-            tuple(_rule(f"rules[{i}]", each, refused) for i, each in enumerate(config.rules)),
-            tuple(
-                _rule(f"externalRules[{i}]", each, refused)
-                for i, each in enumerate(config.external_rules)
-            ),
-            _resource_rules(config.resource_rules, refused),
-        ),
+    written = parsed.config
+    custom, external = (
+        tuple(_rule(f"{section}[{i}]", each, refused) for i, each in enumerate(rules))
+        for section, rules in zip(SECTIONS, (written.rules, written.external_rules), strict=True)
     )
+    if (usage := written.resource_rules) is not None:
+        cpu = _resource_rule("resourceRules.cpu", usage.cpu, refused)
+        memory = _resource_rule("resourceRules.memory", usage.memory, refused)
+        usage = replace(usage, cpu=cpu, memory=memory)
+    sound = replace(parsed, config=Config(custom, external, usage))
     # Where nothing could be read, what is refused may have been the rules.
     found = lint(sound, compile_rules(sound, mapper))
     return [each for each in found if each.lint in BROKEN - {NO_RULES}]
 
 
 def _rule(path: str, rule: RuleConfig, refused: Set[str]) -> RuleConfig:
-    return structs.replace(
+    return replace(
         rule,
         series_query=_text(path, "seriesQuery", rule.series_query, _SERIES, refused),
         series_filters=(),
@@ -64,22 +78,10 @@ def _rule(path: str, rule: RuleConfig, refused: Set[str]) -> RuleConfig:
     )
 
 
-def _resource_rules(
-    rules: ResourceRulesConfig | None, refused: Set[str]
-) -> ResourceRulesConfig | None:
-    if rules is None:
-        return None
-    return structs.replace(
-        rules,
-        cpu=_resource_rule("resourceRules.cpu", rules.cpu, refused),
-        memory=_resource_rule("resourceRules.memory", rules.memory, refused),
-    )
-
-
 def _resource_rule(path: str, rule: ResourceRuleConfig, refused: Set[str]) -> ResourceRuleConfig:
     if rule == ResourceRuleConfig() and not refused & {"resourceRules", path}:
         return rule  # it is missing, and is said to be
-    return structs.replace(
+    return replace(
         rule,
         container_query=_text(path, "containerQuery", rule.container_query, _USAGE, refused),
         node_query=_text(path, "nodeQuery", rule.node_query, _USAGE, refused),
@@ -95,4 +97,4 @@ def _text(path: str, key: str, text: str, sound: str, refused: Set[str]) -> str:
 def _resources(path: str, labels: ResourceMapping, refused: Set[str]) -> ResourceMapping:
     at = f"{path}.resources"
     is_refused = any(each in (path, at) or each.startswith(f"{at}.") for each in refused)
-    return structs.replace(_LABELS, namespaced=labels.namespaced) if is_refused else labels
+    return replace(_LABELS, namespaced=labels.namespaced) if is_refused else labels
