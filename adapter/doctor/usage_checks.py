@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from adapter.doctor.evidence import (
     Given,
@@ -18,7 +18,7 @@ from adapter.doctor.shapes import selectors
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule
-from adapter.stages import Stage
+from adapter.stages import Finding, Stage
 from podscale.feed.http.refusals import advice
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.printer import printed
@@ -27,23 +27,15 @@ from podscale.feed.prover.tree import Node, VectorSelector, parse
 _SAMPLE = 20  # series of an answer whose labels are looked at
 
 
-class UsageVerdict(Struct, frozen=True):
-    """What one query of a resource rule came to."""
-
-    field: str  # "containerQuery" | "nodeQuery"
-    stage: Stage | None = None  # None: it finds something
-    seen: str = ""
-
-
 def follow(
     rule: ResourceRule, nodes: Sequence[str] = ()
-) -> Generator[Need, Given, list[UsageVerdict]]:
-    """Ask for what the rule's two queries find; see ``diagnosis`` for the protocol.
+) -> Generator[Need, Given, dict[str, Finding | None]]:
+    """Ask for what the rule's two queries find, by field; see ``diagnosis`` for the protocol.
 
     ``nodes`` are names of the cluster's, which nodeQuery has to find; none: they are not known.
     """
     plans = Plans()
-    verdicts = []
+    found: dict[str, Finding | None] = {}
     for field, make in (("containerQuery", plans.containers), ("nodeQuery", plans.nodes)):
         try:
             plan = make(rule)
@@ -51,30 +43,25 @@ def follow(
             tree = parse(text)
         except (RuleQueryError, ValueError):
             continue  # the lint QueryInvalid says it, with its place
-        verdict = yield from _judged(field, plan, text, tree)
-        if field == "nodeQuery" and nodes and verdict.stage is None:
-            verdict = yield from _of_nodes(plan, text, nodes)
-        verdicts.append(verdict)
-    return verdicts
+        found[field] = yield from _judged(plan, text, tree)
+        if field == "nodeQuery" and nodes and found[field] is None:
+            found[field] = yield from _of_nodes(plan, text, nodes[:_SAMPLE], nodes)
+    return found
 
 
 def _of_nodes(
-    plan: QueryPlan, text: str, nodes: Sequence[str]
-) -> Generator[Need, Given, UsageVerdict]:
-    wanted = nodes[:_SAMPLE]
+    plan: QueryPlan, text: str, wanted: Sequence[str], nodes: Sequence[str]
+) -> Generator[Need, Given, Finding | None]:
     given = yield ResultOf(plan.text("", wanted))
-    if failure := _failure("nodeQuery", given):
-        return failure
     found = _objects(plan, given)
     lacking = [name for name in wanted if name not in found]
-    if 2 * len(lacking) <= len(wanted):
-        return UsageVerdict("nodeQuery")
+    if (failure := _failure(given)) or 2 * len(lacking) <= len(wanted):
+        return failure
     seen = f"of {len(wanted)} nodes of the cluster it finds {len(wanted) - len(lacking)}"
     # Known already: nothing is asked a second time.
     others = _objects(plan, (yield ResultOf(_some(text)))).difference(nodes)
-    if not others:
-        cause = f"there is no value of {lacking[0]}: see whether each node is scraped"
-    else:
+    cause = f"there is no value of {lacking[0]}: see whether each node is scraped"
+    if others:
         label = plan.labels.object
         cause = (
             f"the cluster has {lacking[0]}, and what it finds has the {label} {min(others)}. "
@@ -82,7 +69,7 @@ def _of_nodes(
             "__meta_kubernetes_node_name or __meta_kubernetes_pod_node_name to a label), and map "
             "that label to node under resources.overrides"
         )
-    return UsageVerdict("nodeQuery", Stage.OBJECT_MISMATCH, f"{seen}: {cause}. It asks {text}")
+    return Finding(Stage.OBJECT_MISMATCH, f"{seen}: {cause}. It asks {text}")
 
 
 def _objects(plan: QueryPlan, given: Given) -> set[str]:
@@ -99,36 +86,30 @@ def _of_everything(plan: QueryPlan) -> str:
     return plan.render(",".join(f'{label}!=""' for label in labels), dict.fromkeys(labels, ".+"))
 
 
-def _judged(
-    field: str, plan: QueryPlan, text: str, tree: Node
-) -> Generator[Need, Given, UsageVerdict]:
+def _judged(plan: QueryPlan, text: str, tree: Node) -> Generator[Need, Given, Finding | None]:
     given = yield ResultOf(_some(text))
-    if failure := _failure(field, given):
+    if failure := _failure(given):
         return failure
     points = given.points if isinstance(given, Result) else ()
     if not points:
         for each in selectors(tree):
             if not (yield from _is_found(each)):
                 shown = printed(structs.replace(each, range_ms=None))
-                return UsageVerdict(field, Stage.NO_SERIES, f"no series match {shown}")
-        return UsageVerdict(
-            field, Stage.EMPTY_RESULT, "its series are there, and it makes no value of them"
-        )
+                return Finding(Stage.NO_SERIES, f"no series match {shown}")
+        return Finding(Stage.EMPTY_RESULT, "its series are there, and it makes no value of them")
     # The namespace is bound by every request, and upstream's GroupBy leaves it out.
     for label in filter(None, (plan.labels.object, plan.labels.container)):
         if not any(point.labels.get(label) for point in points):
-            return UsageVerdict(
-                field, Stage.NO_RESOURCE_LABEL, f"what it returns has no label {label}"
-            )
-    return UsageVerdict(field)
+            return Finding(Stage.NO_RESOURCE_LABEL, f"what it returns has no label {label}")
+    return None
 
 
-def _failure(field: str, given: Given) -> UsageVerdict | None:
+def _failure(given: Given) -> Finding | None:
     if isinstance(given, Rejected):
         words = "; ".join(filter(None, [given.error, advice(given.error)]))
-        return UsageVerdict(field, Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
+        return Finding(Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
     if isinstance(given, Unreachable):
-        return UsageVerdict(field, Stage.PROMETHEUS_UNREACHABLE, given.error)
+        return Finding(Stage.PROMETHEUS_UNREACHABLE, given.error)
     return None
 
 

@@ -73,16 +73,13 @@ async def found_by_usage(
     """
     reports = []
     for rule in (rules.cpu, rules.memory):
-        verdicts = await drive(usage_checks.follow(rule, nodes), examiner)
-        if not verdicts:
-            continue
-        good = [each.field for each in verdicts if each.stage is None]
+        found = await drive(usage_checks.follow(rule, nodes), examiner)
+        good = [field for field, lost in found.items() if lost is None]
         problems = [
-            f"{each.stage}: {each.field}: {each.seen}"
-            for each in verdicts
-            if each.stage is not None
+            f"{lost.stage}: {field}: {lost.message}" for field, lost in found.items() if lost
         ]
-        reports.append(RuleReport(rule.id, len(good), good, "; ".join(problems)))
+        if found:
+            reports.append(RuleReport(rule.id, len(good), good, "; ".join(problems)))
     return reports
 
 

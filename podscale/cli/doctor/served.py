@@ -64,37 +64,35 @@ def _tells(pod: PodMetrics, metric: str, container: str) -> bool:
 
 async def running_rules(cluster: DoctorCluster) -> RulesTold:
     """Return what the running adapter says of its rules; raises ``ClusterFailed``."""
-    problems: dict[str, KubeError] = {}
+    problems: list[KubeError] = []
     for place in _PLACES:
         try:
             found = await cluster.read(f"/apis/{place}/{RESOURCE}")
             return decode_json(found.body, RulesTold)
+        except ObjectNotFound:
+            continue
         except KubeError as error:
-            problems[place] = error
+            problems.append(error)
         except msgspec.DecodeError as error:
             raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
-    for api in API_GROUPS:
+    for api in API_GROUPS:  # notes who answers instead, and why nobody does
         await cluster.api_services(api)
-    return _nobody(problems, cluster.notes)
-
-
-def _nobody(problems: Mapping[str, KubeError], notes: Sequence[str]) -> RulesTold:
-    for error in problems.values():
-        if isinstance(error, Forbidden):
-            raise ClusterFailed(
-                f"{error}. The rules of a running adapter need: list {RESOURCE} in "
-                f"custom.metrics.k8s.io, and get on nonResourceURL {RIGHT}. Or give --config FILE"
-            ) from error
-        if not isinstance(error, ObjectNotFound):
-            raise ClusterFailed(
-                f"the adapter does not answer through the API server: {error}. "
-                f"{''.join(f'{each}. ' for each in notes)}See kubectl get "
-                "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
-            ) from error
-    raise ClusterFailed(
-        "no podscale adapter serves custom.metrics.k8s.io or external.metrics.k8s.io here: say "
-        "where the rules are (--config FILE, or --config-map NAMESPACE/NAME)"
+    if not problems:
+        raise ClusterFailed(
+            "no podscale adapter serves custom.metrics.k8s.io or external.metrics.k8s.io here: say "
+            "where the rules are (--config FILE, or --config-map NAMESPACE/NAME)"
+        )
+    first, notes = problems[0], "".join(f"{each}. " for each in cluster.notes)
+    text = (
+        f"the adapter does not answer through the API server: {first}. {notes}See kubectl get "
+        "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
     )
+    if isinstance(first, Forbidden):
+        text = (
+            f"{first}. The rules of a running adapter need: list {RESOURCE} in "
+            f"custom.metrics.k8s.io, and get on nonResourceURL {RIGHT}. Or give --config FILE"
+        )
+    raise ClusterFailed(text) from first
 
 
 async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "") -> Diagnosis:
@@ -158,9 +156,8 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     try:
         body = (await cluster.read(path_of(asked))).body
         if asked.resource == "nodes":
-            measured_nodes = decode(body, ListOf[NodeMetrics]).items or []
-            return await _of_nodes(cluster, asked, measured_nodes)
-        found = decode(body, ListOf[PodMetrics])
+            return await _of_nodes(cluster, asked, decode(body, ListOf[NodeMetrics]).items or ())
+        return _of_pods(asked, decode(body, ListOf[PodMetrics]).items or ())
     except msgspec.DecodeError as error:
         return Diagnosis(
             Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
@@ -169,38 +166,34 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
         refused = _refused(error)
         change = _CHANGES[Stage.FORBIDDEN] if isinstance(error, Forbidden) else _USAGE
         return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
-    items = found.items or []
+
+
+def _of_pods(asked: AskedEvidence, items: Sequence[PodMetrics]) -> Diagnosis:
     about = f"{asked.metric} of container {asked.container}" if asked.container else asked.metric
-    pods = [pod for pod in items if _tells(pod, asked.metric, asked.container)]
-    if not pods:
-        seen = (
-            f"metrics.k8s.io tells the {about} of none of the pods that "
-            f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
-        )
-        names = {each.name for pod in items for each in pod.containers or ()}
-        if names and asked.container and asked.container not in names:
-            return Diagnosis(
-                Stage.OBJECT_MISMATCH,
-                f"{seen} Their containers are {', '.join(sorted(names))}.",
-                "Name one of them under containerResource.container of the HPA.",
-            )
-        return Diagnosis(
-            Stage.OBJECT_MISMATCH,
-            seen,
-            "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
-            "with this adapter, the labels that resourceRules name.",
-        )
-    served = _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
     silent = [pod.metadata.name for pod in items if not _tells(pod, asked.metric, asked.container)]
-    return _beside(served, asked, silent)
+    if len(silent) < len(items):
+        pods = count(len(items) - len(silent), "pod")
+        return _beside(_found(Stage.HEALTHY, f"{about} is served: {pods}."), asked, silent)
+    seen = (
+        f"metrics.k8s.io tells the {about} of none of the pods that "
+        f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
+    )
+    change = (
+        "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
+        "with this adapter, the labels that resourceRules name."
+    )
+    names = {each.name for pod in items for each in pod.containers or ()}
+    if names and asked.container and asked.container not in names:
+        seen += f" Their containers are {', '.join(sorted(names))}."
+        change = "Name one of them under containerResource.container of the HPA."
+    return Diagnosis(Stage.OBJECT_MISMATCH, seen, change)
 
 
 async def _of_nodes(
-    cluster: DoctorCluster, asked: AskedEvidence, measured_nodes: Sequence[NodeMetrics]
+    cluster: DoctorCluster, asked: AskedEvidence, items: Sequence[NodeMetrics]
 ) -> Diagnosis:
-    told = {each.metadata.name for each in measured_nodes if asked.metric in each.usage}
+    told = {each.metadata.name for each in items if asked.metric in each.usage}
     names = await _objects(cluster, asked)
-    silent = [name for name in names if name not in told | cluster.young]
     if names and not told.intersection(names):
         return Diagnosis(
             Stage.OBJECT_MISMATCH,
@@ -209,7 +202,7 @@ async def _of_nodes(
             "names: podscale doctor with --prometheus-url does.",
         )
     served = _found(Stage.HEALTHY, f"{asked.metric} is served: {count(len(told), 'node')}.")
-    return _beside(served, asked, silent)
+    return _beside(served, asked, [name for name in names if name not in told | cluster.young])
 
 
 def _refused(error: KubeError) -> Diagnosis:
