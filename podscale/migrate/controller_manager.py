@@ -6,7 +6,8 @@ From the group HPAController of kube-controller-manager (hpa.md 5).
 from collections.abc import Iterator, Sequence
 
 from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at, words_of
-from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never
+from podscale.migrate.outcome import MigrationOutcome, Remark
+from podscale.migrate.program_flags import refusal
 
 _PREFIX = "horizontal-pod-autoscaler-"
 _SAME = frozenset([
@@ -33,24 +34,20 @@ def is_one(manifest: Object) -> bool:
     )
 
 
-def manifest(document: Object, refusal_of: RefusalOf = never) -> MigrationOutcome:
+def manifest(document: Object) -> MigrationOutcome:
     """Return what the flags of the manifest become."""
     arguments = [word for container in _containers(document) for word in words_of(container)]
     namespace, name = name_of(document)
     about = f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}"
-    return flags(arguments, about, refusal_of)
+    return flags(arguments, about)
 
 
-def flags(
-    arguments: Sequence[str],
-    about: str = "kube-controller-manager",
-    refusal_of: RefusalOf = never,
-) -> MigrationOutcome:
+def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> MigrationOutcome:
     """Return what kube-controller-manager's arguments become for ``podscale hpa``."""
     kept, lost, left_out = [], [], []
     chosen: list[str] = []  # the flag adds up when repeated
     for name, value in _pairs(arguments):
-        if name in _SAME and (why := refusal_of("hpa", name, value)):
+        if name in _SAME and (why := refusal("hpa", name, value)):
             left_out.append(Remark(about, f"{why}; it would be refused"))
         elif name in _SAME:
             kept.append(f"--{name}={value}")

@@ -1,19 +1,10 @@
 """What a migration comes to: manifests, and everything a person has to know beside them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from podscale.migrate.compare import Comparable
-
-# Takes a program of ours ("adapter", "hpa", …), a flag and its value; returns why the program
-# refuses the value, "" where it does not.
-RefusalOf = Callable[[str, str, str], str]
-
-
-def never(_program: str, _flag: str, _value: str) -> str:
-    """Refuse no value: where nobody knows what the programs take."""
-    return ""
 
 
 class Remark(Struct, frozen=True):

@@ -20,7 +20,7 @@ from podscale.migrate import controller_manager, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
 from podscale.migrate.keda import connection, scaled_object
 from podscale.migrate.keda.side_by_side import side_by_side
-from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never, together
+from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
 IMAGE = "podscale:latest"
 
@@ -58,20 +58,15 @@ def beside_keda(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:
     return together(side_by_side(each) for text, file in texts for each in objects(text, file))
 
 
-def migrate_all(
-    texts: Sequence[tuple[str, str]], image: str = IMAGE, refusal_of: RefusalOf = never
-) -> MigrationOutcome:
+def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> MigrationOutcome:
     """Return what ``texts``, each with its file's name, become as one input; raises as ``migrate``.
 
-    A ScaledObject may stand in another file than its TriggerAuthentication. ``refusal_of`` knows
-    which values of flags our programs refuse.
+    A ScaledObject may stand in another file than its TriggerAuthentication.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
     known = connection.authentications([each for *_, found in read for each in found])
     whole = together(
-        _of(each, found, known, text, file, image, refusal_of)
-        for text, file, found in read
-        for each in found
+        _of(each, found, known, text, file, image) for text, file, found in read for each in found
     )
     beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
     return together([
@@ -91,7 +86,6 @@ def _of(
     text: str,
     file: str,
     image: str,
-    refusal_of: RefusalOf,
 ) -> MigrationOutcome:
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
@@ -102,9 +96,9 @@ def _of(
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
     if controller_manager.is_one(each):
-        return controller_manager.manifest(each, refusal_of)
+        return controller_manager.manifest(each)
     if workloads.program_of(each):
-        return workloads.workload(each, image, refusal_of)
+        return workloads.workload(each, image)
     if kind == "HorizontalPodAutoscaler":
         version = text_at(each, "apiVersion")
         if version in _GONE:
@@ -119,7 +113,7 @@ def _of(
     if not kind:
         rules = rules_source.find(text, file) if len(found) == 1 else None
         if rules is not None and rules.form == "Helm values":
-            values = workloads.values(each, image, refusal_of)
+            values = workloads.values(each, image)
             return together([values, check(rules, "Helm values: rules")])
         sections = {"rules", "externalRules", "resourceRules"}
         is_near = all(get_close_matches(key, sections) for key in each)

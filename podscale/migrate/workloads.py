@@ -4,12 +4,10 @@ Our image answers to the programs' names (``/adapter``, ``/recommender``, …) a
 their arguments, so the manifest stays and only the image and the command change.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from adapter.flags import TABLE
 from podscale.migrate.documents import (
     Object,
     is_script,
@@ -19,102 +17,19 @@ from podscale.migrate.documents import (
     text_at,
     texts_at,
 )
-from podscale.migrate.outcome import MigrationOutcome, RefusalOf, Remark, never
+from podscale.migrate.outcome import MigrationOutcome, Remark
+from podscale.migrate.program_flags import idle, refusal
 
-# Flags of an upstream program: why one has no effect here, empty where it means what it meant.
-# Of the VPA's programs from autoscaler/vertical-pod-autoscaler (vpa.md 2.11, 3.8, 4.6).
-Known = Mapping[str, str]
-
-_EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
-
-
-def _names(text: str, why: str = "") -> dict[str, str]:
-    return dict.fromkeys(text.split(), why)
-
-
-_COMMON: Known = {
-    **_names(
-        "address kube-api-qps kube-api-burst kubeconfig vpa-object-namespace "
-        "ignored-vpa-object-namespaces"
-    ),
-    **_names("profiling", "there is no profiler behind the metrics port"),
-    **_names("feature-gates"),
+# Part of an image's name -> launcher.
+PROGRAMS: Mapping[str, str] = {
+    "prometheus-adapter": "adapter",
+    "vpa-recommender": "recommender",
+    "vpa-updater": "updater",
+    "vpa-admission-controller": "admission-controller",
 }
-
-# Of the two that act; the webhook has no leader.
-_LEADING: Known = {
-    **_COMMON,
-    **_names(
-        "leader-elect leader-elect-lease-duration leader-elect-renew-deadline "
-        "leader-elect-retry-period leader-elect-resource-name leader-elect-resource-namespace"
-    ),
-    **_names("leader-elect-resource-lock", "it is always a Lease"),
-}
-
-RECOMMENDER: Known = {
-    **_LEADING,
-    **_names(
-        "recommender-name recommender-interval update-worker-count storage checkpoints-timeout "
-        "checkpoints-gc-interval memory-saver target-cpu-percentile target-memory-percentile "
-        "recommendation-lower-bound-cpu-percentile recommendation-lower-bound-memory-percentile "
-        "recommendation-upper-bound-cpu-percentile recommendation-upper-bound-memory-percentile "
-        "recommendation-margin-fraction confidence-interval-cpu confidence-interval-memory "
-        "pod-recommendation-min-cpu-millicores pod-recommendation-min-memory-mb "
-        "container-recommendation-max-allowed-cpu container-recommendation-max-allowed-memory "
-        "round-cpu-millicores round-memory-bytes humanize-memory "
-        "cpu-integer-post-processor-enabled memory-aggregation-interval "
-        "memory-aggregation-interval-count memory-histogram-decay-half-life "
-        "cpu-histogram-decay-half-life oom-bump-up-ratio oom-min-bump-up-bytes"
-    ),
-    **_names("min-checkpoints", "upstream has deprecated it"),
-    **_names(
-        "prometheus-address prometheus-insecure "
-        "prometheus-cadvisor-job-name prometheus-bearer-token prometheus-bearer-token-file "
-        "username password history-length history-resolution history-cpu-metric "
-        "history-memory-metric pod-label-prefix metric-for-pod-labels pod-namespace-label "
-        "pod-name-label container-namespace-label container-pod-name-label container-name-label"
-    ),
-    **_names("prometheus-query-timeout", "history has a deadline per slice of time"),
-    **_names(
-        "use-external-metrics external-metrics-cpu-metric external-metrics-memory-metric",
-        _EXTERNAL,
-    ),
-}
-
-UPDATER: Known = {
-    **_LEADING,
-    **_names(
-        "updater-interval min-replicas eviction-tolerance eviction-rate-limit "
-        "eviction-rate-burst in-place-skip-disruption-budget pod-update-threshold "
-        "in-recommendation-bounds-eviction-lifetime-threshold evict-after-oom-threshold "
-        "use-admission-controller-status admission-controller-status-lease-name "
-        "admission-controller-status-lease-namespace admission-controller-status-lease-timeout"
-    ),
-    **_names("concurrent-cpu-startup-boost-syncs", "boosts are taken back within the loop"),
-}
-
-ADMISSION: Known = {
-    **_COMMON,
-    **_names(
-        "port register-webhook register-by-url webhook-address webhook-port webhook-service "
-        "webhook-timeout-seconds webhook-labels webhook-failure-policy-fail client-ca-file "
-        "tls-cert-file tls-private-key reload-cert min-tls-version tls-ciphers "
-        "status-lease-name status-lease-namespace status-lease-update-interval "
-        "max-allowed-cpu-boost"
-    ),
-}
-
-# Part of an image's name -> launcher and what it says to each flag ("" is: taken).
-_ADAPTER: Known = {flag.name: flag.ignored for flag in TABLE}
-PROGRAMS: Mapping[str, tuple[str, Known]] = {
-    "prometheus-adapter": ("adapter", _ADAPTER),
-    "vpa-recommender": ("recommender", RECOMMENDER),
-    "vpa-updater": ("updater", UPDATER),
-    "vpa-admission-controller": ("admission-controller", ADMISSION),
-}
-# klog's, which every program of Kubernetes takes.
-_LOGGING = frozenset(["v", "vmodule", "logtostderr", "stderrthreshold", "alsologtostderr",
-                      "log-flush-frequency", "logging-format"])  # fmt: skip
+# klog's, of which nobody misses the effect.
+_LOGGING = frozenset(["vmodule", "logtostderr", "stderrthreshold", "alsologtostderr",
+                      "log-flush-frequency"])  # fmt: skip
 
 # Of a manifest as kubectl gets it: the API server's own, and what controllers and kubectl add.
 _SERVERS = frozenset(["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
@@ -162,7 +77,7 @@ def program_of(manifest: Object) -> str:
     return ""
 
 
-def workload(manifest: Object, image: str, refusal_of: RefusalOf = never) -> MigrationOutcome:
+def workload(manifest: Object, image: str) -> MigrationOutcome:
     """Return the manifest with our image in the places of upstream's."""
     namespace, name = name_of(manifest)
     about = f"{text_at(manifest, 'kind')} {'/'.join(filter(None, (namespace, name)))}"
@@ -181,7 +96,7 @@ def workload(manifest: Object, image: str, refusal_of: RefusalOf = never) -> Mig
         if not program:
             containers.append(container)
             continue
-        launcher, known = PROGRAMS[program]
+        launcher = PROGRAMS[program]
         if is_script(container):
             text = (
                 f"container {text_at(container, 'name')} starts {program} by a shell: write its "
@@ -192,7 +107,7 @@ def workload(manifest: Object, image: str, refusal_of: RefusalOf = never) -> Mig
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
-        taken = _taken(about, arguments, known, partial(refusal_of, launcher))
+        taken = _taken(about, arguments, launcher)
         left_out += taken.left_out
         lost += taken.lost
         differs += [Remark(about, text) for text in _DIFFERS[launcher]]
@@ -224,7 +139,7 @@ def workload(manifest: Object, image: str, refusal_of: RefusalOf = never) -> Mig
     )
 
 
-def values(document: Object, image: str, refusal_of: RefusalOf = never) -> MigrationOutcome:
+def values(document: Object, image: str) -> MigrationOutcome:
     """Return the values that make the chart of prometheus-adapter run our image."""
     # A registry may have a port: localhost:5000/podscale.
     path, slash, last = image.rpartition("/")
@@ -233,12 +148,7 @@ def values(document: Object, image: str, refusal_of: RefusalOf = never) -> Migra
     existing = text_at(document, "rules", "existing")
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
     more = "extraArguments"
-    taken = _taken(
-        f"Helm values: {more}",
-        texts_at(document, more),
-        _ADAPTER,
-        partial(refusal_of, "adapter"),
-    )
+    taken = _taken(f"Helm values: {more}", texts_at(document, more), "adapter")
     # Helm takes a list as it stands in the last file.
     mended = {more: taken.arguments} if taken.left_out else {}
     return MigrationOutcome(
@@ -276,29 +186,20 @@ class _Taken(Struct):
     lost: list[Remark] = []
 
 
-def _taken(
-    about: str,
-    arguments: Sequence[str],
-    known: Known,
-    refusal_of: Callable[[str, str], str],
-) -> _Taken:
+def _taken(about: str, arguments: Sequence[str], program: str) -> _Taken:
     found = _Taken()
     is_refused = False
     for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
         name, equals, value = argument.lstrip("-").partition("=")
         name = name.replace("_", "-")  # pflag takes underscores for dashes
         if argument.startswith("-"):
-            why = ""
-            if name not in _LOGGING and name not in known:
-                why = f"--{name}: this flag is not known, and would be refused"
-            elif name in known and (equals or not behind.startswith("-")):
-                why = refusal_of(name, value if equals else behind)
-                why = f"{why}; it would be refused" if why else ""
+            has_value = equals or not behind.startswith("-")
+            why = refusal(program, name, (value if equals else behind) if has_value else None)
             is_refused = bool(why)
             if is_refused:
-                found.left_out.append(Remark(about, why))
-            elif known.get(name):
-                text = f"--{name}: taken and without effect: {known[name]}"
+                found.left_out.append(Remark(about, f"{why}; it would be refused"))
+            elif (no_effect := idle(program, name)) and name not in _LOGGING:
+                text = f"--{name}: taken and without effect: {no_effect}"
                 found.lost.append(Remark(about, text))
         if not is_refused:  # nor is the value behind one that is
             found.arguments.append(argument)

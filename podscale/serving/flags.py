@@ -113,7 +113,7 @@ def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
         if word == "--":
             arguments += words
             break
-        if not word.startswith("-") or word == "-":
+        if not _is_flag(word):
             arguments.append(word)
             continue
         flag, shown, attached = _which(word, by_name, by_short)
@@ -143,6 +143,10 @@ def row_of(name: str, rows: Mapping[str, T]) -> T | None:
     return rows[name] if name in rows else next(stars, None)
 
 
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
 def _which(
     word: str, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]
 ) -> tuple[Flag, str, str | None]:
@@ -170,7 +174,7 @@ def _argument(flag: Flag, shown: str, attached: str | None, words: list[str]) ->
         return attached
     if flag.kind == "bool":
         return "true"
-    if flag.kind == "any" and (not words or words[0].startswith("-")):
+    if flag.kind == "any" and (not words or _is_flag(words[0])):
         return ""
     if not words:
         raise FlagError(f"flag needs an argument: {shown}")

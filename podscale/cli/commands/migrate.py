@@ -107,7 +107,7 @@ def command(
         if is_rules:
             outcome = rule_objects(texts)
         else:
-            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image, _refusal_of)
+            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
     except (Unreadable, WrongInput) as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)
@@ -140,28 +140,6 @@ def command(
         note(f"may answer nothing, with prometheus-adapter as well: {len(outcome.broken)}")
     if not outcome.read or not is_compared or outcome.left_out or outcome.broken:
         ctx.exit(EXIT_FAILED)
-
-
-def _refusal_of(program: str, flag: str, value: str) -> str:
-    from adapter.flags import TABLE as ADAPTER
-    from hpa.flags import TABLE as HPA
-    from podscale.serving.flags import FlagError, parse
-    from vpa.admission.flags import TABLE as ADMISSION
-    from vpa.recommender.flags import TABLE as RECOMMENDER
-    from vpa.updater.flags import TABLE as UPDATER
-
-    tables = {
-        "adapter": ADAPTER,
-        "admission-controller": ADMISSION,
-        "hpa": HPA,
-        "recommender": RECOMMENDER,
-        "updater": UPDATER,
-    }
-    try:
-        parse([f"--{flag}={value}"], tables[program])
-    except FlagError as error:
-        return str(error)
-    return ""
 
 
 async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, beside: bool) -> bool:

@@ -56,6 +56,14 @@ def test_flags_with_underscores_are_known():
     assert not migrate(yaml.safe_dump(manifest)).lost
 
 
+def test_what_is_kept_is_what_the_program_takes():
+    words = ["--logging-format=json", "--audit-log-path=-", "--logtostderr", "--v=4"]
+    outcome = migrate(yaml.safe_dump(deployment("prometheus-adapter", args=words)))
+    assert started(outcome) == ["/adapter", *words[1:]]
+    assert "--logging-format" in outcome.left_out[0].text
+    assert "--audit-log-path: taken and without effect" in outcome.lost[0].text
+
+
 def test_a_program_behind_a_shell_is_not_guessed_at():
     script = "exec /adapter --config=/etc/adapter/config.yaml"
     manifest = deployment("prometheus-adapter", command=["/bin/sh", "-c"], args=[script])

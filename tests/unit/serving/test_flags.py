@@ -82,6 +82,7 @@ def test_flags_without_effect_warn_once_and_only_when_given() -> None:
         (["--older-one", "--wide"], ()),
         (["--older-one=x", "--wide"], ()),
         (["--older_one", "x", "--wide"], ()),
+        (["--older-one", "-", "--wide"], ()),
         (["--wide", "rest", "--older-one"], ("rest",)),
     ],
 )
