@@ -12,7 +12,7 @@ import os
 import pytest
 
 from tests.conformance import adapter_behaviour as behaviour
-from tests.conformance import explain_hpa, explain_vpa, hpa_deviations
+from tests.conformance import explain_hpa, explain_vpa, hpa_deviations, template_deviations
 from tests.conformance import test_adapter as adapter
 from tests.conformance import test_coalescing as coalescing
 from tests.conformance import test_doctor as doctor
@@ -181,6 +181,9 @@ def test_of_parts_a_and_b(file):
     test, columns, error = COLUMNS[file]
     rows = Rows(file)
     for id_, row in numbered(file):
+        # Refused whatever Go makes of it: ``test_adapter`` has the rows expect just that.
+        if file in ("B5", "B6") and template_deviations.is_refused(row[0]):
+            continue
 
         def check(expected, row=row):
             call(test, restored(row, expected, error))
