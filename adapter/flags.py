@@ -12,7 +12,7 @@ from msgspec import structs
 from adapter.discovery.relist import RelistOptions
 from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from podscale.core.showable import is_http_url, shown_url
-from podscale.feed.http.proxies import proxy_of
+from podscale.feed.http.session import proxy_of
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.client.connect import is_in_pod as in_pod

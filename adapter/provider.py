@@ -41,8 +41,7 @@ from podscale.core.metrics import (
 from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import is_label
-from podscale.feed.plan import Demand, QueryPlan
-from podscale.feed.reading import Outcome
+from podscale.feed.plan import Demand, Outcome, QueryPlan
 from podscale.feed.source_routing import DemandReader
 
 

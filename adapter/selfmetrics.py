@@ -24,7 +24,7 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.http.series import SeriesReader, SplitSeriesReader
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
-from podscale.serving.monitoring.counters import cumulative
+from podscale.serving.monitoring.selfmetrics import cumulative
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

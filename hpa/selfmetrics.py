@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from hpa.decide.decision import Labels
-from podscale.serving.monitoring.counters import cumulative
+from podscale.serving.monitoring.selfmetrics import cumulative
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 OWN = "podscale_hpa_"

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from podscale.core.metrics import Failure
 from podscale.core.pace import LoopPace
-from podscale.feed.plan import Demand
-from podscale.feed.reading import Outcome
+from podscale.feed.plan import Demand, Outcome
 from podscale.feed.source_routing import DemandReader
 
 T_co = TypeVar("T_co", covariant=True)

@@ -17,7 +17,7 @@ from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
 from podscale.feed.plan import Api, Confine, KeyLabels, QueryPlan, QueryWindow, Render
 from podscale.feed.prover.confinement import NotConfined, confined
-from podscale.feed.prover.windows import windows
+from podscale.feed.prover.tree import windows
 
 _MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors
 _PLAN_BYTES = 2000

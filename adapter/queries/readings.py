@@ -25,7 +25,7 @@ from podscale.core.metrics import (
     SampleGap,
     Stale,
 )
-from podscale.feed.reading import NO_ROW, Outcome, Reading
+from podscale.feed.plan import NO_ROW, Outcome, Reading
 
 # A scalar answer has no labels at all, which the API writes as null (upstream does).
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

@@ -19,8 +19,7 @@ from podscale.core.metrics import Answer, PodMetric, PodSamples
 from podscale.core.samplecolumns import SampleColumns
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import Selector
-from podscale.feed.plan import Demand, QueryPlan
-from podscale.feed.reading import Outcome, Reading
+from podscale.feed.plan import Demand, Outcome, QueryPlan, Reading
 from podscale.kube.columns.cohorts import Version
 
 _TIMES = 4  # what was not asked for while everything else was so often grows older

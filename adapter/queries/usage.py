@@ -32,8 +32,7 @@ from podscale.core.metrics import (
 from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import EVERYTHING
-from podscale.feed.plan import Demand
-from podscale.feed.reading import NO_ROW, Outcome, Reading
+from podscale.feed.plan import NO_ROW, Demand, Outcome, Reading
 
 _ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
 

@@ -30,7 +30,7 @@ from msgspec import Struct
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
 from podscale.core.showable import is_http_url
-from podscale.feed.http.proxies import proxy_of
+from podscale.feed.http.session import proxy_of
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.prover.confinement import Confinement
 

@@ -35,7 +35,7 @@ from podscale.kube.client.resource import Resource
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.scale import Workload
-from podscale.serving.monitoring.liveness import Heartbeat, OverlappingRounds
+from podscale.serving.monitoring.health import Heartbeat, OverlappingRounds
 
 _log = structlog.get_logger()
 

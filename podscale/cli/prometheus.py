@@ -48,7 +48,7 @@ class PrometheusChoice(NamedTuple):
         # Imported here: --help must not load them.
         from adapter.flags import headers, prometheus_url
         from podscale.feed.http import credentials
-        from podscale.feed.http.proxies import proxy_of
+        from podscale.feed.http.session import proxy_of
         from podscale.feed.options import PrometheusOptions
         from podscale.serving.flags import FlagError
 

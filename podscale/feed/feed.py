@@ -16,12 +16,11 @@ from podscale.core.metrics import SampleGap
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions
 from podscale.feed.outage import Outage
-from podscale.feed.plan import Demand, QueryWindow
+from podscale.feed.plan import Demand, Outcome, QueryWindow, Reading
 from podscale.feed.queries.group import NamespaceRead, QueryGroup
 from podscale.feed.queries.queue import Queries
 from podscale.feed.queries.refresh import Refresh, Result
 from podscale.feed.queries.single_queries import SingleQueries
-from podscale.feed.reading import Outcome, Reading
 from podscale.feed.stats import FeedStats
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from typing import Protocol
 from podscale.core.metrics import Failure, SampleGap
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, QueryWindow
-from podscale.feed.reading import Outcome
+from podscale.feed.plan import Demand, Outcome, QueryWindow
 
 # In an outage one reader's queries look whether it is over; whoever reads waits for them so long:
 # a Prometheus that is back, or refuses connections, has answered by then.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from podscale.kube.client.errors import KubeError, NotLeading
-from podscale.serving.monitoring.liveness import Heartbeat
+from podscale.serving.monitoring.health import Heartbeat
 
 _log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 Only ``podscale`` itself writes here (``--service``), never the launchers. An APIService
 that points to another server is left alone unless ``--adopt`` says to take it over, which the
-Lease holder does once it is ready (``podscale.serving.certificates.adoption``).
+Lease holder does once it is ready (``podscale.serving.certificates.ca_bundles``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,7 @@ from podscale.kube.leadership.leading import for_ever, identity
 from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.cluster import ApiService, ServiceName
 from podscale.process.part import Flagged, PartKind, Shared, Work
-from podscale.serving.certificates.adoption import is_given_back
-from podscale.serving.certificates.ca_bundles import publisher
+from podscale.serving.certificates.ca_bundles import is_given_back, publisher
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.service import keeper_behind, service_of
 from podscale.serving.monitoring.health import Health

@@ -37,11 +37,10 @@ from podscale.serving.auth.authentication import Authenticator
 from podscale.serving.auth.authorization import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.auth.user import ANONYMOUS_USER, User
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply, encoded
-from podscale.serving.http.request import HttpRequest
+from podscale.serving.http.request import HttpRequest, Peer
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
-from podscale.serving.request_target import RequestTarget, parse_target
+from podscale.serving.request_info import RequestTarget, parse_target
 from podscale.serving.status import Status, StatusError
 
 _COMPRESSED_FROM = 128 * 1024  # upstream's threshold

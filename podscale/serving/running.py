@@ -16,9 +16,8 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.serving.apis import builtin
 from podscale.serving.apis.api import ApiGroup, Route
-from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authentication import Authenticator, TokenReviews
 from podscale.serving.auth.authorization import Authorizer
-from podscale.serving.auth.token_reviews import TokenReviews
 from podscale.serving.auth.trust import (
     CA_FLAGS,
     TrustError,
@@ -31,8 +30,7 @@ from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.tls import ServingTls, TlsError
 from podscale.serving.flags import Flags
 from podscale.serving.handler_chain import HandlerChain
-from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.server import HttpServer
+from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.monitoring.health import Health
 from podscale.serving.monitoring.logs import Verbosity
 from podscale.serving.monitoring.selfmetrics import SelfMetrics

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.serving.apis.api import ApiRequest, ApiResponse
-from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.server import HttpServer
+from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.running import RunningServer
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.http.test_connection import Echo, connected

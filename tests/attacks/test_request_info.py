@@ -9,8 +9,7 @@ from msgspec import structs
 
 from podscale.serving.http.parser import Parser
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.request_info import RequestInfo
-from podscale.serving.request_target import parse_target
+from podscale.serving.request_info import RequestInfo, parse_target
 from tests.cluster.request_draws import request
 from tests.cluster.requests_executed import Told, execute, program
 

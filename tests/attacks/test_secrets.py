@@ -13,7 +13,7 @@ from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.showable import HIDDEN, shown_url
 from podscale.feed.http.client import PrometheusClient
-from podscale.feed.http.proxies import proxy_for
+from podscale.feed.http.session import proxy_for
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.connect import ApiServerTarget, _choose, _why_not
 from podscale.kube.client.errors import NotConfigured

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.serving.auth.authorization import ResourceAttributes, attributes
-from podscale.serving.request_target import parse_target
+from podscale.serving.request_info import parse_target
 from tests.attacks.tenant_requests import Tenant, target
 from tests.cluster.identity import Client, Identity
 from tests.cluster.metrics_stack import RULES, MetricsStack, busy_pod

@@ -10,7 +10,7 @@ from podscale.core.metrics import Unavailable
 from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions, PrometheusOptions
-from podscale.feed.reading import Reading
+from podscale.feed.plan import Reading
 from tests.integration.exporter import counter, pod
 from tests.integration.prometheus import PrometheusServer
 from tests.unit.feed.prometheus import pods_plan, want

@@ -19,7 +19,7 @@ from podscale.kube.client.errors import NotLeading
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.leadership.lease import Term
-from podscale.serving.monitoring.liveness import Heartbeat
+from podscale.serving.monitoring.health import Heartbeat
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom

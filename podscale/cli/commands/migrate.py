@@ -82,7 +82,7 @@ def command(
     import msgspec
 
     from adapter import flags
-    from podscale.feed.http.proxies import proxy_for
+    from podscale.feed.http.session import proxy_for
     from podscale.migrate.documents import Unreadable
     from podscale.migrate.keda.side_by_side import READ_IT
     from podscale.migrate.reader import (

@@ -5,14 +5,14 @@ Fields, constants, ``if``, ``range``, and pipelines of ``index``, ``printf``, ``
 Go renders it.
 """
 
-from podscale.core.gotemplate.errors import (
+from podscale.core.gotemplate.functions import (
     LEFT,
     TemplateConstructRefused,
     TemplateError,
     TemplateExecutionError,
     TemplateSyntaxError,
+    Value,
 )
-from podscale.core.gotemplate.functions import Value
 from podscale.core.gotemplate.parse import Template, parse
 
 __all__ = [

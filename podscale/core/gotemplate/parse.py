@@ -7,12 +7,14 @@ from functools import reduce
 from msgspec import Struct
 
 from podscale.core.goquote import quote
-from podscale.core.gotemplate.errors import LEFT, TemplateConstructRefused, TemplateSyntaxError
 from podscale.core.gotemplate.functions import (
     FUNCTIONS,
+    LEFT,
     Operand,
     Output,
+    TemplateConstructRefused,
     TemplateFields,
+    TemplateSyntaxError,
     Value,
     field_of,
     items,

@@ -1,13 +1,15 @@
 """Prometheus's JSON as values: instant answers.
 
-Pure decoding; follows ``web/api/v1/api.go`` of Prometheus 3 and tolerates what Thanos,
-Mimir and VictoriaMetrics add (``isPartial``, warnings).
+Pure decoding; follows ``web/api/v1/api.go`` of Prometheus 3 and tolerates what Thanos, Mimir and
+VictoriaMetrics add (``isPartial``, warnings). The label sets of raw pages stay text: 400,000 rows a
+round at ten thousand autoscalers, with the same labels as the last time.
 """
 
 from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import Literal
+from operator import attrgetter, itemgetter
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,9 +18,97 @@ from msgspec.structs import replace
 
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.times.rfc3339 import LAST_S
-from podscale.feed.decoding import raw_pages
-from podscale.feed.decoding.raw_pages import LabelText
 from podscale.feed.decoding.splitter import PAGE_BYTES
+
+T = TypeVar("T")
+
+
+class LabelText(Struct, frozen=True):
+    """The label sets of successive rows, each with a comma behind it: ``{...},{...},``."""
+
+    text: bytes
+    rows: int
+
+    def decoded(self) -> list[dict[str, str]]:
+        """Return the label sets; raises one of ``DECODE_ERRORS``."""
+        return self._each(_label_sets)
+
+    def parts(self, rows: int) -> Iterator["LabelText"]:
+        """Yield the text of so many rows at a time; raises one of ``DECODE_ERRORS``."""
+        texts = self._each(_label_texts)
+        for start in range(0, self.rows, rows):
+            part = texts[start : start + rows]
+            yield LabelText(_joined(part), len(part))
+
+    def _each(self, decoder: JsonDecoder[list[T]]) -> list[T]:
+        found = decoder.decode(b"[%b]" % self.text[:-1])
+        if len(found) != self.rows:
+            raise ValueError(f"{len(found)} label sets in {self.rows} rows")
+        return found
+
+
+class RawPage(Struct, frozen=True):
+    """The rows of one page that have a float."""
+
+    labels: LabelText
+    values: list[float]
+    times: "array[float]"
+    is_float_only: bool = True  # False: at least one row was a native histogram
+
+
+class _Sample(Struct, gc=False):
+    """One row, its labels not decoded, its number taken out of its text at once."""
+
+    metric: msgspec.Raw = msgspec.Raw(b"{}")
+    value: tuple[float, float] | None = None
+
+
+class _TextSample(Struct, gc=False):
+    """The same, with its number as text."""
+
+    metric: msgspec.Raw = msgspec.Raw(b"{}")
+    value: tuple[float, str] | None = None
+
+
+_raw_samples = JsonDecoder(list[_Sample], strict=False)
+_text_samples = JsonDecoder(list[_TextSample])
+_label_sets = JsonDecoder(list[dict[str, str]])
+_label_texts = JsonDecoder(list[msgspec.Raw])
+_metrics_of, _points_of = attrgetter("metric"), attrgetter("value")
+_time_of, _number_of = itemgetter(0), itemgetter(1)
+
+
+def read_raw_page(page: bytes) -> RawPage:
+    """Return the rows of a JSON array of samples; raises one of ``DECODE_ERRORS``."""
+    samples = _decoded_samples(page)
+    points = list(map(_points_of, samples))
+    is_float_only = None not in points
+    if not is_float_only:
+        samples = [sample for sample in samples if sample.value is not None]
+        points = list(map(_points_of, samples))
+    return RawPage(
+        LabelText(_joined(list(map(_metrics_of, samples))), len(samples)),
+        list(map(_number_of, points)),
+        array("d", map(_time_of, points)),
+        is_float_only,
+    )
+
+
+def _decoded_samples(page: bytes) -> list[_Sample]:
+    try:
+        return _raw_samples.decode(page)
+    except msgspec.ValidationError:
+        return [
+            _Sample(
+                each.metric, None if each.value is None else (each.value[0], float(each.value[1]))
+            )
+            for each in _text_samples.decode(page)
+        ]
+
+
+def _joined(texts: list[msgspec.Raw]) -> bytes:
+    return b",".join((*texts, b""))
+
 
 ResultType = Literal["vector", "scalar", "string", "matrix"]
 
@@ -144,7 +234,7 @@ class VectorReader:
             self._times.append(sample.value[0])
 
     def _raw_page(self, raw: list[LabelText], page: bytes) -> None:
-        found = raw_pages.read(page)
+        found = read_raw_page(page)
         self._digest.update(found.labels.text)
         raw.append(found.labels)
         self._values.fromlist(found.values)

@@ -27,7 +27,6 @@ from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer, VectorRead
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.credentials import PrometheusCredentials
-from podscale.feed.http.proxies import proxy_of
 from podscale.feed.http.series import (
     SeriesNames,
     SeriesReader,
@@ -36,7 +35,7 @@ from podscale.feed.http.series import (
     first_entries,
     last_entries,
 )
-from podscale.feed.http.session import session
+from podscale.feed.http.session import proxy_of, session
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
 

@@ -14,9 +14,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from podscale.feed.decoding.wire import InstantAnswer
-from podscale.feed.plan import KeyLabels, QueryPlan
+from podscale.feed.plan import KeyLabels, QueryPlan, Reading
 from podscale.feed.prover.verdict import Default
-from podscale.feed.reading import Reading
 
 K = TypeVar("K")
 

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, QueryPlan
+from podscale.feed.plan import Demand, QueryPlan, Reading
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Verdict, Widened
 from podscale.feed.queries.batch import Batch, BatchLimits, NamespaceRequest, Shape, is_wide, pack
 from podscale.feed.queries.layout import RowLayout, Share
-from podscale.feed.reading import Reading
 
 EXCLUDED_S = 300.0
 FORGET_EVERY_S = 1.0

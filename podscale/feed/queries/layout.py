@@ -13,9 +13,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer
-from podscale.feed.plan import QueryPlan
+from podscale.feed.plan import QueryPlan, Reading
 from podscale.feed.queries.answer_rows import AHEAD_S, SAME_TIME_S, AnswerRows
-from podscale.feed.reading import Reading
 
 Index = NDArray[np.int32]
 Share = Callable[[str, Mapping[str, int]], Mapping[str, int]]

@@ -17,12 +17,11 @@ from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand
+from podscale.feed.plan import Demand, Outcome, Reading
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries.answer_rows import AnswerRows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.queries.group import is_fresh
 from podscale.feed.queries.queue import Queries
-from podscale.feed.reading import Outcome, Reading
 from podscale.feed.stats import FeedStats
 
 log = structlog.get_logger(__name__)

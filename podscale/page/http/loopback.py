@@ -10,12 +10,10 @@ from typing import Any
 
 from podscale.core.loopback import is_loopback
 from podscale.page.http.requests import PREFIX, PageRequests
-from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import HttpRequest
-from podscale.serving.http.server import HttpServer
-from podscale.serving.request_target import parse_target
+from podscale.serving.http.request import HttpRequest, Peer
+from podscale.serving.http.server import HttpServer, ServerLimits
+from podscale.serving.request_info import parse_target
 
 HOST = "127.0.0.1"
 _LIMITS = ServerLimits(connections=200)

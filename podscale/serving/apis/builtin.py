@@ -9,9 +9,8 @@ from prometheus_client import generate_latest
 
 from podscale.core.ascii_text import whole_number
 from podscale.serving import status
-from podscale.serving.apis import openapi
 from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse, Handler, Route
-from podscale.serving.apis.discovery import Document, ServedDiscovery
+from podscale.serving.apis.discovery import Document, ServedDiscovery, openapi_documents
 from podscale.serving.apis.negotiate import JSON, discovery_version, takes_gzip
 from podscale.serving.monitoring.health import ENDPOINTS, Endpoint, Health, HealthReport
 from podscale.serving.monitoring.logs import Verbosity
@@ -117,7 +116,7 @@ def _document(request: ApiRequest, document: Document, content_type: str) -> Api
 
 
 def _openapi_routes(groups: Sequence[ApiGroup], release: str) -> Iterable[Route]:
-    documents = openapi.build(groups, release)
+    documents = openapi_documents(groups, release)
 
     def v2(request: ApiRequest) -> ApiResponse:
         headers = (("ETag", documents.v2_etag),)

@@ -2,16 +2,28 @@
 
 They come from files named by flags and, for what no file gives, from the ConfigMap
 ``kube-system/extension-apiserver-authentication`` that kube-apiserver writes. Follows
-``DelegatingAuthenticationOptions.ApplyTo`` (k8s.io/apiserver 1.30).
+``DelegatingAuthenticationOptions.ApplyTo`` (k8s.io/apiserver 1.30). OpenSSL lets a certificate in
+when *any* loaded CA signed it; whether that was the front proxy's or the users' decides who may
+name other people, so its chain is verified again against each pool, as Go does.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import structlog
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    Policy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
@@ -21,9 +33,79 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import CONFIG_MAPS
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.informer.list_watch import Changes, ListPage, WatchSource, happenings
-from podscale.serving.auth.certificate_chain import parse_bundle
 from podscale.serving.certificates.tls import TlsError
 from podscale.serving.flags import Flags
+
+_CLIENT_USES = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
+
+
+def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM bundle; raises ``ValueError`` when there are none."""
+    return tuple(x509.load_pem_x509_certificates(pem))
+
+
+def is_issued_by(
+    leaf: x509.Certificate,
+    intermediates: Sequence[x509.Certificate],
+    authorities: Sequence[x509.Certificate],
+    now: float,
+) -> bool:
+    """Return whether ``leaf`` chains to one of ``authorities`` for client authentication.
+
+    As Go's ``x509.Certificate.Verify`` with ``ExtKeyUsageClientAuth``: a leaf without
+    extended key usages serves any purpose, and no subject alternative name is needed.
+    Algorithms are those of the web's PKI: RSA from 2048 bits, the NIST curves.
+    """
+    if not authorities:
+        return False
+    verifier = (
+        PolicyBuilder()
+        .store(Store(list(authorities)))
+        .time(datetime.fromtimestamp(now, UTC))
+        .extension_policies(ee_policy=_leaf_policy(), ca_policy=_authority_policy())
+        .build_client_verifier()
+    )
+    try:
+        verifier.verify(leaf, list(intermediates))
+    except VerificationError:
+        return False
+    return True
+
+
+def _leaf_policy() -> ExtensionPolicy:
+    return ExtensionPolicy.permit_all().may_be_present(
+        x509.ExtendedKeyUsage, Criticality.AGNOSTIC, _names_client_auth
+    )
+
+
+def _authority_policy() -> ExtensionPolicy:
+    return (
+        ExtensionPolicy.permit_all()
+        .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _is_authority)
+        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, _may_sign)
+    )
+
+
+def _names_client_auth(
+    _policy: Policy, _certificate: x509.Certificate, extension: x509.ExtendedKeyUsage | None
+) -> None:
+    if extension is not None and not any(use in extension for use in _CLIENT_USES):
+        raise ValueError("not meant for client authentication")
+
+
+def _is_authority(
+    _policy: Policy, _certificate: x509.Certificate, extension: x509.BasicConstraints
+) -> None:
+    if not extension.ca:
+        raise ValueError("the issuer is not a CA")
+
+
+def _may_sign(
+    _policy: Policy, _certificate: x509.Certificate, extension: x509.KeyUsage | None
+) -> None:
+    if extension is not None and not extension.key_cert_sign:
+        raise ValueError("the issuer may not sign certificates")
+
 
 NAMESPACE = "kube-system"
 NAME = "extension-apiserver-authentication"

@@ -14,11 +14,9 @@ from uuid import uuid4
 import structlog
 
 from podscale.serving import status
-from podscale.serving.http.head import reply_head
 from podscale.serving.http.parser import Parser
-from podscale.serving.http.peer import NOBODY, Peer, peer_of
-from podscale.serving.http.reply import Reply, encoded, failed
-from podscale.serving.http.request import HttpRequest, RequestRefusal
+from podscale.serving.http.reply import Reply, encoded, failed, reply_head
+from podscale.serving.http.request import NOBODY, HttpRequest, Peer, RequestRefusal, peer_of
 from podscale.serving.status import Status
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The listener: connections, limits, the sweep over slow clients, and a graceful end.
 
-``async with Server(respond) as server`` owns every task of every request. Draining
-follows Kubernetes: readiness fails first, requests go on while endpoints are updated,
-then the listener closes, what is in flight finishes, and the rest is cut.
+``async with HttpServer(...)`` owns every task of every request. Draining follows Kubernetes:
+readiness fails first, requests go on while endpoints are updated, then the listener closes, what is
+in flight finishes, and the rest is cut.
 """
 
 import asyncio
@@ -15,16 +15,33 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
+from msgspec import Struct
 
 from podscale.core import boundedcache
 from podscale.serving.http.connection import HttpConnection, Respond
-from podscale.serving.http.connection_slots import ConnectionSlots
-from podscale.serving.http.head import http_date
-from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.listener import Listener
+from podscale.serving.http.listener import ConnectionSlots, Listener
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.peer import Peer
+from podscale.serving.http.reply import http_date
+from podscale.serving.http.request import Peer
 from podscale.serving.monitoring.health import OK, Health, HealthVerdict
+
+
+class ServerLimits(Struct, frozen=True):
+    """How much, and how long, one client may take. Times are seconds."""
+
+    reading: int = 400  # requests in flight, as --max-requests-inflight
+    mutating: int = 200
+    connections: int = 20_000  # unfinished TLS handshakes among them
+    # Bytes received and not yet answered, of all connections together: headers and bodies
+    # are read before it is known who sends them.
+    held: int = 32 * 1024 * 1024
+    header_s: float = 15.0  # from the first byte, or from the connection, to a whole header
+    body_s: float = 30.0
+    # Longer than the 90 s after which Go's clients drop an idle connection themselves, so
+    # that we never close one on which a request is already under way.
+    idle_s: float = 180.0
+    write_s: float = 30.0  # a client that reads nothing for so long is cut off
+
 
 _SWEEP_S = 1.0
 _SERVERS = 2  # of one process that strangers reach: metrics and the webhook

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podscale.serving.apis.api import ApiRequest, ApiResponse
-from podscale.serving.http.limits import ServerLimits
+from podscale.serving.http.server import ServerLimits
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import Pki, ScriptedApi, Shop, Wire, flags_for, serving, wire
 

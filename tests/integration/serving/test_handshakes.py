@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from podscale.serving.http import listener
-from podscale.serving.http.limits import ServerLimits
-from podscale.serving.http.server import HttpServer
+from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving, wire
 

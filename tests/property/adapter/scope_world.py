@@ -32,8 +32,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.serving.auth.authorization import Authorizer
 from podscale.serving.auth.user import User
 from podscale.serving.handler_chain import HandlerChain
-from podscale.serving.http.peer import NOBODY
-from podscale.serving.http.request import HttpRequest
+from podscale.serving.http.request import NOBODY, HttpRequest
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.kit.registry import merge
 from tests.unit.adapter.world import STORAGE_CLASSES, RecordingFeed

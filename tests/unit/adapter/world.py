@@ -16,8 +16,7 @@ from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.metrics import SampleGap
 from podscale.core.selectors.selector import Selector
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, QueryWindow
-from podscale.feed.reading import Outcome, Reading
+from podscale.feed.plan import Demand, Outcome, QueryWindow, Reading
 from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper

@@ -8,7 +8,7 @@ import pytest
 from podscale.core import boundedcache
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors import selector
-from podscale.serving import request_target
+from podscale.serving import request_info
 from podscale.serving.apis import negotiate
 
 KIB = 1024
@@ -84,10 +84,8 @@ def _accepts(number: int) -> None:
 
 
 def _targets(number: int) -> None:
-    request_target.parse_target(
-        "GET", f"/a/{number}?" + "&".join(f"{number}{i}" for i in range(80))
-    )
-    request_target.parse_target("GET", f"/apis/g/v/{number}" + "/ab" * 150)
+    request_info.parse_target("GET", f"/a/{number}?" + "&".join(f"{number}{i}" for i in range(80)))
+    request_info.parse_target("GET", f"/apis/g/v/{number}" + "/ab" * 150)
 
 
 def _selectors(number: int) -> None:
@@ -99,7 +97,7 @@ def _selectors(number: int) -> None:
     ("call", "cache"),
     [
         pytest.param(_accepts, negotiate._chosen, id="accept"),
-        pytest.param(_targets, request_target._known, id="target"),
+        pytest.param(_targets, request_info._known, id="target"),
         pytest.param(_selectors, selector._known, id="selector"),
     ],
 )

@@ -3,7 +3,7 @@
 from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions, PrometheusOptions
-from podscale.feed.reading import Reading
+from podscale.feed.plan import Reading
 
 NOW_S = 1_700_000_000.25
 

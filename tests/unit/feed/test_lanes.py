@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podscale.feed.queries.lanes import FairSemaphore
+from podscale.feed.queries.queue import FairSemaphore
 
 
 class Holder:

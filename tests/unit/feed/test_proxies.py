@@ -4,7 +4,7 @@ import pytest
 from yarl import URL
 
 from podscale.feed.http.client import PrometheusClient
-from podscale.feed.http.proxies import proxy_for
+from podscale.feed.http.session import proxy_for
 from podscale.feed.options import PrometheusOptions
 
 PROXY = "http://proxy.corp:3128"

@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.feed.plan import QueryWindow
-from podscale.feed.prover.windows import windows
+from podscale.feed.prover.tree import windows
 
 
 @pytest.mark.parametrize(("query", "found"), [

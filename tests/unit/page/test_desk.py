@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from podscale.page.http.loopback import Loopback
-from podscale.serving.http.peer import NOBODY
 from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import HttpRequest
+from podscale.serving.http.request import NOBODY, HttpRequest
 from tests.browser.scenes import Played
 
 STATIC = files("podscale.page") / "static"

@@ -11,12 +11,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from podscale.serving.auth.authentication import Authenticator, verify
-from podscale.serving.auth.token_reviews import TokenReviews
+from podscale.serving.auth.authentication import Authenticator, TokenReviews, verify
 from podscale.serving.auth.trust import FrontProxy, Trust
 from podscale.serving.auth.user import ANONYMOUS_USER, User
-from podscale.serving.http.peer import NOBODY, Peer
-from podscale.serving.http.request import HttpRequest
+from podscale.serving.http.request import NOBODY, HttpRequest, Peer
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, ScriptedApi, authority
 

@@ -9,8 +9,7 @@ import pytest
 from podscale.serving.auth.authorization import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.auth.user import User
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
-from podscale.serving.request_info import RequestInfo
-from podscale.serving.request_target import parse_target
+from podscale.serving.request_info import RequestInfo, parse_target
 from tests.unit.serving.kit import GROUP, ScriptedApi
 
 HPA = User("hpa", ("system:authenticated",))

@@ -5,7 +5,7 @@ import gzip
 import json
 import time
 
-from podscale.serving.apis import openapi
+from podscale.serving.apis import discovery
 from podscale.serving.apis.discovery import PLACEHOLDER, ServedDiscovery
 from tests.unit.serving.kit import GROUP, Shop
 
@@ -146,8 +146,8 @@ async def test_a_hundred_thousand_metrics_are_encoded_while_others_have_their_tu
 
 
 def test_openapi_documents_refer_to_what_they_hold() -> None:
-    documents = openapi.build([Shop()], "1.0")
-    assert documents == openapi.build([Shop()], "1.0")
+    documents = discovery.openapi_documents([Shop()], "1.0")
+    assert documents == discovery.openapi_documents([Shop()], "1.0")
     index = json.loads(documents.index)["paths"]
     assert set(index) == {f"apis/{GROUP}/v1beta1", f"apis/{GROUP}/v1beta2"}
     v3 = json.loads(documents.v3[f"apis/{GROUP}/v1beta1"])

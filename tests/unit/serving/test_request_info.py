@@ -2,8 +2,7 @@
 
 import pytest
 
-from podscale.serving.request_info import RequestInfo
-from podscale.serving.request_target import parse_target
+from podscale.serving.request_info import RequestInfo, parse_target
 
 G = "custom.metrics.k8s.io"
 

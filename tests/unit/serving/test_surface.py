@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from podscale.serving.apis import builtin
 from podscale.serving.apis.api import ApiRequest, ApiResponse
-from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authentication import Authenticator, TokenReviews
 from podscale.serving.auth.authorization import Authorizer
-from podscale.serving.auth.token_reviews import TokenReviews
 from podscale.serving.auth.trust import Trust
 from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection

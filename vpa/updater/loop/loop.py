@@ -14,7 +14,7 @@ from podscale.core.disruptions import DisruptionPace, PaceError, pace_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.leadership.lease import Term
-from podscale.serving.monitoring.liveness import Heartbeat
+from podscale.serving.monitoring.health import Heartbeat
 from vpa.admission.matching import Candidate
 from vpa.admission.patches.boost import is_boosted
 from vpa.model.api.objects import update_mode

@@ -12,12 +12,10 @@ from podscale.serving.auth.authorization import Authorizer
 from podscale.serving.auth.trust import Trust
 from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection
-from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.peer import NOBODY, Peer
 from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import HttpRequest
-from podscale.serving.http.server import HttpServer
+from podscale.serving.http.request import NOBODY, HttpRequest, Peer
+from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, authority
 from tests.unit.serving.test_authn import peer
