@@ -2,7 +2,7 @@
 
 Pure: compiled rules in, findings out, each with its reason, its place in the file and the
 name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
-``adapter.doctor.lint_objects``.
+``podscale.cli.doctor.object_lints``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

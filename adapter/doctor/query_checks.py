@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 
 from msgspec import Struct
 
@@ -93,7 +93,7 @@ def follow(
         )
     points = given.points if isinstance(given, Result) else ()
     if not points:
-        hints = yield from _why_empty(rule, series, asked, around, promql)
+        hints = yield from _why_empty(rule, series, asked, names, around, promql)
         return Diagnosis.of(
             rule,
             Stage.EMPTY_RESULT,
@@ -112,8 +112,8 @@ def _judge(
     around: Surroundings,
     promql: str,
 ) -> Diagnosis | Served:
-    if asked.api == "custom":
-        label = rule.labels.label(asked.resource)
+    label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
+    if label:
         labelled = [p for p in points if p.labels.get(label)]
         if not labelled:
             return Diagnosis.of(
@@ -158,20 +158,18 @@ def _judge(
             "See why the target is not scraped any more.",
             promql,
         )
-    return Served(promql, _lacking(rule, points, fresh, asked, names, around.young))
+    return Served(promql, _lacking(label, points, fresh, names, around.young))
 
 
 def _lacking(
-    rule: Rule,
+    label: str,
     points: Sequence[Point],
     fresh: Sequence[Point],
-    asked: AskedEvidence,
     names: Sequence[str],
     young: Sequence[str],
 ) -> str:
-    if asked.api != "custom":
+    if not label:
         return ""
-    label = rule.labels.label(asked.resource)
     served = {point.labels[label] for point in fresh}
     why = {
         point.labels[label]: "is no number" if not math.isfinite(point.value) else "is too old"
@@ -183,7 +181,12 @@ def _lacking(
 
 
 def _why_empty(
-    rule: Rule, series: str, asked: AskedEvidence, around: Surroundings, promql: str
+    rule: Rule,
+    series: str,
+    asked: AskedEvidence,
+    names: Sequence[str],
+    around: Surroundings,
+    promql: str,
 ) -> Generator[Need, Given, str]:
     hints: list[str] = []
     interval = around.scrape_interval_s
@@ -196,8 +199,7 @@ def _why_empty(
                 f"[{duration.format_prometheus(4 * interval)}]."
             )
     label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
-    objects = around.objects if asked.name in ("", "*") else (asked.name,)
-    known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(objects))
+    known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(names))
     labels = [
         each
         for each in (known.labels if isinstance(known, Series) else ())
@@ -205,7 +207,7 @@ def _why_empty(
     ]
     hints += _selector_hints(asked, labels)
     if asked.api == "custom":
-        hints += _object_hints(rule, asked, around, labels)
+        hints += _object_hints(label, set(names), labels)
     return "".join(f" {hint}" for hint in hints) or (
         " Take matchers out of metricsQuery one by one to see which of them excludes the series."
     )
@@ -227,15 +229,9 @@ def _selector_hints(asked: AskedEvidence, labels: Sequence[LabelSet]) -> list[st
     return hints
 
 
-def _object_hints(
-    rule: Rule, asked: AskedEvidence, around: Surroundings, labels: Sequence[LabelSet]
-) -> list[str]:
-    label = rule.labels.label(asked.resource)
-    wanted = set(around.objects)
-    if asked.name not in ("", "*"):
-        wanted = {asked.name}
+def _object_hints(label: str, wanted: Set[str], labels: Sequence[LabelSet]) -> list[str]:
     carried = sorted({e.get(label, "") for e in labels} - {""})
-    if not labels or wanted & set(carried):
+    if not labels or not wanted.isdisjoint(carried):
         return []
     hints = [
         f"The series' {label} is {', '.join(carried[:3])}, not {', '.join(sorted(wanted)[:3])}."
