@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hpa.decide import Trace
 from hpa.decide.conditions import GAP, REFUSED
-from hpa.decide.decision import ForecastApplied, Paused, TargetUnreadable
+from hpa.decide.decision import ForecastApplied, TargetUnreadable
 from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import facts
 from hpa.explain.reading import ReadTrace, step_of, tell
-from hpa.explain.reason_order import is_ineffective, is_put_off, reasons
+from hpa.explain.reason_order import is_put_off, reasons
 from hpa.explain.remedies import REMEDIES, Remedy
 from hpa.explain.sentences import sentence_of, sentences
 from hpa.explain.whatif import Inputs
@@ -40,14 +40,13 @@ def explain(trace: Trace) -> Explanation:
     read = tell(trace)
     named = reasons(read)
     known = facts(read, named)
-    waits = is_put_off(read)
     return Explanation(
         tuple(named),
         known,
-        _decision(read, is_vain=waits or is_ineffective(read)),
+        _decision(read),
         tuple(sentences(read, named)),
         sentence_of(read, named[0]),
-        PUT_OFF if waits else change(read, named[0], known),
+        PUT_OFF if is_put_off(read) else change(read, named[0], known),
     )
 
 
@@ -56,13 +55,11 @@ def first_reason(trace: Trace) -> str:
     return reasons(tell(trace))[0]
 
 
-def _decision(read: ReadTrace, *, is_vain: bool) -> Facts:
-    trace = read.trace
-    is_kept = is_vain or trace.decided is None or step_of(trace, Paused) is not None
-    forecast = step_of(trace, ForecastApplied)
+def _decision(read: ReadTrace) -> Facts:
+    forecast = step_of(read.trace, ForecastApplied)
     known: Facts = {
-        "replicas": read.current if is_kept else trace.decided,
-        "decided": trace.decided if is_vain else None,
+        "replicas": read.size_after,
+        "decided": read.trace.decided if read.is_vain else None,
         "proposals": tuple(each.replicas for each in read.measured) or None,
         "forecast": None if forecast is None else forecast.replicas,
     }

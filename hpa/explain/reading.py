@@ -59,6 +59,22 @@ class ReadTrace(Struct, frozen=True):
         return None if self.scale is None else self.scale.spec_replicas
 
     @property
+    def is_vain(self) -> bool:
+        """Whether another size was decided, and is not put into effect (yet)."""
+        trace, outcome = self.trace, self.trace.outcome
+        if trace.decided is None or trace.decided == self.current:
+            return False
+        is_written = outcome is None or outcome.scale == "written"
+        return trace.settings.mode == "shadow" or not is_written
+
+    @property
+    def size_after(self) -> int | None:
+        """The size of the target after the pass; what was only decided does not count."""
+        decided = self.trace.decided
+        is_kept = self.is_vain or decided is None or step_of(self.trace, Paused) is not None
+        return self.current if is_kept else decided
+
+    @property
     def pods(self) -> Pods:
         """The pods that counted: all behind the selector, or the target's own."""
         pods = self.observation.pods

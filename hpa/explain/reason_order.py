@@ -66,27 +66,15 @@ _BY_REASON = {
 def reasons(told: ReadTrace) -> list[str]:
     """Return every reason that took part, the first one in front, none twice."""
     named = _named(told)
-    if is_ineffective(told):
+    if told.is_vain and not is_put_off(told):
         named.insert(0, _ineffective(told.trace))
     return list(dict.fromkeys(named))
 
 
 def is_put_off(told: ReadTrace) -> bool:
     """Return whether another size was decided, and something speaks against writing it yet."""
-    trace = told.trace
-    if trace.decided is None or trace.decided == told.current or trace.outcome is None:
-        return False
-    return trace.outcome.scale == "not_tried" and trace.settings.mode != "shadow"
-
-
-def is_ineffective(told: ReadTrace) -> bool:
-    """Return whether another size was decided and not put into effect."""
-    trace = told.trace
-    if trace.decided is None or trace.decided == told.current:
-        return False
-    if trace.settings.mode == "shadow":
-        return True
-    return trace.outcome is not None and trace.outcome.scale in ("failed", "conflict")
+    is_shadow, outcome = told.trace.settings.mode == "shadow", told.trace.outcome
+    return told.is_vain and not is_shadow and outcome is not None and outcome.scale == "not_tried"
 
 
 def _ineffective(trace: Trace) -> str:

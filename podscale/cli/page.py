@@ -22,15 +22,12 @@ from podscale.page.http.loopback import HOST, listening
 from podscale.page.part import PERIOD_S, PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources
-from podscale.page.state.vpas import RecommendedVpas
 from podscale.process.compose import Composed, composed
 from podscale.process.part import Flagged, Kinds, Shared
 from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flag
 from podscale.serving.monitoring.logs import Verbosity
-from vpa.decisions.api import SizingApi
 from vpa.recommender.part import RecommenderPart
-from vpa.updater.part import UpdaterPart
 
 log = structlog.get_logger(__name__)
 
@@ -91,17 +88,10 @@ async def _page(
 
 def page_over(shared: Shared, choice: PageChoice) -> PagePart:
     """Return a page over the parts of this process. Blocking: reads files."""
-    hpa, recommender, updater, nodes = (
-        shared.parts.get(name) for name in ("hpa", "recommender", "updater", "nodes")
-    )
+    hpa, recommender, nodes = (shared.parts.get(name) for name in ("hpa", "recommender", "nodes"))
     vpas = feed = None
     if isinstance(recommender, RecommenderPart):
-        model = recommender.recommender
-        beside = updater.updater if isinstance(updater, UpdaterPart) else None
-        leads = recommender.is_leader
-        vpas = RecommendedVpas(
-            model, SizingApi(model, leads, updater=beside, wall=shared.wall), leads
-        )
+        vpas = recommender.decisions
     reader = next(iter(shared.readers), None)
     if isinstance(reader, AdapterPart):
         relister = reader.adapter.relister

@@ -36,7 +36,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.pod import Pod
 from podscale.page.part import PagePart
 from podscale.page.state.feed_health import FeedSource
-from podscale.page.state.sources import PageSources, SizedVpa
+from podscale.page.state.sources import PageSources
 from tests.kit.stores import take_out
 from tests.unit.adapter.world import rules
 from tests.unit.nodes.fleet import GI, Fleet
@@ -159,8 +159,8 @@ class Worker:
     def keys(self) -> Iterable[VpaKey]:
         return [self.key]
 
-    def sized(self, key: VpaKey) -> SizedVpa | None:
-        return SizedVpa(self._known, "app=worker") if key == self.key else None
+    def sized(self, key: VpaKey) -> KnownSizing | None:
+        return self._known if key == self.key else None
 
     @property
     def target(self) -> tuple[int, int]:
@@ -198,6 +198,7 @@ class Worker:
         return KnownSizing(
             vpa, self.now, TargetState(True), "default", True, ("app",), trace,
             {("app", "cpu"): measured, ("app", "memory"): measured}, tuple(resized),
+            selector="app=worker",
         )  # fmt: skip
 
     def _trace(self, cpu: int, memory: int) -> RecommendationTrace:

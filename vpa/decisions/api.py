@@ -6,7 +6,7 @@ where the updater runs in the same process.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -182,6 +182,14 @@ class SizingApi(DecisionApi[KnownSizing]):
         pods = self._updater.decisions.of(key) if self._updater is not None else {}
         return targets, tuple((name, gist(each.decision)) for name, each in sorted(pods.items()))
 
+    def keys(self) -> Iterable[VpaKey]:
+        """Return the VPAs that are recommended for here: who led before still holds them."""
+        return list(self._recommender.held) if self._is_leader() else ()
+
+    def sized(self, key: VpaKey) -> KnownSizing | None:
+        """Return all that was decided about one of them; None: it is gone."""
+        return self.known(key) if self._is_known(key) else None
+
     def known(self, key: VpaKey) -> KnownSizing:
         """Return one VPA of the recommender and all that was decided about it."""
         recommender = self._recommender
@@ -210,6 +218,7 @@ class SizingApi(DecisionApi[KnownSizing]):
             tuple(pods[name] for name in sorted(pods)),
             standing=recommender.standing(key),
             requests=self._requests(key.namespace, held.resolved.selector),
+            selector="" if held.resolved.selector is None else str(held.resolved.selector),
             usage_problem=recommender.usage_problem,
         )
 

@@ -58,6 +58,7 @@ class KnownSizing(Struct, frozen=True):
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
     usage_problem: str = ""  # why no usage comes at present
+    selector: str = ""  # of its pods; empty: not known
 
     @property
     def key(self) -> VpaKey:
@@ -72,16 +73,13 @@ class KnownSizing(Struct, frozen=True):
 def body(known: KnownSizing) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
     explained = _explained(known)
-    first = _first(known, explained)
+    pods = _pods(known)
+    first = _overall(known, explained, pods)
     vpa = known.vpa
     ref = vpa.spec.target_ref
     shown: dict[str, Any] = {"updateMode": update_mode(vpa)}
     if ref is not None:
         shown["targetRef"] = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
-    amounts = explained if known.containers else {}
-    pods = _pods(known)
-    sentences = [*_amount_sentences(known, amounts), *_pod_sentences(pods)] or [first.why]
-    missing = _usage_missing(known)
     status = {
         "time": rfc3339(known.time),
         "conditions": [
@@ -93,13 +91,14 @@ def body(known: KnownSizing) -> dict[str, Any]:
             }
             for each in telling(vpa)
         ]
-        + missing,
+        + _usage_missing(known),
         **_json(first),
-        "why": f"UsageMissing: {missing[0]['message']}" if missing else sentences[0],
-        "sentences": sentences,
+        "why": first.why,
+        "sentences": first.sentences,
         "recommendation": [
             {"container": container, "resource": resource, **_json(each)}
-            for (container, resource), each in amounts.items()
+            for (container, resource), each in explained.items()
+            if known.containers
         ],
         "pods": [
             {
@@ -115,6 +114,23 @@ def body(known: KnownSizing) -> dict[str, Any]:
         ],
     }
     return KIND.object(known.metadata, shown, status)
+
+
+def explain_vpa(known: KnownSizing) -> Explanation:
+    """Return the amount that is told first, with the sentences of all amounts and pods."""
+    return _overall(known, _explained(known), _pods(known))
+
+
+def _overall(
+    known: KnownSizing,
+    explained: Mapping[tuple[str, str], Explanation],
+    pods: Sequence["_SizedPod"],
+) -> Explanation:
+    first = _first(known, explained)
+    of_amounts = _amount_sentences(known, explained) if known.containers else ()
+    sentences = (*of_amounts, *_pod_sentences(pods)) or (first.why,)
+    missing = [f"{each['type']}: {each['message']}" for each in _usage_missing(known)]
+    return structs.replace(first, sentences=sentences, why=[*missing, *sentences][0])
 
 
 def _json(explained: Explanation) -> dict[str, Any]:

@@ -87,12 +87,14 @@ class RecommenderPart(LeadingPart):
         )
         self._hpas = hpas
 
-    @cached_property
+    @property
     def groups(self) -> Sequence[ApiGroup]:
+        return (self.decisions,)
+
+    @cached_property
+    def decisions(self) -> SizingApi:
         """The decisions, explained: one that follows recommender and updater, whoever looks."""
-        return (
-            SizingApi(self.recommender, self.is_leader, updater=self._updater(), wall=self._wall),
-        )
+        return SizingApi(self.recommender, self.is_leader, updater=self._updater(), wall=self._wall)
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches, those that the updater has as well only where it has not."""

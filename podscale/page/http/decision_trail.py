@@ -10,19 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from hpa.cluster.record import Key
-from hpa.decide.decision import Trace
 from hpa.explain import explain
-from hpa.explain.reading import tell
 from hpa.history.decision_log import DecisionLog
-from podscale.page.state.board import Rescale, ShownWorkload
+from podscale.explain.explanation import Explanation, Fact
+from podscale.page.state.board import ShownWorkload
 from podscale.page.state.drawn_load import spec, trace
 from podscale.page.state.what_if import ReplayInputs
-from podscale.page.values.json_values import Direction, ShownDecision, ShownWords, State
-from podscale.page.values.scaling import facts, size_after
-from podscale.page.values.sizing import SizingMark
+from podscale.page.values.json_values import ShownDecision, ShownWords
+from podscale.page.values.scaling import facts, hpa_and_time_of, mark
 
 _REMEMBERED = 4096
-_SCALE = "scale-"
 
 
 class LatestDecision(Struct, frozen=True):
@@ -41,10 +38,8 @@ class DecisionTrail:
 
     def decisions(self, workload: ShownWorkload) -> list[ShownDecision]:
         """Return the marks of one workload, the newest first."""
-        found = {mark.key: _of_mark(mark) for mark in workload.marks}
-        for rescale in workload.rescales:
-            made = _of_rescale(rescale)
-            found[made.key] = made
+        found = {each.key: each.shown for each in workload.marks}
+        found |= {each.key: each for each in workload.rescales}
         traces = self._traces()
         if traces is None:
             return _newest_first(found.values())
@@ -92,29 +87,21 @@ class DecisionTrail:
 
     def told(self, workload: ShownWorkload, key: str) -> ShownWords | None:
         """Return one decision in words; None: it is not known any more."""
-        for mark in workload.marks:
-            if mark.key == key:
-                return ShownWords(
-                    key, mark.at, mark.title, mark.reason, mark.also, mark.sentences,
-                    mark.change, {name: _plain(fact) for name, fact in mark.facts.items()},
-                )  # fmt: skip
+        for each in workload.marks:
+            if each.key == key:
+                return _words(each.shown, each.explained)
         traces = self._traces()
-        hpa, at = _hpa_and_time_of(key)
+        hpa, at = hpa_and_time_of(key)
         is_its = traces is not None and hpa in workload.scalings
         trace = traces.at((workload.id[0], hpa), at) if traces is not None and is_its else None
-        if trace is None:
-            return _without_trace(workload, key)
-        explained = explain(trace)
-        return ShownWords(
-            key,
-            trace.now,
-            _title(trace),
-            explained.first_reason,
-            explained.also,
-            explained.sentences,
-            explained.change,
-            {name: _plain(fact) for name, fact in explained.facts.items()},
-        )
+        if trace is not None:
+            explained = explain(trace)
+            return _words(mark(hpa, facts(trace, explained.first_reason)), explained)
+        text = "How it came about is not known any more: only the last traces are kept."
+        for rescale in workload.rescales:
+            if rescale.key == key:
+                return _words(rescale, Explanation((rescale.reason,), {}, {}, (text,), text, ""))
+        return None
 
     def _decision(
         self, traces: DecisionLog, key: Key, at: float, reason: str
@@ -122,85 +109,33 @@ class DecisionTrail:
         trace = traces.at(key, at)
         if trace is None:
             return None
-        state = facts(trace, reason).state
-        made = ShownDecision(
-            _key(key[1], at), at, "scale", _title(trace), reason, _direction(trace, state)
-        )
+        shown = mark(key[1], facts(trace, reason))
         if len(self._read) >= _REMEMBERED:
             self._read.clear()
         # A mark is read at a time when the same shape may still be the newest: what it
         # says about sizes does not change with the passes that follow.
-        self._read[key, at] = made
-        return made
+        self._read[key, at] = shown
+        return shown
 
 
 def _newest_first(found: Iterable[ShownDecision]) -> list[ShownDecision]:
     return sorted(found, key=lambda each: each.at, reverse=True)
 
 
-def _title(trace: Trace) -> str:
-    told = tell(trace)
-    before, after = told.current, size_after(told)
-    if before is None or after is None:
-        return "size not known"
-    if before != after:
-        return f"{before} → {after} replicas"
-    wants = told.chosen.replicas if told.chosen is not None else None
-    if wants is not None and wants != after:
-        return f"stays at {after}, metrics ask for {wants}"
-    return f"stays at {after}"
-
-
-def _direction(trace: Trace, state: State) -> Direction:
-    if state == "failing":
-        return "failed"
-    told = tell(trace)
-    before, after = told.current, size_after(told)
-    if before is None or after is None or before == after:
-        return "held"
-    return "up" if after > before else "down"
-
-
-def _without_trace(workload: ShownWorkload, key: str) -> ShownWords | None:
-    for rescale in workload.rescales:
-        if _key(rescale.hpa, rescale.at) == key:
-            text = "How it came about is not known any more: only the last traces are kept."
-            return ShownWords(
-                key, rescale.at, rescale.title, rescale.reason, (), (text,), "", {}
-            )  # fmt: skip
-    return None
-
-
-def _of_rescale(rescale: Rescale) -> ShownDecision:
-    direction: Direction = "up" if rescale.after > rescale.before else "down"
-    return ShownDecision(
-        _key(rescale.hpa, rescale.at),
-        rescale.at,
-        "scale",
-        rescale.title,
-        rescale.reason,
-        direction,
+def _words(shown: ShownDecision, explained: Explanation) -> ShownWords:
+    return ShownWords(
+        shown.key,
+        shown.at,
+        shown.title,
+        shown.reason,
+        explained.also,
+        explained.sentences,
+        explained.change,
+        {name: _plain(fact) for name, fact in explained.facts.items()},
     )
 
 
-def _key(hpa: str, at: float) -> str:
-    return f"{_SCALE}{at!r}-{hpa}"
-
-
-def _of_mark(mark: SizingMark) -> ShownDecision:
-    return ShownDecision(mark.key, mark.at, mark.kind, mark.title, mark.reason, mark.direction)
-
-
-def _hpa_and_time_of(key: str) -> tuple[str, float]:
-    # Of a key of scaling; no HPA where it is none.
-    at, _, hpa = key.removeprefix(_SCALE).partition("-")
-    try:
-        return hpa, float(at)
-    except ValueError:
-        return "", 0.0
-
-
-def _plain(fact: object) -> str | int | float | bool | None:
+def _plain(fact: Fact) -> str | int | float | bool | None:
     if isinstance(fact, str | int | float | bool) or fact is None:
         return fact
     if isinstance(fact, list | tuple):

@@ -12,8 +12,8 @@ from msgspec import Struct
 from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
 from podscale.page.state.point_ring import PointRing
-from podscale.page.values.json_values import Direction, Recent
-from podscale.page.values.scaling import ScalingFacts, facts
+from podscale.page.values.json_values import Recent, ShownDecision
+from podscale.page.values.scaling import ScalingFacts, facts, mark
 from podscale.page.values.sizing import ContainerUsagePoint, Recommended, SizingMark
 
 MOST_MARKS = 24  # of sizing, a workload
@@ -21,21 +21,6 @@ MOST_RESCALES = 48  # a workload; they outlive their traces, of which fewer are 
 MOST_RECENT = 12
 
 Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
-
-
-class Rescale(Struct, frozen=True, gc=False):
-    """One change of a size."""
-
-    at: float
-    hpa: str
-    before: int
-    after: int
-    reason: str
-
-    @property
-    def title(self) -> str:
-        """Say it in words."""
-        return f"{self.before} → {self.after} replicas"
 
 
 class ShownWorkload:
@@ -53,7 +38,7 @@ class ShownWorkload:
         self.vpa: Recommended | None = None
         self.cpu: PointRing | None = None  # usage, request, limit, recommended
         self.memory: PointRing | None = None
-        self.rescales: deque[Rescale] = deque(maxlen=MOST_RESCALES)
+        self.rescales: deque[ShownDecision] = deque(maxlen=MOST_RESCALES)
         self.marks: deque[SizingMark] = deque(maxlen=MOST_MARKS)
         self.sizing_note = ""
         self.looked_at = 0.0  # wall time of the last question about it
@@ -113,7 +98,10 @@ class WorkloadBoard:
         workload = self._workload(id_)
         workload.scalings[key[1]] = found
         _draw_first(workload)
-        self._note_rescale(workload, key[1], found)
+        if found.is_rescale:
+            rescale = mark(key[1], found)
+            workload.rescales.append(rescale)
+            self._note(workload, rescale)
         if workload.hpa != key[1]:
             return
         if workload.scaling_ring is None:
@@ -128,22 +116,14 @@ class WorkloadBoard:
     def __contains__(self, id_: object) -> bool:
         return id_ in self._workloads
 
-    def noted(self, workload: ShownWorkload, mark: SizingMark) -> None:
+    def noted(self, workload: ShownWorkload, change: SizingMark) -> None:
         """Take in something that happened to the size of pods."""
-        workload.marks.append(mark)
-        self._recent.append(
-            Recent("/".join(workload.id), mark.at, mark.title, mark.reason, mark.direction)
-        )
+        workload.marks.append(change)
+        self._note(workload, change.shown)
 
-    def _note_rescale(self, workload: ShownWorkload, hpa: str, found: ScalingFacts) -> None:
-        before, after = found.before, found.replicas
-        if before is None or after is None or before == after:
-            return
-        made = Rescale(found.at, hpa, before, after, found.reason)
-        workload.rescales.append(made)
-        direction: Direction = "up" if after > before else "down"
+    def _note(self, workload: ShownWorkload, change: ShownDecision) -> None:
         id_ = "/".join(workload.id)
-        self._recent.append(Recent(id_, made.at, made.title, made.reason, direction))
+        self._recent.append(Recent(id_, change.at, change.title, change.reason, change.direction))
 
     def forgotten(self, key: Key | None) -> None:
         """Forget a deleted HPA, or all of them."""

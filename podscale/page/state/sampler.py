@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.metrics import Answer, PodResource, PodSamples, Unavailable
 from podscale.core.pace import LoopPace
@@ -18,11 +18,11 @@ from podscale.kube.columns.pod_set import PodView
 from podscale.kube.columns.pods import PodStore
 from podscale.page.state.board import ShownWorkload, WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
-from podscale.page.state.sources import PageSources, SizedVpa
+from podscale.page.state.sources import PageSources
 from podscale.page.values import sizing
+from podscale.page.values.json_values import Direction
 from podscale.page.values.sizing import SizingMark
-from vpa.decisions.decisions import body as told
-from vpa.decisions.decisions import explain_update
+from vpa.decisions.decisions import KnownSizing, explain_update, explain_vpa
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import AppliedDecision
 
@@ -102,23 +102,9 @@ class Sampler:
         self._turn = start + MOST_VPAS
         return [*keys[start:], *keys[:start]][:MOST_VPAS]
 
-    def _look_at_vpa(self, key: VpaKey, sized: SizedVpa) -> None:
-        known = sized.known
-        body = told(known)
-        status, now = body["status"], self._wall()
-        sentences = status["sentences"]
-        if known.usage_problem:
-            # No sentence of an amount says it: it stands above them.
-            sentences = [status["why"], *sentences]
-        found = sizing.recommended(
-            known.vpa,
-            selector=sized.selector,
-            reason=status["first_reason"],
-            pods=known.pods,
-            now=now,
-            sentences=sentences,
-            change=status["change"],
-        )
+    def _look_at_vpa(self, key: VpaKey, known: KnownSizing) -> None:
+        explained, now = explain_vpa(known), self._wall()
+        found = sizing.recommended(known, explained, now)
         if found is None:
             return
         id_ = (key.namespace, found.kind, found.target)
@@ -127,12 +113,8 @@ class Sampler:
         workload = self._board.recommended((key.namespace, key.name), found)
         if change is not None:
             title, is_up = change
-            self._board.noted(
-                workload,
-                SizingMark(now, "size", title, status["first_reason"], "up" if is_up else "down",
-                     tuple(status["also"]), tuple(status["sentences"]), status["change"],
-                     status["facts"])
-            )  # fmt: skip
+            direction: Direction = "up" if is_up else "down"
+            self._board.noted(workload, SizingMark(now, "size", title, direction, explained))
         acts = {pod.pod: pod.act for pod in known.pods if pod.act is not None}
         noted = self._acts.get(key, {})
         for name, act in acts.items():
@@ -141,15 +123,12 @@ class Sampler:
         self._acts[key] = {name: act.at for name, act in acts.items()}
 
     def _note_act(self, workload: ShownWorkload, pod: str, act: AppliedDecision) -> None:
-        explained, due = explain_update(act.decision), act.decision.due
-        verb = "resized in place" if act.in_place else "evicted"
+        due = act.decision.due
+        title = f"{pod} {'resized in place' if act.in_place else 'evicted'}"
         is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
-        self._board.noted(
-            workload,
-            SizingMark(act.at, "pod", f"{pod} {verb}", explained.first_reason,
-                 "up" if is_up else "down", explained.also, explained.sentences, "",
-                 explained.facts)
-        )  # fmt: skip
+        direction: Direction = "up" if is_up else "down"
+        explained = structs.replace(explain_update(act.decision), change="")  # it is done
+        self._board.noted(workload, SizingMark(act.at, "pod", title, direction, explained))
 
     async def _sample(self, pods: PodStore) -> None:
         asked: list[_Asked] = []

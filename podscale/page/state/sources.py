@@ -14,20 +14,13 @@ from vpa.decisions.decisions import KnownSizing
 from vpa.model.samples.membership import VpaKey
 
 
-class SizedVpa(Struct, frozen=True):
-    """One VPA as the recommender and the updater see it now."""
-
-    known: KnownSizing
-    selector: str  # of its pods; empty: not known
-
-
 class Vpas(Protocol):
-    """The VPA's parts."""
+    """What recommender and updater know now of each VPA: a ``vpa.decisions.api.SizingApi``."""
 
     def keys(self) -> Iterable[VpaKey]:
         """Return the VPAs that are recommended for here."""
 
-    def sized(self, key: VpaKey) -> SizedVpa | None:
+    def sized(self, key: VpaKey) -> KnownSizing | None:
         """Return one of them; None: it is gone."""
 
 

@@ -97,7 +97,7 @@ class Sizing(Struct, frozen=True, rename="camel"):
     recommended: Sequence[float]
 
 
-class ShownDecision(Struct, frozen=True, rename="camel"):
+class ShownDecision(Struct, frozen=True, gc=False, rename="camel"):
     """One mark on the timeline."""
 
     key: str  # to ask for its trace

@@ -6,8 +6,9 @@ from hpa.decide.api.spec import MetricSpec, MetricStatus
 from hpa.decide.decision import Conflict, Measured, Paused, TargetUnreadable, Trace
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.explain.reading import ReadTrace, step_of, tell
-from podscale.page.values.json_values import State
+from podscale.page.values.json_values import Direction, ShownDecision, State
 
+_KEY = "scale-"
 _AT_THE_FLOOR = frozenset({"MinReplicasReached", "MinEqualsMax"})
 
 
@@ -36,11 +37,15 @@ class ScalingFacts(Struct, frozen=True, gc=False):
     selector: str
     reading: MetricReading
 
+    @property
+    def is_rescale(self) -> bool:
+        return None not in (self.before, self.replicas) and self.before != self.replicas
+
 
 def facts(trace: Trace, reason: str) -> ScalingFacts:
     """Return what the list and the lines show of ``trace``."""
     told = tell(trace)
-    size = size_after(told)
+    size = told.size_after
     wants = told.chosen.replicas if told.chosen is not None else None
     return ScalingFacts(
         trace.now,
@@ -58,17 +63,29 @@ def facts(trace: Trace, reason: str) -> ScalingFacts:
     )
 
 
-def size_after(told: ReadTrace) -> int | None:
-    """Return the size of the target after the pass; what was only decided does not count."""
-    trace = told.trace
-    if trace.decided is None or _is_vain(trace) or step_of(trace, Paused) is not None:
-        return told.current
-    return trace.decided
+def mark(hpa: str, found: ScalingFacts) -> ShownDecision:
+    """Return the decision as a mark on the timeline."""
+    before, after = found.before, found.replicas
+    direction: Direction = "failed" if found.state == "failing" else "held"
+    if before is None or after is None:
+        title = "size not known"
+    elif before != after:
+        title, direction = f"{before} → {after} replicas", "up" if after > before else "down"
+    else:
+        title = f"stays at {after}"
+        if found.wants is not None:
+            title += f", metrics ask for {found.wants}"
+    key = f"{_KEY}{found.at!r}-{hpa}"
+    return ShownDecision(key, found.at, "scale", title, found.reason, direction)
 
 
-def _is_vain(trace: Trace) -> bool:
-    is_written = trace.outcome is None or trace.outcome.scale == "written"
-    return trace.settings.mode == "shadow" or not is_written
+def hpa_and_time_of(key: str) -> tuple[str, float]:
+    """Return what the key of a mark names; no HPA where it is none of scaling."""
+    at, _, hpa = key.removeprefix(_KEY).partition("-")
+    try:
+        return hpa, float(at)
+    except ValueError:
+        return "", 0.0
 
 
 def _state(told: ReadTrace, reason: str, wants: int | None, size: int | None) -> State:
@@ -79,7 +96,7 @@ def _state(told: ReadTrace, reason: str, wants: int | None, size: int | None) ->
         return "failing"
     if size is not None and size != told.current:
         return "changing"
-    if step_of(trace, Paused) is not None or (_is_vain(trace) and trace.decided != told.current):
+    if step_of(trace, Paused) is not None or told.is_vain:
         return "waiting"
     if wants is not None and wants != size:
         # Resting on its lower bound is what a quiet workload does.

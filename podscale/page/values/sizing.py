@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from hpa.explain.amounts import amount
 from podscale.core.metrics import PodSamples
-from podscale.explain.explanation import Facts
+from podscale.explain.explanation import Explanation
 from podscale.kube.columns.pod_set import PodView
-from podscale.page.values.json_values import Direction, State
+from podscale.page.values.json_values import Direction, ShownDecision, State
+from vpa.decisions.decisions import KnownSizing
 from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.updater.decide.decision import PodDecision
@@ -37,17 +38,19 @@ class SizingMark(Struct, frozen=True):
     at: float
     kind: Literal["size", "pod"]
     title: str
-    reason: str
     direction: Direction
-    also: tuple[str, ...] = ()
-    sentences: tuple[str, ...] = ()
-    change: str = ""
-    facts: Facts = {}
+    explained: Explanation
 
     @property
     def key(self) -> str:
         """Name the mark within its workload."""
         return f"{self.kind}-{self.at:.3f}-{self.title}"
+
+    @property
+    def shown(self) -> ShownDecision:
+        """Return it as a mark on the timeline."""
+        reason = self.explained.first_reason
+        return ShownDecision(self.key, self.at, self.kind, self.title, reason, self.direction)
 
 
 class Recommended(Struct, frozen=True):
@@ -80,36 +83,28 @@ class ContainerUsagePoint(Struct, frozen=True):
         return (self.used, self.request, self.limit, self.recommended)
 
 
-def recommended(
-    vpa: Vpa,
-    *,
-    selector: str,
-    reason: str,
-    pods: Sequence[PodDecision],
-    now: float,
-    sentences: Sequence[str] = (),
-    change: str = "",
-) -> Recommended | None:
-    """Return what ``vpa`` recommends; None without a target to show it on.
-
-    ``reason`` is the recommender's first; ``pods`` is what the updater said last.
-    """
-    ref = vpa.spec.target_ref
+def recommended(known: KnownSizing, explained: Explanation, now: float) -> Recommended | None:
+    """Return what a VPA recommends; None without a target to show it on."""
+    vpa, ref = known.vpa, known.vpa.spec.target_ref
     if ref is None:
         return None
-    state, why = _state(reason, pods, now)
+    state, why = _state(explained.first_reason, known.pods, now)
+    sentences = explained.sentences
+    if known.usage_problem:
+        # No sentence of an amount says it: it stands above them.
+        sentences = (explained.why, *sentences)
     return Recommended(
         vpa.metadata.name,
         ref.kind,
         ref.name,
-        selector,
+        known.selector,
         update_mode(vpa),
         state,
         why,
         target_of(vpa, "cpu"),
         target_of(vpa, "memory"),
-        tuple(sentences),
-        change,
+        sentences,
+        explained.change,
     )
 
 

@@ -187,7 +187,7 @@ BOUNDED = {
     "vpa/recommender/history/usage_history.py:_Replay._told": SCRATCH,
     "vpa/recommender/history/usage_history.py:_Replay.taken": SCRATCH,
     "vpa/recommender/history/usage_history.py:_Replay.unknown": SCRATCH,
-    "vpa/recommender/part.py:groups": "one, of the part",
+    "vpa/recommender/part.py:decisions": "one, of the part",
     "vpa/recommender/publishing/quality.py:Quality._missing": MODES,
     "vpa/recommender/publishing/quality.py:Quality._of": CODE,
     "vpa/recommender/publishing/quality.py:_Counted._counts": MODES,

@@ -96,7 +96,7 @@ async def test_marks_outlive_traces_and_newest_come_first() -> None:
     assert workload is not None
     kept = {at for at, _ in played.traces.changes(("shop", "web"))}
     assert any(each.at not in kept for each in workload.rescales)
-    sizes = [(each.before, each.after) for each in workload.rescales]
+    sizes = [each.title.removesuffix(" replicas").split(" → ") for each in workload.rescales]
     assert all(a[1] == b[0] for a, b in itertools.pairwise(sizes))
 
 

@@ -7,7 +7,7 @@ from podscale.page.http.rows import reason_of, state_of
 from podscale.page.state.board import WorkloadBoard
 from podscale.page.state.feed_health import FeedHealth
 from podscale.page.state.sampler import MOST_VPAS, Sampler
-from podscale.page.state.sources import PageSources, SizedVpa
+from podscale.page.state.sources import PageSources
 from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.decisions.decisions import KnownSizing
@@ -30,12 +30,12 @@ class Vpas:
     def keys(self) -> list[VpaKey]:
         return [KEY]
 
-    def sized(self, key: VpaKey) -> SizedVpa:
+    def sized(self, key: VpaKey) -> KnownSizing:
         ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         known = KnownSizing(
             vpa(targetRef=ref), 100.0, TargetState(True), "default", True, (), None, {}, (self.pod,)
         )
-        return SizedVpa(structs.replace(known, usage_problem=self.problem), "app=web")
+        return structs.replace(known, usage_problem=self.problem, selector="app=web")
 
 
 async def shown(*pods: PodDecision) -> list[tuple[float, str]]:
@@ -141,7 +141,7 @@ class ManyVpas(Vpas):
     def keys(self) -> list[VpaKey]:
         return [VpaKey("shop", f"web-{number}") for number in range(self.count)]
 
-    def sized(self, key: VpaKey) -> SizedVpa:
+    def sized(self, key: VpaKey) -> KnownSizing:
         self.asked.append(key)
         return super().sized(key)
 
