@@ -12,8 +12,7 @@ from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS
 from podscale.kube.leadership.leading import LeaseChoice
-from podscale.process import leader_flags
-from podscale.process.leader_flags import leader_election
+from podscale.process.flags import leader_election, lease_of, lease_problems
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags, wrong_values
 
@@ -99,7 +98,7 @@ def problems(flags: Flags) -> list[str]:
         parse(flags.text("selector"))
     except SelectorError as error:
         found.append(f"--selector: {error}")
-    return found + leader_flags.problems(flags)
+    return found + lease_problems(flags)
 
 
 def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
@@ -115,7 +114,7 @@ def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
         is_feed=flags.text("metrics-source") == "feed",
         namespaces=flags.listing("namespaces"),
         selector=flags.text("selector"),
-        lease=leader_flags.lease_of(flags, own_namespace),
+        lease=lease_of(flags, own_namespace),
         is_leader_elected=flags.switch("leader-elect"),
     )
 

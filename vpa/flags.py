@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.leadership.leading import LeaseChoice
-from podscale.process import leader_flags
+from podscale.process import flags as process_flags
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
@@ -43,7 +43,7 @@ def problems(flags: Flags) -> list[str]:
         elif not name.strip():
             found.append("--feature-gates: a gate needs its name")
     if "leader-elect" in flags.values:
-        found += leader_flags.problems(flags)
+        found += process_flags.lease_problems(flags)
     return found
 
 
@@ -81,4 +81,4 @@ def namespaces(flags: Flags) -> Sequence[str]:
 
 def lease_of(flags: Flags) -> LeaseChoice | None:
     """Return the Lease to lead by; None without leader election."""
-    return leader_flags.lease_of(flags) if flags.switch("leader-elect") else None
+    return process_flags.lease_of(flags) if flags.switch("leader-elect") else None

@@ -14,8 +14,8 @@ from podscale.nodes.headroom.keeper import HeadroomChoice
 from podscale.nodes.room.room_maker import RoomChoice
 from podscale.nodes.room.view import RoomRules
 from podscale.nodes.settings import Mode, NodesChoice
-from podscale.process import leader_flags
 from podscale.process.clusters import Targets
+from podscale.process.flags import leader_election, lease_of, lease_problems
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags, wrong_values
 
@@ -50,7 +50,7 @@ OWN: tuple[Flag, ...] = (
               "cluster's metrics API, whoever serves it.", choices=("feed", "api")),
     Flag("metrics-timeout", "duration", 10.0, "How long one batch of metrics is waited for.",
          must_be="greater than 0"),
-    *leader_flags.leader_election(LEASE, where="Its namespace; empty: the pod's own."),
+    *leader_election(LEASE, where="Its namespace; empty: the pod's own."),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
@@ -71,7 +71,7 @@ def problems(flags: Flags) -> list[str]:
         parse(flags.text("node-selector"))
     except SelectorError as error:
         found.append(f"--node-selector: {error}")
-    return found + leader_flags.problems(flags)
+    return found + lease_problems(flags)
 
 
 def choice(
@@ -83,7 +83,7 @@ def choice(
     """Return the choices of flags that ``problems`` found nothing wrong with; ``ballast`` is what
     no flag says."""
     mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
-    lease = leader_flags.lease_of(flags, own_namespace)
+    lease = lease_of(flags, own_namespace)
     limit = _limit(flags.text("headroom-max"))
     rules = RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance"))
     admission = flags.text("admission-controller-status-lease-namespace") or own_namespace

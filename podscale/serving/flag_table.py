@@ -14,7 +14,7 @@ _AUDIT = "podscale writes no audit log; the API server's own records these reque
 _GO = "it concerns Go's runtime or HTTP stack"
 _KLOG = "logs go to standard error"
 
-SERVING: tuple[Flag, ...] = (
+API_SERVER: tuple[Flag, ...] = (
     Flag("secure-port", "int", 443, "Port of HTTPS; 0: do not serve."),
     Flag("bind-address", "string", "0.0.0.0", "Address to listen on."),  # noqa: S104 - upstream's
     Flag("cert-dir", "string", "apiserver.local.config/certificates",
@@ -31,9 +31,6 @@ SERVING: tuple[Flag, ...] = (
     Flag("permit-port-sharing", "bool", False, "Listen with SO_REUSEPORT."),
     Flag("http2-max-streams-per-connection", "int", 0, ignored="HTTP/1.1 is spoken"),
     Flag("disable-http2", "bool", False, ignored="HTTP/1.1 is spoken anyway"),
-)  # fmt: skip
-
-AUTHENTICATION: tuple[Flag, ...] = (
     Flag("authentication-kubeconfig", "string", "",
          "Cluster that answers TokenReviews; in-cluster when empty."),
     Flag("authentication-skip-lookup", "bool", False,
@@ -53,9 +50,6 @@ AUTHENTICATION: tuple[Flag, ...] = (
          "Headers that carry the groups."),
     Flag("requestheader-extra-headers-prefix", "strings", ("x-remote-extra-",),
          "Prefixes of headers with extra facts about the user."),
-)  # fmt: skip
-
-AUTHORIZATION: tuple[Flag, ...] = (
     Flag("authorization-kubeconfig", "string", "",
          "Cluster that answers SubjectAccessReviews; in-cluster when empty."),
     Flag("authorization-webhook-cache-authorized-ttl", "duration", 10.0,
@@ -66,14 +60,8 @@ AUTHORIZATION: tuple[Flag, ...] = (
          "Paths open to everybody; a trailing * makes a prefix."),
     Flag("authorization-cluster-first", "bool", True,
          "Ask first whether a user may use a whole API group; sound for RBAC."),
-)  # fmt: skip
-
-AUDIT: tuple[Flag, ...] = (
     Flag("audit-log-format", default="json", ignored=_AUDIT),
     Flag("audit-*", "any", ignored=_AUDIT),
-)
-
-FEATURES: tuple[Flag, ...] = (
     Flag("profiling", "bool", True, ignored=_GO),
     Flag("contention-profiling", "bool", False, ignored=_GO),
     Flag("debug-socket-path", ignored=_GO),
@@ -87,35 +75,16 @@ FEATURES: tuple[Flag, ...] = (
          must_be="greater than 0"),
     Flag("shutdown-delay-duration", "duration", 5.0,
          "How long readiness fails before the listener closes on SIGTERM."),
-)  # fmt: skip
-
-LOGS: tuple[Flag, ...] = (
     Flag("v", "int", 0, "Verbosity: 4 and above logs at debug level.", shorthand="v"),
     Flag("log-format", "string", "console", "console or json.", choices=("console", "json")),
     Flag("vmodule", ignored="verbosity is one for all modules"),
     Flag("log-flush-frequency", "duration", 5.0, ignored="logs are not buffered"),
-    *(
-        Flag(name, "any", ignored=_KLOG)
-        for name in (
-            "logtostderr",
-            "alsologtostderr",
-            "stderrthreshold",
-            "log-*",
-            "add-dir-header",
-            "one-output",
-            "skip-*",
-        )
-    ),
-)
-
-API_SERVER: tuple[Flag, ...] = (
-    *SERVING,
-    *AUTHENTICATION,
-    *AUTHORIZATION,
-    *AUDIT,
-    *FEATURES,
-    *LOGS,
-)
+    *(Flag(name, "any", ignored=_KLOG) for name in (
+        "logtostderr", "alsologtostderr", "stderrthreshold", "log-dir", "log-file",
+        "log-file-max-size", "log-backtrace-at", "add-dir-header", "one-output", "skip-headers",
+        "skip-log-headers",
+    )),
+)  # fmt: skip
 
 _AUDIT_FORMATS = ("legacy", "json")
 _HEADER_FLAGS = (

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
-from podscale.process.leader_flags import leader_election
+from podscale.process.flags import leader_election
 from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from podscale.process.leader_flags import leader_election
+from podscale.process.flags import leader_election
 from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
