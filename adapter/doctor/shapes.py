@@ -61,10 +61,8 @@ def without(node: Node, label: str) -> str:
 
 
 def _dropped_by_aggregation(node: Aggregation, label: str) -> str:
-    if node.op in _CHOOSING:
-        return without(node.operand, label)
-    kept = (label in node.labels) is (node.clause == "by")
-    if not kept:
+    is_kept = (label in node.labels) is (node.clause == "by")
+    if node.op not in _CHOOSING and not is_kept:
         return f"{node.op} {node.clause} ({', '.join(node.labels)})"
     return without(node.operand, label)
 
@@ -83,17 +81,13 @@ def _dropped_by_call(node: FunctionCall, label: str) -> str:
 
 
 def _dropped_by_operator(node: Binary, label: str) -> str:
-    left, right = is_vector(node.left), is_vector(node.right)
-    if not (left and right):
-        return without(node.left if left else node.right, label)
-    if node.op == "or":
-        return without(node.left, label)
+    if not (is_vector(node.left) and is_vector(node.right)):
+        return without(node.left if is_vector(node.left) else node.right, label)
     if node.op in SET_OPS:
         return without(node.left, label)
-    if node.group == "left":
-        return "" if label in node.included else without(node.left, label)
-    if node.group == "right":
-        return "" if label in node.included else without(node.right, label)
+    if node.group:
+        many = node.left if node.group == "left" else node.right
+        return "" if label in node.included else without(many, label)
     if (label in node.labels) is not (node.clause == "on"):
         return f"{node.op} {node.clause} ({', '.join(node.labels)})"
     return without(node.left, label)
