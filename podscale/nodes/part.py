@@ -27,7 +27,6 @@ from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.load_watcher import LoadWatcher
-from podscale.nodes.loop import NodesLoop
 from podscale.nodes.placement_api import PlacementApi
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
@@ -36,6 +35,7 @@ from podscale.nodes.settings import NodesChoice
 from podscale.nodes.watchdog import LAST_ROUND
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import Part, PartKind, Shared
+from podscale.process.periodic_loop import PeriodicLoop
 from podscale.process.rights import Right
 from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flags
@@ -74,6 +74,10 @@ class NodesPart(LeadingPart):
             wall=shared.wall,
         )
         self._vpas: Store[WorkloadVpa] = Store()
+        every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
+        self._measuring = PeriodicLoop(
+            "nodes-rounds", self.rounds.once, every_s, longest_s=longest_s + every_s
+        )
         acting: dict[str, Callable[[], Awaitable[None]]] = {}
         if choice.room is not None:
             acting["nodes-room"] = RoomMaker(fenced, shared.pods, self._vpas, choice.room, metrics,
@@ -83,10 +87,8 @@ class NodesPart(LeadingPart):
                 fenced, self._nodes, shared.pods, self._vpas, choice.headroom, metrics,
                 lambda: shared.discovery.mapper, wall=shared.wall,
             ).once  # fmt: skip
-        every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
-        self._loops = [
-            NodesLoop("nodes-rounds", self.rounds.once, every_s, self._is_synced, longest_s),
-            *(NodesLoop(*each, every_s, self._may_act, _ACTING_S) for each in acting.items()),
+        self._acting = [
+            PeriodicLoop(*each, every_s, longest_s=_ACTING_S + every_s) for each in acting.items()
         ]
         self.routes = (
             *LoadWatcher(self.rounds, shared.wall).routes(),
@@ -101,20 +103,24 @@ class NodesPart(LeadingPart):
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches and the rounds: they look whoever leads."""
         watches = [Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()]
-        if len(self._loops) > 1:
+        if self._acting:
             watches.append(Reflector(self._api, WatchSource(VPAS, WorkloadVpa), self._vpas).run())
-        return *watches, *(loop.run() for loop in self._loops)
+        return *watches, self._measure()
 
     async def lead(self, term: Term) -> None:
-        """Lead, and do nothing else: the rounds ask whether they may write."""
+        """Make and keep room, where that is chosen; the rounds ask whether they may write."""
         try:
-            await for_ever(term)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(for_ever(term))
+                await self._wait_synced()
+                for loop in self._acting:
+                    group.create_task(loop.run())
         finally:
             self.rounds.end_term()
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of rounds that hang."""
-        for loop in self._loops:
+        for loop in (self._measuring, *self._acting):
             health.add_liveness(loop.name, loop.heartbeat)
         health.add_readiness("nodes-synced", self._synced)
 
@@ -122,14 +128,16 @@ class NodesPart(LeadingPart):
         worked_s = self.rounds.worked_s
         return {} if worked_s is None else {LAST_ROUND: format_micro_time(worked_s)}
 
-    def _is_synced(self) -> bool:
-        return self._nodes.is_synced and self._pods.is_synced
+    async def _measure(self) -> None:
+        await self._wait_synced()
+        await self._measuring.run()
 
-    def _may_act(self) -> bool:
-        return self.is_leader() and self._is_synced()
+    async def _wait_synced(self) -> None:
+        await self._nodes.wait_synced()
+        await self._pods.wait_synced()
 
     def _synced(self) -> HealthVerdict:
-        is_ok = self._is_synced()
+        is_ok = self._nodes.is_synced and self._pods.is_synced
         return HealthVerdict(is_ok, "" if is_ok else "nodes and pods are not listed yet")
 
 

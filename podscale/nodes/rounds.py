@@ -126,11 +126,11 @@ class NodeRounds:
         self.worked_s, self._is_refused = None, False
 
     async def once(self) -> None:
-        """Run one round; raises what it fails by."""
+        """Run one round; raises what it fails by, apart from ``NotLeading``."""
         try:
             await self._round()
         except NotLeading:
-            raise
+            _log.info("round ended: another replica leads")
         except Exception:
             self._metrics.rounds.labels("failed").inc()
             raise

@@ -159,8 +159,8 @@ async def test_a_recommender_that_hangs_fails_liveness_and_says_since_when(
         part, health = composed.parts["recommender"], composed.health
         assert isinstance(part, RecommenderPart)
         assert health is not None
-        await until(lambda: part.recommender.heartbeat.is_expected)
-        part.recommender.once = never  # type: ignore[method-assign]
+        await until(lambda: part.recommender.loop.heartbeat.is_expected)
+        part.recommender.loop.once = never  # type: ignore[method-assign]
         await until(lambda: health.report("livez").status == 500)
         assert re.search(r"\[-\]recommender-loop failed: stuck since \d{4}-.*Z",
                          health.report("livez").text)  # fmt: skip

@@ -73,5 +73,5 @@ async def test_after_a_restart_nothing_is_lowered_before_it_knows_enough(small):
     async with recommending(small) as part:
         begun = small.usage.now
         await small.until(lambda: small.usage.now > begun + 30 * 60.0)
-        assert part.recommender.heartbeat().is_ok
+        assert part.recommender.loop.heartbeat().is_ok
     assert milli(small, "learned") == before

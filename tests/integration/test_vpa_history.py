@@ -274,9 +274,9 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
         assert condition is not None
         assert (condition["status"], condition["reason"]) == ("False", "PrometheusUnreachable")
         assert small.vpa()["status"]["recommendation"] == before
-        assert part.recommender.heartbeat().is_ok
+        assert part.recommender.loop.heartbeat().is_ok
         await asyncio.sleep(2.5)  # longer than five of its intervals, and nothing has been read
-        assert part.recommender.heartbeat().is_ok
+        assert part.recommender.loop.heartbeat().is_ok
         server = PrometheusServer(tmp_path, openmetrics=openmetrics([one]))
         await asyncio.to_thread(server.__enter__)
         try:

@@ -89,7 +89,7 @@ async def night(
     await running(small, 6)
     weather = Weather(small)
     async with updating(small, weather, options) as part:
-        await small.until(lambda: part.updater.heartbeat.is_expected)
+        await small.until(lambda: part.updater.loop.heartbeat.is_expected)
         yield Night(small, weather, part)
 
 

@@ -45,9 +45,9 @@ async def test_an_eviction_refused_for_an_hour_is_asked_once_a_loop_and_then_don
     async with updating(small, weather) as part:
         await small.until(lambda: "PdbRefuses" in decisions(part))
         weather.sent.clear()
-        started = part.updater.ended
+        started = part.updater.loop.succeeded
         await small.until(loops(part)(60), 30)  # an hour of loops at the default interval
-        ended = part.updater.ended - started
+        ended = part.updater.loop.succeeded - started
         assert uids(small) == before
         assert 1 <= weather.sent["POST eviction"] <= ended + 1
         assert set(decisions(part)) == {"PdbRefuses"}
@@ -107,7 +107,7 @@ async def test_a_budget_that_is_seen_to_allow_nothing_is_not_asked(small):
     )
     weather = Weather(small)
     async with updating(small, weather) as part:
-        await small.until(lambda: part.updater.ended > 5)
+        await small.until(lambda: part.updater.loop.succeeded > 5)
         assert weather.sent["POST eviction"] == 0
         assert set(decisions(part)) == {"PdbRefuses"}
 
@@ -286,7 +286,7 @@ async def test_a_vpa_that_changes_within_its_turn_disturbs_no_more(small, how):
     # One turn evicts three pods in ten seconds; the second one must see what happened.
     slow = Options(interval_s=20.0, lease="", rate=EvictionRate(2.0, 1))
     async with updating(small, weather, slow) as part:
-        await small.until(lambda: part.updater.heartbeat.is_expected)
+        await small.until(lambda: part.updater.loop.heartbeat.is_expected)
         turn = asyncio.create_task(part.updater.once())
         await small.until(lambda: weather.sent["POST eviction"] == 1)
         if how == "deleted":
@@ -309,7 +309,7 @@ async def test_a_window_that_closes_within_a_loop_is_closed(small):
     monday = 1_773_054_000.0 - 3600.0  # 2026-03-09T10:00:00Z
     slow = Options(interval_s=20.0, lease="", rate=EvictionRate(2.0, 1))
     async with updating(small, weather, slow) as part:
-        await small.until(lambda: part.updater.heartbeat.is_expected)
+        await small.until(lambda: part.updater.loop.heartbeat.is_expected)
         part.updater.wall = lambda: monday + (3600.0 if weather.sent["POST eviction"] else 3599.0)
         await part.updater.once()
         assert weather.sent["POST eviction"] == 1

@@ -62,7 +62,7 @@ async def test_without_the_checkpoints_crd_it_recommends_all_the_same(small):
     small.objects.delete("customresourcedefinitions", "", name)
     async with recommending(small) as part:
         await small.until(lambda: target(small) is not None)
-        assert part.recommender.heartbeat().is_ok
+        assert part.recommender.loop.heartbeat().is_ok
 
 
 async def test_a_pass_that_hangs_is_told_by_the_health(small, monkeypatch):
@@ -72,9 +72,9 @@ async def test_a_pass_that_hangs_is_told_by_the_health(small, monkeypatch):
     await measured(small)
     async with recommending(small) as part:
         await small.until(lambda: target(small) is not None)
-        assert part.recommender.heartbeat().is_ok
+        assert part.recommender.loop.heartbeat().is_ok
         monkeypatch.setattr(small.usage, "answer", never)
-        await small.until(lambda: not part.recommender.heartbeat().is_ok)
+        await small.until(lambda: not part.recommender.loop.heartbeat().is_ok)
         monkeypatch.undo()
 
 

@@ -72,8 +72,8 @@ def loops(part: UpdaterPart) -> Callable[[int], Callable[[], bool]]:
     """Return what says whether that many more loops have ended."""
 
     def more(count: int) -> Callable[[], bool]:
-        ended = part.updater.ended + count
-        return lambda: part.updater.ended >= ended
+        ended = part.updater.loop.succeeded + count
+        return lambda: part.updater.loop.succeeded >= ended
 
     return more
 

@@ -15,11 +15,10 @@ from podscale.core.metrics import ContainerColumns, ContainerUsage, MetricsProvi
 from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import NotLeading
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.leadership.lease import Term
-from podscale.serving.monitoring.health import Heartbeat
+from podscale.process.periodic_loop import PeriodicLoop
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom
@@ -97,7 +96,10 @@ class Recommender:
         self._shapes = NodeShapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
         # As upstream judges (``recommender/main.go``): not before checkpoints and history are read.
-        self.heartbeat = Heartbeat(_HEALTHY_PASSES * options.interval_s)
+        longest_s = _HEALTHY_PASSES * options.interval_s
+        self.loop = PeriodicLoop(
+            "recommender-loop", self.once, options.interval_s, longest_s=longest_s
+        )
         self._read = 0.0  # of the history
         self._begin()
 
@@ -142,22 +144,9 @@ class Recommender:
         await self.stores.wait_synced()
         try:
             await self._remember()
-            self.heartbeat.beat()
             _log.info("recommending", vpas=len(self.cluster.vpas), name=self.options.name)
-            loop = asyncio.get_running_loop()
-            at = loop.time()
-            while True:
-                try:
-                    await self.once()
-                except NotLeading:
-                    raise
-                except Exception:  # noqa: BLE001 - the next pass is another try
-                    _log.exception("pass failed")
-                self.heartbeat.beat()  # it came round: what failed is mended by no restart
-                at = max(at + self.options.interval_s, loop.time())
-                await asyncio.sleep(at - loop.time())
+            await self.loop.run()
         finally:
-            self.heartbeat.rest()
             self._feed.stop()
 
     async def once(self) -> None:

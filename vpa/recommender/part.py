@@ -111,7 +111,7 @@ class RecommenderPart(LeadingPart):
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists, and tell of a loop that hangs."""
-        health.add_liveness("recommender-loop", self.recommender.heartbeat)
+        health.add_liveness(self.recommender.loop.name, self.recommender.loop.heartbeat)
         text = "VPAs and pods are not listed yet"
         health.add_readiness(
             "vpas-synced",

@@ -71,7 +71,7 @@ class UpdaterPart(LeadingPart):
 
     def register(self, health: Health) -> None:
         """Tell of a loop that hangs."""
-        health.add_liveness("updater-loop", self.updater.heartbeat)
+        health.add_liveness(self.updater.loop.name, self.updater.loop.heartbeat)
 
 
 @asynccontextmanager

@@ -13,10 +13,10 @@ from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events import Recorder
 from podscale.nodes.decide.ballast import Reason
-from podscale.nodes.loop import NodesLoop
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
+from podscale.process.periodic_loop import PeriodicLoop
 from tests.unit.nodes.fleet import GI, Fleet
 
 NOW = 1_795_000_000.0  # 2026-11-18
@@ -482,7 +482,7 @@ async def test_rounds_that_fail_are_counted_and_tried_again(fleet: Fleet) -> Non
         name = "podscale_nodes_rounds_total"
         return rounds.registry.get_sample_value(name, {"result": result})
 
-    loop = NodesLoop("nodes-rounds", rounds.rounds.once, 15.0, lambda: True, 40.0)
+    loop = PeriodicLoop("nodes-rounds", rounds.rounds.once, 15.0, longest_s=55.0)
     running = asyncio.ensure_future(loop.run())
     await asyncio.sleep(31)
     assert (counted("failed"), counted("decided")) == (3, None)

@@ -14,7 +14,7 @@ from podscale.core.disruptions import DisruptionPace, PaceError, pace_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.leadership.lease import Term
-from podscale.serving.monitoring.health import Heartbeat
+from podscale.process.periodic_loop import PeriodicLoop
 from vpa.admission.matching import Candidate
 from vpa.admission.patches.boost import is_boosted
 from vpa.model.api.objects import update_mode
@@ -67,9 +67,9 @@ class Updater:
         self._options = options
         self._metrics = metrics
         self.wall = wall
-        self.heartbeat = Heartbeat(_HEALTHY_LOOPS * max(options.interval_s, 1.0))
+        longest_s = _HEALTHY_LOOPS * max(options.interval_s, 1.0)
+        self.loop = PeriodicLoop("updater-loop", self.once, options.interval_s, longest_s=longest_s)
         self._pass = _Pass()
-        self.ended = 0  # loops
         self._webhook_lease: WatchedLease | None = None
         if options.lease:
             self._webhook_lease = WatchedLease(
@@ -93,24 +93,9 @@ class Updater:
         """Update until cancelled; for ``Elector.run``."""
         await self._stores.wait_synced()
         self._tools.spending.begin()
-        self.heartbeat.beat()
-        loop = asyncio.get_running_loop()
-        at = loop.time()
         try:
-            while True:
-                at = max(at + self._options.interval_s, loop.time())
-                await asyncio.sleep(at - loop.time())
-                try:
-                    await self.once()
-                except NotLeading:
-                    raise
-                except Exception:  # noqa: BLE001 - the next loop is another try
-                    _log.exception("loop failed")
-                else:
-                    self.ended += 1
-                self.heartbeat.beat()  # it came round: what failed is mended by no restart
+            await self.loop.run(delay_s=self._options.interval_s)
         finally:
-            self.heartbeat.rest()
             # Another replica decides: a recommender that goes on here would tell ours as its own.
             self.decisions.clear()
 
