@@ -18,7 +18,7 @@ from adapter.part import AdapterPart
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
 from podscale.nodes.part import NodesPart
-from podscale.page.http.loopback import HOST, listening
+from podscale.page.http.requests import HOST, listening
 from podscale.page.part import PERIOD_S, PagePart
 from podscale.page.state.feed_health import FeedSource
 from podscale.page.state.sources import PageSources

@@ -91,7 +91,7 @@ class DecisionHistory(Generic[K, R]):
         """Return the changes of one object, to add to them."""
         ring = self._rings.get(key)
         if ring is None:
-            ring = self._rings[key] = self._ring()
+            self._rings[key] = ring = self._ring()
         return ring
 
     def known_since(self, key: K) -> float | None:

@@ -14,8 +14,7 @@ from hpa.explain import explain
 from hpa.history.decision_log import DecisionLog
 from podscale.explain.explanation import Explanation, Fact
 from podscale.page.state.board import ShownWorkload
-from podscale.page.state.drawn_load import spec, trace
-from podscale.page.state.what_if import ReplayInputs
+from podscale.page.state.what_if import ReplayInputs, spec, trace
 from podscale.page.values.json_values import ShownDecision, ShownWords
 from podscale.page.values.scaling import facts, hpa_and_time_of, mark
 

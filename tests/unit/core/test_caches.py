@@ -13,9 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PRODUCTS = ("podscale", "adapter", "hpa", "vpa")
 # What a request, or what it asks for, passes through.
-ROOMS = ("podscale/core", "podscale/serving", "podscale/feed", "podscale/kube", "podscale/page",
-         "adapter", "vpa/admission", "vpa/decisions", "vpa/scale_cache.py", "vpa/stores.py",
-         "vpa/targets.py")  # fmt: skip
+ROOMS = ("podscale/core", "podscale/explain", "podscale/serving", "podscale/feed", "podscale/kube",
+         "podscale/page", "adapter", "vpa/admission", "vpa/decisions", "vpa/scale_cache.py",
+         "vpa/stores.py", "vpa/targets.py")  # fmt: skip
 # Processes that end with their work.
 SHORT_LIVED = ("podscale/cli", "podscale/migrate", "podscale/replay", "podscale/sandbox")
 DECORATORS = ("cache", "cached_property", "lru_cache")

@@ -13,9 +13,8 @@ import pytest
 
 from hpa.decide.api.conversion import to_v2
 from hpa.decide.api.reading import read
-from podscale.page.state.drawn_load import spec, trace
 from podscale.page.state.point_ring import PointRing
-from podscale.page.state.what_if import ReplayInputs, WhatIf, WhatIfAnswer
+from podscale.page.state.what_if import ReplayInputs, WhatIf, WhatIfAnswer, spec, trace
 from tests.browser.scenes import SHOP, Played
 
 ID = ("shop", "Deployment", "web")
