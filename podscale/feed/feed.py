@@ -167,11 +167,11 @@ class Feed:
         now_s, group = self._clock(), self.group(demand)
         if not group.remember(demand, now_s):
             return None
-        sheet = group.sheet(demand, now_s, max_age_s)
-        if sheet is None or not sheet.duplicated.isdisjoint(demand.names):
+        snapshot = group.snapshot(demand, now_s, max_age_s)
+        if snapshot is None or not snapshot.duplicated.isdisjoint(demand.names):
             return None
         self.stats.hits += 1
-        return sheet.reading
+        return snapshot.reading
 
     async def _later(self, demand: Demand, max_age_s: float) -> Outcome:
         found = self._awaited(demand, max_age_s)
@@ -234,9 +234,9 @@ class Feed:
         group, now_s = self.group(demand), self._clock()
         if not self.options.is_coalescing or not group.remember(demand, now_s):
             return None
-        sheet = group.sheet(demand, now_s, max_age_s)
-        if sheet is not None:
-            return sheet
+        snapshot = group.snapshot(demand, now_s, max_age_s)
+        if snapshot is not None:
+            return snapshot
         running = self._refreshes.setdefault(group.plan.key, [])
         for refresh in running:
             if refresh.takes(demand.namespace, demand.names, now_s, max_age_s):

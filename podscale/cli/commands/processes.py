@@ -1,4 +1,4 @@
-"""The commands that run parts: each is a list of them, put composed_with_page in one way.
+"""The commands that run parts: each is a list of them, composed with the page in one way.
 
 ``podscale.process.compose`` does that; here are the lists, their command lines, and the page.
 """

@@ -87,7 +87,7 @@ class QueryGroup:
         self.options = options
         self.verdict: Verdict = prove(plan)
         self.shape = _shape(self.verdict)
-        self.sheets: dict[str, NamespaceRead] = {}
+        self.snapshots: dict[str, NamespaceRead] = {}
         self.layouts: dict[Batch, RowLayout] = {}
         self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
         self.is_demoted = False  # Prometheus refuses its wide query
@@ -110,7 +110,7 @@ class QueryGroup:
     @property
     def rows(self) -> int:
         """How many objects its snapshots hold."""
-        return sum(len(sheet.reading.objects) for sheet in self.sheets.values())
+        return sum(len(snapshot.reading.objects) for snapshot in self.snapshots.values())
 
     def remember(self, demand: Demand, now_s: float) -> bool:
         """Note the demand; return whether batches may answer it (else its own query)."""
@@ -150,12 +150,12 @@ class QueryGroup:
             self._packed = None
         return True
 
-    def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> NamespaceRead | None:
+    def snapshot(self, demand: Demand, now_s: float, max_age_s: float) -> NamespaceRead | None:
         """Return the snapshot that may answer; "not asked for" never does."""
-        sheet = self.sheets.get(demand.namespace)
-        if sheet is None or not is_fresh(sheet.reading.asked_s, now_s, max_age_s):
+        snapshot = self.snapshots.get(demand.namespace)
+        if snapshot is None or not is_fresh(snapshot.reading.asked_s, now_s, max_age_s):
             return None
-        return sheet if sheet.covers(demand.names) else None
+        return snapshot if snapshot.covers(demand.names) else None
 
     def batches(self, now_s: float, limits: BatchLimits) -> list[Batch]:
         """Return the queries that read all namespaces with demand; forget the others."""
@@ -177,16 +177,16 @@ class QueryGroup:
         memory = self._memories.get(namespace)
         return () if memory is None else memory.names()
 
-    def succeeded(self, namespace: str, sheet: NamespaceRead) -> None:
+    def succeeded(self, namespace: str, snapshot: NamespaceRead) -> None:
         self._failures.pop(namespace, None)
-        before = self.sheets.get(namespace)
+        before = self.snapshots.get(namespace)
         if (
             before is None
-            or len(before.reading.values) != len(sheet.reading.values)
-            or before.covered != sheet.covered
+            or len(before.reading.values) != len(snapshot.reading.values)
+            or before.covered != snapshot.covered
         ):
             self._packed = None  # what to expect has changed
-        self.sheets[namespace] = sheet
+        self.snapshots[namespace] = snapshot
 
     def failed(self, namespace: str, now_s: float) -> bool:
         """Count a failure of this namespace alone; return whether it is now excluded."""
@@ -212,7 +212,7 @@ class QueryGroup:
     def _want(self, namespace: str, memory: _Memory) -> NamespaceRequest:
         wanted, known = len(memory), memory.last.known
         is_all = self._reads_all(wanted, known)
-        before = self.sheets.get(namespace)
+        before = self.snapshots.get(namespace)
         if before is not None and (is_all or before.covers(memory.names())):
             expected = len(before.reading.values)
         else:
@@ -229,7 +229,7 @@ class QueryGroup:
         for namespace, memory in list(self._memories.items()):
             if memory.wanted_s < oldest:
                 del self._memories[namespace]
-                self.sheets.pop(namespace, None)
+                self.snapshots.pop(namespace, None)
                 self._failures.pop(namespace, None)
                 self._packed = None
                 continue

@@ -3,7 +3,7 @@
 A steady batch brings the same label sets in the same order every time: 400,000 of them a
 round at ten thousand autoscalers. They are then neither decoded nor sorted out again; values
 and times go to their namespaces by index. Whatever is out of the ordinary (duplicates, stale
-samples, rows without object) is left to ``snapshot``, which knows how to tell it.
+samples, rows without object) is left to ``answer_rows``, which marks it.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

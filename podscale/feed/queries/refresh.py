@@ -220,7 +220,7 @@ class Refresh:
     async def _failed(self, batch: Batch, error: QueryError, budget: _Budget) -> None:
         if error.kind == "bad-data":
             self._group.is_demoted = True
-            self._group.sheets.clear()
+            self._group.snapshots.clear()
             self._stats.demotions["bad-data"] += 1
             log.warning("a rule goes query by query", rule=self._group.plan.rule)
             self._give_up(batch, None)
@@ -266,7 +266,7 @@ class Refresh:
             return
         result: Result = parts.failure
         if not parts.is_failed and parts.rows is not None:
-            result = self._sheet(parts.rows, parts.covered)
+            result = self._snapshot(parts.rows, parts.covered)
         self._answer(namespace, result)
 
     def _answer(self, namespace: str, result: Result) -> None:
@@ -276,7 +276,7 @@ class Refresh:
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _sheet(self, rows: AnswerRows, covered: frozenset[str] | None) -> NamespaceRead:
+    def _snapshot(self, rows: AnswerRows, covered: frozenset[str] | None) -> NamespaceRead:
         verdict = self._group.verdict
         default = verdict.default if isinstance(verdict, Widened) else None
         made = reading(rows, self._group.plan, self._group.options.max_sample_age_s, default)

@@ -112,7 +112,7 @@ _READY = {"True": 1, "False": 2}
 
 
 class PodStore(ColumnarStore[Pod, PodView]):
-    """All pods of the scopes. A ``Sink[Pod]`` and a ``Described``."""
+    """All pods of the scopes. A ``Sink[Pod]``."""
 
     _type = Pod
 

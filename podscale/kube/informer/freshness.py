@@ -40,8 +40,8 @@ def is_older(candidate: int, known: int) -> bool:
 class NewestVersions:
     """How far each scope of a store has seen history, and which list is under way.
 
-    ``is_rewritten`` tells that history went backwards (etcd restored from a backup):
-    then the list is right and everything remembered is wrong, however new it looks.
+    ``note_page`` says where history went backwards (etcd restored from a backup): then the list
+    is right and everything remembered is wrong, however new it looks.
     """
 
     def __init__(self) -> None:

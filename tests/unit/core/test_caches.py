@@ -91,7 +91,7 @@ BOUNDED = {
     "podscale/feed/queries/group.py:QueryGroup._failures": "by namespace, removed with the group",
     "podscale/feed/queries/group.py:QueryGroup._memories": "by namespace, forgotten by age",
     "podscale/feed/queries/group.py:QueryGroup.layouts": "of the batches of now",
-    "podscale/feed/queries/group.py:QueryGroup.sheets": "of namespaces that are remembered",
+    "podscale/feed/queries/group.py:QueryGroup.snapshots": "of namespaces that are remembered",
     "podscale/feed/queries/queue.py:FairSemaphore._held": LIVE,
     "podscale/feed/queries/queue.py:FairSemaphore._slow": RULES,
     "podscale/feed/queries/queue.py:FairSemaphore._waiting": LIVE,

@@ -285,7 +285,7 @@ class Autopilot:
 
 
 class AutopilotFeed:
-    """An ``Observer`` of a cluster, for those of its VPAs that chose this recommender."""
+    """An ``IntakeObserver`` of a cluster, for those of its VPAs that chose this recommender."""
 
     def __init__(self, cluster: ClusterModel, autopilot: Autopilot) -> None:
         self._cluster, self._autopilot = cluster, autopilot
