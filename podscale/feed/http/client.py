@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import aiohttp
@@ -22,8 +22,7 @@ from yarl import URL
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.pace import LoopPace
 from podscale.core.showable import shown_url
-from podscale.feed.decoding.splitter import PAGE_BYTES, Splitter
-from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer, VectorReader, refusal
+from podscale.feed.decoding.wire import InstantAnswer, VectorReader, refusal
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.credentials import PrometheusCredentials
@@ -32,24 +31,28 @@ from podscale.feed.http.series import (
     SeriesReader,
     SplitSeriesReader,
     Wanted,
-    first_entries,
-    last_entries,
 )
-from podscale.feed.http.session import proxy_of, session
+from podscale.feed.http.session import (
+    AnswerReader,
+    Enough,
+    FirstSeries,
+    WholeText,
+    beginning,
+    decoded,
+    proxy_of,
+    read_answer,
+    session,
+)
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
 
 # Longer queries go by POST unless GET was asked for: proxies commonly end URLs at 8 KiB, and
 # names are percent-encoded.
 GET_LIMIT = 2048
-_REFUSAL_LIMIT = 64 * 1024
 # Answers that may be meant for the method alone; a redirected POST becomes a GET without a query.
 _POST_AGAIN_S = 60.0  # a gateway that restarts refuses for a moment, and long texts need POST
 _NO_POST = frozenset({301, 302, 303, 307, 308, 403, 405, 501})
 _QUERY, _SERIES = "/api/v1/query", "/api/v1/series"
-_UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -63,31 +66,11 @@ class SeriesAnswer(Struct, frozen=True):
     crowded: Collection[str] = ()  # some names with more label names than are kept
 
 
-class _Reader(Protocol):
-    page_bytes: int
-
-    def page(self, page: bytes) -> None: ...
-
-
-class _Whole:
-    """Keeps the answer together: one text has no entries to read page by page."""
-
-    page_bytes = PAGE_BYTES
-
-    def page(self, page: bytes) -> None:
-        """Refuse a page; a body that holds one is not the one asked for."""
-        raise ValueError("entries where a text was asked for")
-
-
 class _Configuration(Struct, frozen=True):
     class _Data(Struct, frozen=True):
         yaml: str = ""
 
     data: _Data = _Data()
-
-
-class _Enough(Exception):
-    """The reader has what it wanted; the rest of the answer need not arrive."""
 
 
 class _PostRefused(Exception):
@@ -96,26 +79,6 @@ class _PostRefused(Exception):
     def __init__(self, error: QueryError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class _FirstSeries:
-    """Keeps the first entries, with their values."""
-
-    page_bytes = PAGE_BYTES
-
-    def __init__(self, limit: int) -> None:
-        self.found: list[dict[str, str]] = []
-        self._limit = limit
-
-    def page(self, page: bytes) -> None:
-        """Take entries; raises ``_Enough`` when the last one wanted has come."""
-        self.found += first_entries(page, self._limit - len(self.found))
-        if len(self.found) >= self._limit:
-            raise _Enough
-
-    def end(self, rest: bytes) -> None:
-        """Take the entries of an answer that fitted one page."""
-        self.found += last_entries(rest, self._limit - len(self.found))
 
 
 class PrometheusClient:
@@ -220,7 +183,7 @@ class PrometheusClient:
         reader = VectorReader(is_raw=is_raw)
         with self._watched(holds_place=True):
             rest = await self._exchange(chosen, _QUERY, fields, reader, compress=compress)
-            answer = _decoded(reader.end, rest)
+            answer = decoded(reader.end, rest)
         if not answer.has_times:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
         return answer
@@ -229,7 +192,7 @@ class PrometheusClient:
         """Return the time where Prometheus runs, in unix seconds; raises ``QueryError``."""
         reader = VectorReader()
         rest = await self._exchange("GET", _QUERY, [("query", "time()")], reader)
-        values = _decoded(reader.end, rest).values
+        values = decoded(reader.end, rest).values
         if len(values) != 1:
             raise refusals.error("nonsense", f"{len(values)} values for time()")
         return float(values[0])
@@ -244,7 +207,7 @@ class PrometheusClient:
         reader = SeriesReader(wanted)
         with self._watched():
             rest = await self._series(match, start_s, reader)
-            is_partial = _decoded(reader.end, rest)
+            is_partial = decoded(reader.end, rest)
         names = await LoopPace().through(reader.names())
         return SeriesAnswer(names, reader.count, is_partial, reader.crowded)
 
@@ -258,7 +221,7 @@ class PrometheusClient:
         reader = SplitSeriesReader(label, values)
         with self._watched():
             rest = await self._series(match, start_s, reader)
-            is_partial = _decoded(reader.end, rest)
+            is_partial = decoded(reader.end, rest)
         if reader.is_left_out:
             return {}
         found, pace = {}, LoopPace()
@@ -274,7 +237,7 @@ class PrometheusClient:
         fields = [("match[]", match), ("start", format_time(start_s))]
         return await self._list_series(fields, reader)
 
-    async def _list_series(self, fields: list[tuple[str, str]], reader: _Reader) -> bytes:
+    async def _list_series(self, fields: list[tuple[str, str]], reader: AnswerReader) -> bytes:
         verb = self.options.verb or "GET"
         return await self._exchange(verb, _SERIES, fields, reader, compress=not self.is_local)
 
@@ -285,26 +248,26 @@ class PrometheusClient:
         ever); raises ``QueryError``. For people's eyes: servers that know no ``limit`` are
         stopped in the middle of their answer.
         """
-        reader = _FirstSeries(limit)
+        reader = FirstSeries(limit)
         fields = [("match[]", match), ("limit", str(limit))]
         if start_s is not None:
             fields.append(("start", format_time(start_s)))
-        with contextlib.suppress(_Enough):
-            _decoded(reader.end, await self._list_series(fields, reader))
+        with contextlib.suppress(Enough):
+            decoded(reader.end, await self._list_series(fields, reader))
         return reader.found
 
     async def configuration(self) -> str:
         """Return the server's configuration as it writes it (YAML); raises ``QueryError``."""
         path, compress = "/api/v1/status/config", not self.is_local
-        rest = await self._exchange("GET", path, [], _Whole(), compress=compress)
-        return _decoded(JsonDecoder(_Configuration).decode, rest).data.yaml
+        rest = await self._exchange("GET", path, [], WholeText(), compress=compress)
+        return decoded(JsonDecoder(_Configuration).decode, rest).data.yaml
 
     async def _exchange(
         self,
         verb: Verb,
         path: str,
         fields: list[tuple[str, str]],
-        reader: _Reader,
+        reader: AnswerReader,
         *,
         compress: bool = False,
     ) -> bytes:
@@ -360,7 +323,7 @@ class PrometheusClient:
         verb: Verb,
         path: str,
         fields: list[tuple[str, str]],
-        reader: _Reader,
+        reader: AnswerReader,
         limit: int | None,
         compress: bool,
     ) -> bytes:
@@ -389,51 +352,14 @@ class PrometheusClient:
             proxy_auth=self._proxy_auth,
         ) as response:
             if response.status // 100 != 2:
-                body = await _beginning(response.content)
+                body = await beginning(response.content)
                 retry_after = response.headers.get("Retry-After")
                 error = refusals.of_status(response.status, body, retry_after)
                 may_be_of_post = response.status in _NO_POST and refusal(body) is None
                 if verb == "POST" and self.options.verb is None and may_be_of_post:
                     raise _PostRefused(error)
                 raise error
-            return await _read(response.content, reader, limit)
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    # What one read gives may be the first half of a refusal, which then reads as nonsense.
-    body = b""
-    while len(body) < _REFUSAL_LIMIT and (chunk := await content.readany()):
-        body += chunk
-    return body
-
-
-async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
-    series = reader if isinstance(reader, SeriesReader) else None
-    lists = reader if isinstance(reader, SeriesReader | SplitSeriesReader) else None
-    splitter = Splitter(reader.page_bytes, None if lists is None else lists.leave_out)
-    received, pace = 0, LoopPace()
-    async for chunk in content.iter_chunked(reader.page_bytes):
-        received += len(chunk)
-        if limit is not None and received > limit:
-            raise refusals.error("oversize", f"more than {limit} bytes")
-        page = splitter.feed(chunk)
-        if page is not None:
-            _decoded(reader.page, page)
-            if series is not None:
-                await pace.through(series.look_closer())
-        elif splitter.held > _UNSPLIT_LIMIT:
-            raise refusals.error("oversize", "an answer without borders between entries")
-        elif splitter.held < reader.page_bytes:
-            continue  # nothing was done with it yet
-        await pace.rest()  # chunks that have arrived already do not yield by themselves
-    return splitter.rest()
-
-
-def _decoded(decode: Callable[[bytes], T], document: bytes) -> T:
-    try:
-        return decode(document)
-    except DECODE_ERRORS as error:
-        raise refusals.error("nonsense", str(error)) from error
+            return await read_answer(response.content, reader, limit)
 
 
 def format_time(time_s: float) -> str:

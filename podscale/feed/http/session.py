@@ -1,4 +1,4 @@
-"""The HTTP session with Prometheus, and what it does not put up with.
+"""The HTTP session with Prometheus, how answers are read, and what it does not put up with.
 
 Whoever answers in Prometheus's name gets no credentials sent elsewhere, and no more turns of the
 loop than one answer takes. The proxy that the environment names for a URL is found as Go's programs
@@ -7,11 +7,11 @@ find it: ``HTTPS_PROXY`` or ``HTTP_PROXY`` by the scheme, and ``NO_PROXY``; capi
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -20,8 +20,12 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
+from podscale.core.pace import LoopPace
 from podscale.core.showable import is_same_origin, shown_url
+from podscale.feed.decoding.splitter import PAGE_BYTES, Splitter
+from podscale.feed.decoding.wire import DECODE_ERRORS
 from podscale.feed.http import refusals
+from podscale.feed.http.series import SeriesReader, SplitSeriesReader, first_entries, last_entries
 from podscale.feed.options import PrometheusOptions
 
 _PORTS = {"http": "80", "https": "443"}
@@ -116,6 +120,9 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 MOST_INTERIM = 16  # answers 1xx before the one that was asked for
+_REFUSAL_LIMIT = 64 * 1024
+_UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
+T = TypeVar("T")
 _HEAD_BYTES = 4 * 1024  # read at once until that one begins
 
 
@@ -194,3 +201,87 @@ class _Protocol(ResponseHandler):
 
 def _protocol(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
     return _Protocol(loop)
+
+
+class AnswerReader(Protocol):
+    """Takes an answer page by page."""
+
+    page_bytes: int
+
+    def page(self, page: bytes) -> None: ...
+
+
+class WholeText:
+    """Keeps the answer together: one text has no entries to read page by page."""
+
+    page_bytes = PAGE_BYTES
+
+    def page(self, page: bytes) -> None:
+        """Refuse a page; a body that holds one is not the one asked for."""
+        raise ValueError("entries where a text was asked for")
+
+
+class Enough(Exception):
+    """The reader has what it wanted; the rest of the answer need not arrive."""
+
+
+class FirstSeries:
+    """Keeps the first entries, with their values."""
+
+    page_bytes = PAGE_BYTES
+
+    def __init__(self, limit: int) -> None:
+        self.found: list[dict[str, str]] = []
+        self._limit = limit
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises ``Enough`` when the last one wanted has come."""
+        self.found += first_entries(page, self._limit - len(self.found))
+        if len(self.found) >= self._limit:
+            raise Enough
+
+    def end(self, rest: bytes) -> None:
+        """Take the entries of an answer that fitted one page."""
+        self.found += last_entries(rest, self._limit - len(self.found))
+
+
+async def beginning(content: aiohttp.StreamReader) -> bytes:
+    """Return so much of a refusal as is read."""
+    # What one read gives may be the first half of a refusal, which then reads as nonsense.
+    body = b""
+    while len(body) < _REFUSAL_LIMIT and (chunk := await content.readany()):
+        body += chunk
+    return body
+
+
+async def read_answer(
+    content: aiohttp.StreamReader, reader: AnswerReader, limit: int | None
+) -> bytes:
+    """Hand the pages of an answer to ``reader``; return what is left without them."""
+    series = reader if isinstance(reader, SeriesReader) else None
+    lists = reader if isinstance(reader, SeriesReader | SplitSeriesReader) else None
+    splitter = Splitter(reader.page_bytes, None if lists is None else lists.leave_out)
+    received, pace = 0, LoopPace()
+    async for chunk in content.iter_chunked(reader.page_bytes):
+        received += len(chunk)
+        if limit is not None and received > limit:
+            raise refusals.error("oversize", f"more than {limit} bytes")
+        page = splitter.feed(chunk)
+        if page is not None:
+            decoded(reader.page, page)
+            if series is not None:
+                await pace.through(series.look_closer())
+        elif splitter.held > _UNSPLIT_LIMIT:
+            raise refusals.error("oversize", "an answer without borders between entries")
+        elif splitter.held < reader.page_bytes:
+            continue  # nothing was done with it yet
+        await pace.rest()  # chunks that have arrived already do not yield by themselves
+    return splitter.rest()
+
+
+def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
+    """Return what ``decode`` makes of it; raises ``QueryError`` where it makes nothing."""
+    try:
+        return decode(document)
+    except DECODE_ERRORS as error:
+        raise refusals.error("nonsense", str(error)) from error
