@@ -13,7 +13,7 @@ from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.ballast import LEAST, Bools, Floats
-from podscale.nodes.decide.requests import ContainerAmounts, pod_request
+from podscale.nodes.scheduling.requests import ContainerAmounts, pod_request
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
 # By either a DaemonSet's controller knows the pods of its newest revision. Another value is an

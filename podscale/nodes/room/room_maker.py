@@ -4,27 +4,28 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.pod_state import PodPhase
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import KubeError, ObjectNotFound
+from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
 from podscale.kube.client.eviction import evict
-from podscale.kube.client.resource import LEASES
+from podscale.kube.client.resource import LEASES, NODES, PDBS, PODS
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
-from podscale.kube.objects.cluster import Lease, ObjectReference
-from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.kube.objects.cluster import Lease, Node, ObjectReference, PodDisruptionBudget
+from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.candidates import budgets_of
-from podscale.nodes.room.node_reading import read_room
 from podscale.nodes.room.plan import RoomPlan
 from podscale.nodes.room.view import (
+    LivePods,
     RoomRules,
     RoomView,
     has_opted_in,
@@ -32,9 +33,10 @@ from podscale.nodes.room.view import (
     resize_state,
     vpa_of,
 )
-from podscale.nodes.scheduling.cluster_reading import read_cluster
+from podscale.nodes.scheduling.cluster_reading import CLAIMS, VOLUMES, read_all, read_cluster
 from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.objects import PersistentVolume, ScheduledPod, VolumeClaim
+from podscale.nodes.scheduling.volumes import claim_names
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
@@ -238,3 +240,83 @@ def _is_preempted_on(view: RoomView) -> bool:
 def _about(pod: ScheduledPod) -> ObjectReference:
     meta = pod.metadata
     return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
+
+
+async def read_room(
+    api: Api,
+    node: str,
+    pods: PodStore,
+    vpas: Mapping[str, tuple[WorkloadVpa, ...]],
+    ballast_namespace: str,
+) -> RoomView:
+    """Return one node with its pods, read now: nothing is decided on what a watch said some time
+    ago. ``vpas`` by namespaces in which one has opted in.
+
+    Raises ``KubeError``.
+    """
+    fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    found = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
+    concerned = [pod for pod in found if pod.metadata.namespace in vpas]
+    namespaces = sorted({pod.metadata.namespace for pod in concerned})
+    controllers = await _controllers(api, concerned)
+    return RoomView(
+        node=decode((await api.request("GET", NODES.path("", node))).body, Node),
+        pods=found,
+        vpas=tuple(vpa for namespace in namespaces for vpa in vpas[namespace]),
+        budgets=tuple(
+            [
+                budget
+                for namespace in namespaces
+                for budget in await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
+            ]
+        ),
+        controllers=controllers,
+        groups={uid: _live(pods, uid) for uid in controllers},
+        local_claims=await _local_claims(api, concerned),
+        ballast_namespace=ballast_namespace,
+    )
+
+
+async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodController]:
+    found: dict[str, PodController] = {}
+    for pod in pods:
+        owner = pod.metadata.controller
+        if owner is None or owner.uid in found or owner.kind not in REPLICATING:
+            continue
+        path = REPLICATING[owner.kind].path(pod.metadata.namespace, owner.name)
+        try:
+            made = decode((await api.request("GET", path)).body, PodController)
+        except ObjectNotFound:
+            continue
+        if made.metadata.uid == owner.uid:
+            found[owner.uid] = made
+    return found
+
+
+def _live(pods: PodStore, uid: str) -> LivePods:
+    live = [
+        pod
+        for pod in pods.owned_by(uid).views()
+        if pod.deleted != pod.deleted and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)
+    ]
+    return LivePods(len(live), sum(pod.phase == PodPhase.RUNNING for pod in live))
+
+
+async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str]:
+    # A pod whose volume lies on its node's own disk can run nowhere else; so is what cannot
+    # be read.
+    found = set()
+    for pod in pods:
+        namespace = pod.metadata.namespace
+        for name, _ in claim_names(pod):
+            try:
+                path = CLAIMS.path(namespace, name)
+                claim = decode((await api.request("GET", path)).body, VolumeClaim)
+                path = VOLUMES.path("", claim.spec.volume_name)
+                bound = decode((await api.request("GET", path)).body, PersistentVolume)
+                is_local = bound.spec.local is not None or bound.spec.host_path is not None
+            except (Forbidden, ObjectNotFound):
+                is_local = True
+            if is_local:
+                found.add(f"{namespace}/{name}")
+    return frozenset(found)
