@@ -1,18 +1,25 @@
-"""A port that is taken is told with the flag that chooses another."""
+"""A port that is taken is told with the flag that chooses another; a page costs no history."""
 
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from podscale.cli.page import PageChoice, on_loopback
+from podscale.cli.page import PageChoice, on_loopback, page_over
 from podscale.page.http.requests import PageRequests
 from podscale.page.part import PagePart
 from podscale.serving.flags import FlagError, parse
 from podscale.serving.http.server import HttpServer
+from tests.unit.vpa.test_stores import API, NoKinds
 from vpa.admission import flags as admission_flags
+from vpa.recommender.flags import Options
+from vpa.recommender.part import RecommenderPart
+from vpa.stores import VpaStores
 
 
 @pytest.fixture
@@ -55,3 +62,13 @@ def test_a_webhook_without_certificates_says_where_they_may_come_from() -> None:
     flags = parse(["--tls-cert-file=none.pem"], admission_flags.TABLE)
     with pytest.raises(FlagError, match=r"no none\.pem and .*--service=NAMESPACE/NAME"):
         admission_flags.serving(flags)
+
+
+def test_the_page_keeps_no_second_history_of_what_the_api_of_decisions_tells() -> None:
+    stores = VpaStores(API, NoKinds())
+    provider: Any = None  # nothing is measured
+    part = RecommenderPart(API, stores, provider, Options(), CollectorRegistry(), lease=None)
+    assert part.groups
+    shared: Any = SimpleNamespace(parts={"recommender": part}, readers=[], wall=time.time)
+    page_over(shared, PageChoice())
+    assert len([each for each in stores._listeners if "SizingApi" in repr(each)]) == 1

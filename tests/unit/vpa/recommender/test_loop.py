@@ -85,5 +85,5 @@ def test_decisions_are_followed_once_however_often_they_are_looked_up() -> None:
     registry = CollectorRegistry()
     part = RecommenderPart(API, stores, provider, Options(), registry, lease=None)
     groups = [part.groups for _ in range(5)]
-    assert all(each is groups[0] for each in groups)
+    assert all(list(each) == [part.decisions] for each in groups)
     assert len([each for each in stores._listeners if "SizingApi" in repr(each)]) == 1
