@@ -17,6 +17,9 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
+from podscale.process.part import Shared
+from podscale.serving.flags import Flags
+from vpa import flags as flags_
 from vpa.capping.limitranges import merged
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import LimitRangeItem, ObjectError, Vpa
@@ -167,3 +170,22 @@ class VpaStores:
 
     def _range_changed(self, change: Change[StoredLimitRange]) -> None:
         self._ranges.pop(change.namespace, None)
+
+
+def stores_of(flags: Flags, shared: Shared) -> tuple[VpaStores, bool]:
+    """Return the watches of VPAs, and whether the part that asks is the one to run them."""
+    for name in ("recommender", "updater"):
+        stores = getattr(shared.parts.get(name), "stores", None)
+        if isinstance(stores, VpaStores):
+            return stores, False
+    made = VpaStores(
+        shared.api,
+        shared.discovery,
+        namespaces=flags_.namespaces(flags),
+        ignored=flags.listing("ignored-vpa-object-namespaces"),
+        pods=shared.pods,
+        feeds_pods=False,
+        needs_nodes=True,
+        needs_budgets="updater" in shared.names or not shared.is_launcher,
+    )
+    return made, True

@@ -32,9 +32,8 @@ from vpa.recommender.history.initial_state import FindPast
 from vpa.recommender.history.usage_history import UsageHistory
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.shared_stores import stores_of
 from vpa.stored import StoredEvent
-from vpa.stores import VpaStores
+from vpa.stores import VpaStores, stores_of
 from vpa.updater.loop.loop import Updater
 from vpa.updater.part import UpdaterPart
 

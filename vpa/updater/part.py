@@ -24,8 +24,7 @@ from podscale.process.part import PartKind, Shared
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health
 from vpa import flags as common_flags
-from vpa.shared_stores import stores_of
-from vpa.stores import VpaStores
+from vpa.stores import VpaStores, stores_of
 from vpa.updater import flags as flags_
 from vpa.updater.cluster.pod_disruptor import PodDisruptor
 from vpa.updater.flags import Options

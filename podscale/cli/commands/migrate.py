@@ -150,7 +150,7 @@ async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, besid
     from podscale.feed.errors import QueryError
     from podscale.feed.http.client import PrometheusClient
     from podscale.feed.options import PrometheusOptions
-    from podscale.migrate.compare import at
+    from podscale.migrate.outcome import comparison
 
     for about in (each for each in outcome.read if each.startswith("HorizontalPodAutoscaler ")):
         hpa = about.partition(",")[0]
@@ -180,7 +180,7 @@ async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, besid
                     except QueryError as error:
                         note(f"not compared: {metric.name}: {plainly(str(error))}")
                         return False
-                moment = at(compared, time_s, answers)
+                moment = comparison(compared, time_s, answers)
                 old, new = ("held" if n is None else str(n) for n in (moment.old, moment.new))
                 when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
                 mark = "  differs" if moment.differs else ""

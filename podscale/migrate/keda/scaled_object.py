@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpa.decide.api.options import read_options
 from podscale.core import quantity
-from podscale.migrate.compare import Comparable, ComparedMetric
 from podscale.migrate.documents import (
     Object,
     at,
@@ -23,7 +22,7 @@ from podscale.migrate.documents import (
 from podscale.migrate.keda import triggers
 from podscale.migrate.keda.connection import Authentications, credentials
 from podscale.migrate.keda.triggers import Converted
-from podscale.migrate.outcome import MigrationOutcome, Remark
+from podscale.migrate.outcome import Comparable, ComparedMetric, MigrationOutcome, Remark
 
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podscale.migrate.compare import Comparable, at
+from podscale.migrate.outcome import Comparable, comparison
 from podscale.migrate.reader import migrate
 
 INPUTS = Path(__file__).parent / "inputs"
@@ -26,7 +26,7 @@ def comparable(name: str) -> Comparable:
 ])  # fmt: skip
 def test_moments(name, values, old, new):
     compared = comparable(name)
-    moment = at(compared, 0.0, {compared.metrics[0].name: values})
+    moment = comparison(compared, 0.0, {compared.metrics[0].name: values})
     assert (moment.old, moment.new) == (old, new)
     assert moment.differs is (old != new)
 
