@@ -39,6 +39,7 @@ else:
 UNREADABLE_MANAGER = "podscale-unreadable-managed-fields"  # where nobody can tell who wrote
 LEVELS = 100  # what we read of an object nests a quarter as deep
 
+_LONGEST_TIME = 64  # characters; Python reads any number of digits of a second
 _CHUNK_BYTES = 1 << 20
 _KEY = re.compile(rb'"managedFields"\s*:\s*\Z')
 _KEY_BYTES = 80
@@ -268,7 +269,10 @@ def builtins(value: Struct) -> Mapping[str, object]:
 @functools.lru_cache(maxsize=4096)
 def _from_wire(type_: type, value: object) -> Any:
     if type_ is Time or type_ is MicroTime:
-        return type_(parse_time(str(value)))
+        text = str(value)
+        if len(text) > _LONGEST_TIME:
+            raise ValueError(f"a time has more than {_LONGEST_TIME} characters")
+        return type_(parse_time(text))
     raise NotImplementedError(f"no wire form of {type_}")
 
 

@@ -131,7 +131,7 @@ BOUNDED = {
     "podscale/kube/informer/store.py:Store._objects": CLUSTER,
     "podscale/core/json_decoder.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_decoder": CODE,
-    "podscale/kube/client/wire.py:_from_wire": "4,096 texts that are times; others raise",
+    "podscale/kube/client/wire.py:_from_wire": "4,096 times of 64 characters; longer ones raise",
     "podscale/page/state/board.py:ShownWorkload.scalings": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._of_hpa": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._of_vpa": CLUSTER,

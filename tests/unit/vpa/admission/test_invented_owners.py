@@ -102,6 +102,18 @@ async def test_long_texts_of_an_owner_are_not_kept(
     assert growth() < 4 * MIB
 
 
+async def test_times_of_any_length_are_not_kept(reviews: Reviews, growth: Any) -> None:
+    for number in range(100):
+        metadata = {
+            "name": "a",
+            "creationTimestamp": f"2026-11-21T10:00:00.{number:03}{'0' * 200_000}Z",
+        }
+        pod = msgspec.Raw(encode({"metadata": metadata, "spec": {"containers": [{"name": "app"}]}}))
+        review = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE", pod)
+        await reviews.webhook._answer(review)
+    assert growth() < 4 * MIB
+
+
 async def test_owners_of_ordinary_length_are_kept_within_a_bound_and_for_a_time(
     reviews: Reviews, growth: Any
 ) -> None:
