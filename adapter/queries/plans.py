@@ -29,7 +29,8 @@ class Plans:
     """Makes plans, and remembers them for as long as the rules stay."""
 
     def __init__(self) -> None:
-        self._plans: BoundedCache[tuple[object, ...], QueryPlan] = BoundedCache(_MOST_BYTES)
+        # A text says why there is no plan.
+        self._plans: BoundedCache[tuple[object, ...], QueryPlan | str] = BoundedCache(_MOST_BYTES)
         self._windows: WeakKeyDictionary[QueryPlan, tuple[QueryWindow, ...]] = WeakKeyDictionary()
 
     def custom(
@@ -42,7 +43,7 @@ class Plans:
         """
         rule = source.rule
         key = (rule.id, rule.fingerprint, source.series, resource, is_scoped, text)
-        found = self._plans.get(key)
+        found = self._known(key)
         if found is None:
             labels = KeyLabels(
                 namespace=rule.namespace_label() if is_scoped else "",
@@ -69,7 +70,7 @@ class Plans:
         rule = source.rule
         is_scoped = rule.query.is_namespaced and bool(namespace)
         key = (rule.id, rule.fingerprint, source.series, "", is_scoped, text)
-        found = self._plans.get(key)
+        found = self._known(key)
         if found is None:
             label = rule.namespace_label() if is_scoped else ""
             conditions = matchers.of_selector(selector)
@@ -122,22 +123,29 @@ class Plans:
         group_by: Sequence[str],
     ) -> QueryPlan:
         key = (rule.id, rule.fingerprint, api)
-        found = self._plans.get(key)
+        found = self._known(key)
         if found is None:
             name = f"{rule.id}.{api}:{rule.fingerprint}"
             render = _renderer(query, "", (), group_by, None)
             found = self._keep(key, QueryPlan(api, name, "", labels, render, source=rule.source))
         return found
 
+    def _known(self, key: tuple[object, ...]) -> QueryPlan | None:
+        found = self._plans.get(key)
+        if isinstance(found, str):
+            raise RuleQueryError(found)
+        return found
+
     def _keep(self, key: tuple[object, ...], plan: QueryPlan) -> QueryPlan:
+        size = _PLAN_BYTES + _MATCHER_BYTES * len(plan.matchers)
+        size += _TEXT_BYTES * sum(map(len, plan.matchers))
         try:
             plan.text("x", ("x",))  # a template that can never be executed is refused here, once
         except NotConfined as error:
-            raise RuleQueryError(
-                f"metricsQuery cannot be kept within a namespace: {error}"
-            ) from None
-        texts = _TEXT_BYTES * sum(map(len, plan.matchers))
-        self._plans.put(key, plan, _PLAN_BYTES + _MATCHER_BYTES * len(plan.matchers) + texts)
+            refusal = f"metricsQuery cannot be kept within a namespace: {error}"
+            self._plans.put(key, refusal, size + len(refusal))
+            raise RuleQueryError(refusal) from None
+        self._plans.put(key, plan, size)
         return plan
 
 

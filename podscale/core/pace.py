@@ -23,13 +23,17 @@ class LoopPace:
         self._rests = 0
         self._began_s = time.perf_counter()
 
-    async def rest(self) -> None:
-        """After a millisecond of work let others run: for a moment, then for as long as that."""
+    async def rest(self) -> bool:
+        """After a millisecond of work let others run: for a moment, then for as long as that.
+
+        Returns whether they have run, so that what was looked up before may have changed.
+        """
         if time.perf_counter() - self._began_s < WORK_S:
-            return
+            return False
         self._rests += 1
         await asyncio.sleep(0 if self._rests <= _UNNOTICED else WORK_S)
         self._began_s = time.perf_counter()
+        return True
 
     async def through(self, steps: Generator[None, None, T]) -> T:
         """Return what ``steps`` return, resting where they yield."""

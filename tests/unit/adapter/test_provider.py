@@ -1,11 +1,15 @@
 """Questions and answers: few demands for many questions, every absence with its reason."""
 
+import asyncio
 import math
+import time
 
 import pytest
 from msgspec import structs
 
+from adapter.discovery.listing import MetricSource
 from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.registry import MetricRegistry
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
@@ -33,7 +37,15 @@ from podscale.core.metrics import (
 )
 from podscale.feed.http import refusals
 from tests.unit.adapter.test_relist import Prometheus
-from tests.unit.adapter.world import MAPPER, RULES, GivenObjects, RecordingFeed, reading, rules
+from tests.unit.adapter.world import (
+    MAPPER,
+    RULES,
+    GivenObjects,
+    RecordingFeed,
+    own,
+    reading,
+    rules,
+)
 
 SERIES = {"http_requests_total": [("pod", "namespace", "service", "storageclass")]}
 PODS = {"shop": {f"web-{i}": {"app": "web"} for i in range(3)} | {"db-0": {"app": "db"}}}
@@ -74,6 +86,43 @@ async def test_thousands_of_questions_are_one_demand_per_plan_and_namespace():
     assert len(demands) == 10
     assert {len(demand.names) for demand in demands} == {100}
     assert {demand.known for demand in demands} == {100}
+
+
+@pytest.mark.parametrize(("section", "resource"), [("Custom", "pods"), ("External", "")])
+async def test_queries_that_are_refused_late_leave_turns_to_others_and_cost_once(section, resource):
+    terms = "+".join(["a"] * 400)  # for these questions alone: the rule is accepted
+    query = f"<<if .LabelValuesByName.k>>{terms}<<else>>sum(s{{<<.LabelMatchers>>}})<<end>>"
+    made = own("shop", type=section, metricsQuery=query)
+    source = MetricSource((*made.custom, *made.external)[0], "s")
+    listed = MetricRegistry(within={"shop": MetricRegistry({(resource, "depth"): source})})
+    objects, plans = GivenObjects(PODS), Plans()
+    answering = FeedProvider(
+        RecordingFeed(), objects, MAPPER, plans, UsageByRules(lambda: None, objects, plans),
+        custom=lambda: listed, external=lambda: listed,
+    )  # fmt: skip
+    selectors = [f"k=v,x=n{n}" for n in range(20)]
+    questions = [
+        PodMetric("shop", "depth", "app=web", each) if resource
+        else ExternalMetric("shop", "depth", each)
+        for each in selectors
+    ]  # fmt: skip
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(others())
+    began = time.thread_time()
+    answers = await answering.answer(questions)
+    first_s, began = time.thread_time() - began, time.thread_time()
+    assert turns >= len(questions) // 2
+    counting.cancel()
+    assert await answering.answer(questions) == answers
+    assert time.thread_time() - began < first_s / 10
+    assert all("too deep" in answer.message or "too large" in answer.message for answer in answers)
 
 
 async def test_answers_come_in_the_order_of_the_questions():

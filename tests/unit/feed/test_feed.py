@@ -3,9 +3,12 @@
 import asyncio
 import gc
 import math
+from functools import partial
 
 import pytest
+from msgspec import structs
 
+from podscale.feed.prover.confinement import Confinement, confined
 from tests.unit.feed.opened import NOW_S, held, queries, served
 from tests.unit.feed.prometheus import pods_plan, want
 
@@ -152,6 +155,7 @@ async def test_a_reader_of_many_that_gives_up_stops_nobody_else(fake, opened):
 
 async def test_an_answer_that_comes_while_its_reader_gives_up_finds_nobody(fake, opened):
     feed, plan = await opened(), pods_plan()
+    feed.group(want(plan, "n0"))  # is proved
     said: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, about: said.append(about))
     reader = asyncio.create_task(feed.read([want(plan, f"n{n}", "p0") for n in range(2)]))
@@ -163,6 +167,30 @@ async def test_an_answer_that_comes_while_its_reader_gives_up_finds_nobody(fake,
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert not said
+
+
+async def test_plans_that_are_new_leave_turns_to_others(fake, opened):
+    feed, terms = await opened(), "+".join(["m"] * 80)
+    kept = partial(confined, to=Confinement("namespace", "n1"))
+    plans = [
+        structs.replace(
+            pods_plan(template=f"topk(1, {terms} + m{{<M>}})", matchers=(f'x="{n}"',)), confine=kept
+        )
+        for n in range(40)
+    ]
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while not fake.asked:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(others())
+    outcomes = await feed.read([want(plan, "n1", "p0") for plan in plans])
+    assert len(outcomes) == len(plans)
+    await counting
+    assert turns > len(plans), "one for each proof"
 
 
 async def test_names_that_were_asked_for_are_kept_once(fake, opened, clock):
