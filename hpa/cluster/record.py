@@ -18,10 +18,12 @@ from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
 from hpa.forecast.plan import ForecastVerdict, LiveForecast
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import NotFound, Question, Refused
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import encode
 from podscale.kube.columns.cohorts import Version
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store, StoreIndex
@@ -206,7 +208,8 @@ class AutoscalerRecord(Struct, eq=False):
 
 _log = structlog.get_logger()
 
-_KEPT_METRICS = 10_000
+_MOST_BYTES = 16 * 1024 * 1024  # of metrics that are shared: 10,000 lists of two and more
+_JSON_BYTES = 4  # in memory, of one in JSON
 
 
 class CatalogListener(Protocol):
@@ -231,7 +234,10 @@ class Catalog:
         listener: CatalogListener,
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
-        self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
+        # Whoever writes an HPA may write other metrics into it again and again.
+        self._metrics: BoundedCache[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = BoundedCache(
+            _MOST_BYTES
+        )
         self._listener = listener
         self._store = store
         self.by_target = StoreIndex(store, _target_and_name)
@@ -310,10 +316,12 @@ class Catalog:
         """Keep equal metrics once: many autoscalers are made from one template."""
         if record.hpa is None:
             return
-        if len(self._metrics) >= _KEPT_METRICS:
-            self._metrics.clear()
-        metrics = self._metrics.setdefault(record.hpa.metrics, record.hpa.metrics)
-        record.hpa = structs.replace(record.hpa, metrics=metrics)
+        metrics = record.hpa.metrics
+        shared = self._metrics.get(metrics)
+        if shared is None:
+            self._metrics.put(metrics, metrics, _JSON_BYTES * len(encode(metrics)))
+        else:
+            record.hpa = structs.replace(record.hpa, metrics=shared)
 
     def _remove(self, key: Key) -> None:
         record = self.get(key)

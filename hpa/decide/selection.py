@@ -14,12 +14,15 @@ from hpa.decide.settings import Settings
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError, parse
 
+_LONGEST_KEPT = 256  # characters; whoever writes a Deployment may select by a megabyte
+
 
 def check(observation: Observation, scale: Scale, settings: Settings) -> Conflict | None:
     """Return why the pods cannot be told, or None."""
     if not scale.selector:
         return Conflict("SelectorMissing", "selector is required")
-    problem = _problem(scale.selector)
+    is_short = len(scale.selector) <= _LONGEST_KEPT
+    problem = (_kept_problem if is_short else _problem)(scale.selector)
     if problem is not None:
         text = f"couldn't convert selector into a corresponding internal selector object: {problem}"
         return Conflict("SelectorInvalid", text)
@@ -63,10 +66,12 @@ def event_reason(conflict: Conflict) -> str:
     return "AmbiguousSelector"
 
 
-@lru_cache(maxsize=65536)
 def _problem(text: str) -> str | None:
     try:
         parse(text)
     except SelectorError as error:
         return since_1_36(str(error))
     return None
+
+
+_kept_problem = lru_cache(maxsize=65536)(_problem)

@@ -30,6 +30,7 @@ from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Settings
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import (
     ExternalMetric,
     NotFound,
@@ -231,7 +232,8 @@ def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> 
     return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
 
 
-_KEPT_TEMPLATES = 10_000
+_MOST_BYTES = 32 * 1024 * 1024  # of templates: some 10,000 of usual pods, twice
+_CONTAINER_BYTES = 600
 _KEPT_PLACES = 1000
 
 Topmost = Callable[[str, OwnerReference], OwnerReference]
@@ -244,7 +246,10 @@ class SelectedPods:
     def __init__(self, topmost: Topmost) -> None:
         """``topmost`` follows a pod's controller, in a namespace, to the workload above it."""
         self._topmost = topmost
-        self._templates: dict[int, tuple[WirePodTemplate, DecidedPodTemplate]] = {}
+        # Whoever creates pods may give each a template of its own.
+        self._templates: BoundedCache[int, tuple[WirePodTemplate, DecidedPodTemplate]] = (
+            BoundedCache(_MOST_BYTES)
+        )
         self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def of(self, namespace: str, found: PodSet) -> Pods:
@@ -289,12 +294,10 @@ class SelectedPods:
         return self._places.setdefault(places, places)
 
     def _template(self, template: WirePodTemplate) -> DecidedPodTemplate:
-        # By identity: the store interns templates and keeps each as long as a pod has it.
+        # By identity: the store interns templates; one that is kept here is no other's meanwhile.
         known = self._templates.get(id(template))
         if known is not None and known[0] is template:
             return known[1]
-        if len(self._templates) >= _KEPT_TEMPLATES:
-            self._templates.clear()
         made = DecidedPodTemplate(
             containers=(
                 *(_container(each, is_init=True) for each in template.init_containers),
@@ -303,7 +306,9 @@ class SelectedPods:
             pod_level=_saturated(template.pod_requests_milli or {}),
             overhead=_saturated(template.overhead_milli),
         )
-        self._templates[id(template)] = (template, made)
+        self._templates.put(
+            id(template), (template, made), _CONTAINER_BYTES * (1 + len(made.containers))
+        )
         return made
 
 
