@@ -46,6 +46,7 @@ class Watch:
             self.memory_mb = max(self.memory_mb, resident_mb(self._pid))
 
 
+@pytest.mark.needs("prometheus")
 @pytest.mark.timeout(SECONDS + 180)
 def test_ten_thousand_connections_are_served_and_cost_only_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -96,6 +96,7 @@ class Weather:
                 fresh.replace(self._stage.rules)
 
 
+@pytest.mark.needs("prometheus")
 @pytest.mark.timeout(DURATION_S + 300)
 def test_a_soak_fails_only_by_the_weather_and_memory_stays_flat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

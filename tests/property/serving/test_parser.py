@@ -195,18 +195,3 @@ def test_what_came_before_on_a_connection_changes_nothing(
         assert [parser.next()] == (alone or [None])
         if not alone or isinstance(alone[0], RequestRefusal) or not alone[0].keeps_alive:
             return
-
-
-def test_a_head_that_comes_again_is_not_read_again() -> None:
-    parser, found = Parser(), []
-    for number in range(3):
-        for target in ("/a", "/b"):
-            head = f"GET {target} HTTP/1.1\r\nHost: x\r\n{'A: b' if number else 'C: d'}\r\n\r\n"
-            parser.feed(head.encode())
-            request = parser.next()
-            assert isinstance(request, HttpRequest)
-            found.append(request)
-    assert [each.target for each in found] == ["/a", "/b"] * 3
-    assert found[-1].headers is found[-2].headers
-    assert found[-1].headers == {"host": "x", "a": "b"}
-    assert found[1].headers == {"host": "x", "c": "d"}
