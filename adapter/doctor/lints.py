@@ -26,6 +26,7 @@ from podscale.core.selectors.selector import parse as selector
 from podscale.core.times import duration
 from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
+from podscale.feed.prover.lexer import PromqlTooLarge
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 from podscale.feed.prover.verdict import Single
@@ -214,6 +215,9 @@ def _of_plan(
         plan = make()
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
+    except PromqlTooLarge as error:  # sent as it is, whatever Prometheus makes of it
+        yield NOT_COALESCED, field, f"each request is a query of its own, because of: {error}"
+        return
     except (RuleQueryError, ValueError) as error:
         need = ResultOf(query) if query else None
         text = f"the query cannot be read: {error}"

@@ -200,7 +200,8 @@ def covers(hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings) -> boo
     of more than 2^50 thousandths.
     """
     options = hpa.options
-    if hpa.min_replicas < 1 or options.is_paused or options.fallbacks or options.schedules:
+    is_special = options.is_paused or options.fallbacks
+    if hpa.min_replicas < 1 or is_special or options.schedules or options.refused_schedule:
         return False
     if settings.metric_max_age_s is not None or settings.mode != "replace":
         return False

@@ -19,7 +19,7 @@ from podscale.core.json_decoder import JsonDecoder
 from podscale.core.settings import SCHEDULE
 from podscale.core.times.duration import DurationError, parse_go
 
-MOST = 20  # entries of one object
+MOST_SCHEDULES = 20  # entries of one object
 _MOST_STEPS = 400  # of all of its expressions: 7 ms at most; twenty daily ones take 160
 _CRON_FIELDS = 5
 _LONGEST_CRON = 200  # characters: all 60 minutes one by one are 169
@@ -54,8 +54,8 @@ def read_schedules(
     except msgspec.DecodeError as error:
         refused.append(f"{SCHEDULE}: not a JSON list: {error}")
         return ()
-    if len(written) > MOST:
-        refused.append(f"{SCHEDULE}: {len(written)} entries, and {MOST} are the most")
+    if len(written) > MOST_SCHEDULES:
+        refused.append(f"{SCHEDULE}: {len(written)} entries, and {MOST_SCHEDULES} are the most")
         return ()
     found, steps = [], iter(range(_MOST_STEPS))
     for place, raw in enumerate(written):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hpa.decide.api.options import read_options
+from hpa.decide.api.schedules import MOST_SCHEDULES
 from podscale.core import quantity
 from podscale.migrate.documents import (
     Object,
@@ -71,7 +72,13 @@ class _Conversion:
         modifiers = map_at(self._spec, "advanced", "scalingModifiers")
         if text_at(modifiers, "formula"):
             converted = self._composed(converted, modifiers)
-        self._schedules = [each.schedule for each in converted if each.schedule is not None]
+        schedules = [each.schedule for each in converted if each.schedule is not None]
+        self._schedules = schedules[:MOST_SCHEDULES]
+        if len(schedules) > MOST_SCHEDULES:
+            text = (
+                f"{len(schedules)} cron triggers: only the first {MOST_SCHEDULES} are carried over"
+            )
+            self._lost.append(Remark(f"{self._about}: triggers", text))
         if self._schedules and all(each.metric is None for each in converted):
             converted.append(triggers.constant(triggers.slug(self._namespace, self._name, "one")))
         without = sum(each.metric is None and each.schedule is None for each in converted)

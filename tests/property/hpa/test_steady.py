@@ -175,6 +175,7 @@ UTILIZATION = resource(type="Utilization", averageUtilization=50)
                 fallbacks=(("http_requests", Fallback("replicas", 9)),))),
             PLANT, Settings(),
         ),
+        (structs.replace(web(), options=Options(refused_schedule="25 entries")), PLANT, Settings()),
         (web(), PLANT, Settings(metric_max_age_s=10.0)),
         (web(), PLANT, Settings(mode="shadow")),
         (hpa({"metrics": [UTILIZATION]}), Plant(requests={"app": {"memory": 1}}), Settings()),
@@ -183,7 +184,7 @@ UTILIZATION = resource(type="Utilization", averageUtilization=50)
             Plant(requests={"app": {"cpu": 500}, "log": {"memory": 1}}), Settings(),
         ),
     ],
-    ids=["zero", "paused", "fallback", "age", "shadow", "request", "request-of-one"],
+    ids=["zero", "paused", "fallback", "refused", "age", "shadow", "request", "request-of-one"],
 )  # fmt: skip
 def test_what_is_not_covered_is_decided_plainly(of: HPA, on: Plant, under: Settings):
     name = key_of(of.metrics[0])

@@ -88,6 +88,8 @@ def test_a_comment_about_values_writes_none():
                  "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
     pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), KnownMetrics(),
                  "QueryInvalid", 6, "cannot be read", id="not-promql"),
+    pytest.param(query(f"{'(' * 200}<<.Series>>{{<<.LabelMatchers>>}}{')' * 200}"), KnownMetrics(),
+                 "NotCoalesced", 6, "nest deeper than 100", id="larger-than-is-read"),
     pytest.param("\n".join(line for line in SOUND.splitlines() if "resources:" not in line),
                  KnownMetrics(), "NoResourceLabel", 3, "write resources.overrides",
                  id="no-resources"),

@@ -4,6 +4,7 @@ lowers nothing, except where the user's ``static`` fallback says so.
 The load is a script of answers; decisions are those of ``hpa.decide``.
 """
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,16 @@ def test_a_cron_trigger_that_cannot_be_is_told() -> None:
     text = (INPUTS / "keda-cron.yaml").read_text().replace("0 8 * * *", "0 8 * *")
     (lost,) = [each.text for each in migrate(text).lost if "cron" in each.text]
     assert "five fields" in lost
+
+
+def test_more_cron_triggers_than_an_hpa_may_have_entries_are_told() -> None:
+    document = yaml.safe_load((INPUTS / "keda-cron.yaml").read_text())
+    triggers = document["spec"]["triggers"]
+    document["spec"]["triggers"] = [each for each in triggers if each["type"] == "cron"][:1] * 25
+    outcome = migrate(yaml.safe_dump(document))
+    assert [each.text for each in outcome.lost] == [
+        "25 cron triggers: only the first 20 are carried over"
+    ]
+    (written,) = outcome.manifests
+    annotations = written["metadata"]["annotations"]
+    assert len(json.loads(annotations["podscale.io/schedule"])) == 20
