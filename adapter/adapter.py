@@ -15,8 +15,7 @@ from msgspec import Struct, structs
 
 from adapter import flags as flags_
 from adapter.apis import metric_providers
-from adapter.apis.custom_api import CustomApi
-from adapter.apis.external_api import ExternalApi
+from adapter.apis.metric_apis import CustomApi, ExternalApi
 from adapter.apis.metric_providers import MetricSources
 from adapter.apis.resource_api import ResourceApi
 from adapter.apis.response_cache import ResponseCache

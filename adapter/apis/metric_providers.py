@@ -9,26 +9,24 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import TypeVar, get_args
+from itertools import chain
+from typing import get_args
 
 import structlog
 
 from adapter.apis.failures import PROVIDER_FAILED, PROVIDER_TIMEOUT
 from adapter.backends.backend import PassedAnswer
 from adapter.backends.backend_router import BackendRouter
-from adapter.discovery import mapping
-from adapter.provider import FeedProvider
-from adapter.queries.inquiry import ask, at_once
-from adapter.stages import Stage
+from adapter.provider import ApiQuestion, FeedProvider, ObjectsMetric
+from adapter.queries import readings
 from podscale.core.metrics import (
     Answer,
     ExternalMetric,
     ExternalSamples,
     Failure,
     MetricsProvider,
-    NoData,
     NotFound,
     ObjectMetric,
     ObjectSample,
@@ -37,15 +35,20 @@ from podscale.core.metrics import (
     Question,
     Unavailable,
 )
-from podscale.core.selectors.selector import Selector
-from podscale.kube.client.resource import PODS, Resource
+from podscale.kube.client.resource import PODS
 
 log = structlog.get_logger(__name__)
 
 GROUP = "podscale.metrics_providers"
-_AT_ONCE = 500  # samples that may be read in one turn of the loop
 
-T = TypeVar("T", ObjectSample, ExternalSamples, PodSamples)
+ApiAnswer = Answer | PassedAnswer
+_FAILURES = frozenset(get_args(Failure))
+_ANSWERS: Mapping[type, tuple[type, ...]] = {
+    PodMetric: (PodSamples, *_FAILURES),
+    ObjectsMetric: (PodSamples, *_FAILURES),
+    ObjectMetric: (ObjectSample, *_FAILURES),
+    ExternalMetric: (ExternalSamples, PassedAnswer, *_FAILURES),
+}
 
 
 class MetricSources:
@@ -66,128 +69,54 @@ class MetricSources:
         self._backends = backends
 
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one answer per question, in order: of the external backend that claims it, by
-        the rules, else of the first other that knows more than that there is none."""
+        """Return one answer per question, in order. Never raises for a failed source."""
+        return [
+            readings.or_nothing(each.samples if isinstance(each, PassedAnswer) else each)
+            for each in await self.read(questions)
+        ]
+
+    async def read(self, questions: Sequence[ApiQuestion]) -> list[ApiAnswer]:
+        """Return the same as the APIs show it, lists as they are: of the external backend that
+        claims the question, by the rules, else of the first other that knows more than that
+        there is none."""
         backends = self._backends
         if backends is None:
             return await self._unclaimed(questions)
-        claimed = {p for p, each in enumerate(questions) if backends.claimant(each)}
+        claimed = {
+            place: each
+            for place, each in enumerate(questions)
+            if isinstance(each, ExternalMetric) and backends.claimant(each)
+        }
         if not claimed:
             return await self._unclaimed(questions)
         rest = [each for place, each in enumerate(questions) if place not in claimed]
         async with asyncio.TaskGroup() as group:
             unclaimed = group.create_task(self._unclaimed(rest))
-            owned = group.create_task(backends.answer([questions[p] for p in sorted(claimed)]))
+            owned = group.create_task(backends.answer([*claimed.values()]))
         of_rest, of_claimed = iter(unclaimed.result()), iter(owned.result())
         return [
             next(of_claimed if place in claimed else of_rest) for place in range(len(questions))
         ]
 
-    async def _unclaimed(self, questions: Sequence[Question]) -> list[Answer]:
-        answers = await self.provider.answer(questions)
+    async def _unclaimed(self, questions: Sequence[ApiQuestion]) -> list[ApiAnswer]:
+        answers: list[ApiAnswer] = [*await self.provider.read(questions)]
         unknown = [
             place
             for place, answer in enumerate(answers)
             # isinstance takes six times as long, of all that a round asks for.
-            if type(answer) in _FAILURES
-            and (named := _metric_of(questions[place]))
-            and self._is_unknown(answer, *named)
+            if type(answer) in _FAILURES and self._is_unknown(questions[place], answer)
         ]
-        for provider in self._others() if unknown else ():
+        backends = () if self._backends is None else (self._backends,)
+        others: Sequence[MetricsProvider | BackendRouter] = (*self.others, *backends)
+        for provider in others if unknown else ():
             # Only what is still unknown: one that hangs keeps nobody waiting whom others know.
-            found = await self._asked(provider, [questions[place] for place in unknown])
-            asked, unknown = unknown, []
-            for place, answer in zip(asked, found, strict=True):
-                if isinstance(answer, _ANSWERS) and not isinstance(answer, NotFound):
-                    answers[place] = answer
-                else:
-                    unknown.append(place)
+            found = await self._elsewhere(provider, [questions[place] for place in unknown])
+            for place, answer in zip(unknown, found, strict=True):
+                answers[place] = answer or answers[place]
+            unknown = [p for p, answer in zip(unknown, found, strict=True) if answer is None]
             if not unknown:
                 break
         return answers
-
-    def several_at_once(
-        self,
-        resource: Resource,
-        namespace: str,
-        selector: Selector,
-        metric: str,
-        metric_selector: str,
-    ) -> PodSamples | None:
-        """Return what ``several`` would, for pods in a fresh snapshot; ``None``: ask it."""
-        if resource.group_resource != PODS.group_resource or self.provider.objects.is_refused:
-            return None
-        found = self.provider.objects.pod_names(namespace, selector)
-        if not 0 < len(found.names) <= _AT_ONCE:
-            return None
-        inquiry = self.provider.several(
-            resource.group_resource, namespace, found.names, found.known, metric, metric_selector
-        )
-        answer = at_once(self.provider.feed, inquiry)
-        return answer if isinstance(answer, PodSamples) else None
-
-    async def several(
-        self,
-        resource: Resource,
-        namespace: str,
-        selector: Selector,
-        metric: str,
-        metric_selector: str,
-    ) -> PodSamples | Failure:
-        """Return one metric of all objects that match, in the order of a LIST.
-
-        Raises ``KubeError`` when the objects cannot be listed. ``namespace`` "" asks for
-        objects at the root.
-        """
-        key = resource.group_resource
-        found = await self.provider.objects.names(
-            resource, namespace if resource.namespaced else "", selector
-        )
-        if not found.names:
-            where = namespace or "the cluster"
-            return NoData(Stage.OBJECT_MISMATCH, f"no {key} in {where} match {selector or 'all'}")
-        inquiry = self.provider.several(
-            key, namespace, found.names, found.known, metric, metric_selector
-        )
-        (answer,) = await ask(self.provider.feed, [inquiry])
-        if isinstance(answer, Failure) and self._is_unknown(answer, key, metric, namespace):
-            answer = await self._elsewhere_objects(
-                key, namespace, found.names, str(selector), metric, metric_selector, answer
-            )
-        return answer
-
-    async def single(
-        self, resource: str, namespace: str, name: str, metric: str, metric_selector: str
-    ) -> ObjectSample | Failure:
-        """Return one metric of one object; whether it exists is not looked up."""
-        inquiry = self.provider.single(resource, namespace, name, metric, metric_selector)
-        (answer,) = await ask(self.provider.feed, [inquiry])
-        if not self.others:
-            return answer
-        described = mapping.resolve(self.provider.mapper, *mapping.split(resource))
-        key = described.group_resource if described is not None else resource
-        if not self._is_unknown(answer, key, metric, namespace):
-            return answer
-        question = ObjectMetric(namespace, key, name, metric, metric_selector)
-        return await self._elsewhere(question, ObjectSample) or answer
-
-    async def external(
-        self, namespace: str, metric: str, metric_selector: str, *, by_rules_only: bool = False
-    ) -> ExternalSamples | PassedAnswer | Failure:
-        """Return the values of an external metric. ``by_rules_only``: nobody else is asked."""
-        question = ExternalMetric(namespace, metric, metric_selector)
-        backends = None if by_rules_only else self._backends
-        if backends is not None and (claimant := backends.claimant(question)) is not None:
-            return await backends.passed(question, claimant)
-        inquiry = self.provider.external(namespace, metric, metric_selector)
-        (answer,) = await ask(self.provider.feed, [inquiry])
-        if by_rules_only or not self._is_unknown(answer, "", metric, namespace):
-            return answer
-        found = await self._elsewhere(question, ExternalSamples)
-        if found is not None or backends is None:
-            return found or answer
-        passed = await backends.passed(question)
-        return answer if isinstance(passed, NotFound) else passed
 
     def listed(self) -> Iterable[tuple[str, str]]:
         """Yield what the other providers say they have, backends apart."""
@@ -203,60 +132,34 @@ class MetricSources:
         """The external metrics that adapters behind us list; the same object until they change."""
         return frozenset() if self._backends is None else self._backends.names
 
-    def _others(self) -> Sequence[MetricsProvider]:
-        return self.others if self._backends is None else (*self.others, self._backends)
-
-    def _is_unknown(self, answer: object, resource: str, metric: str, namespace: str) -> bool:
+    def _is_unknown(self, question: ApiQuestion, answer: ApiAnswer) -> bool:
+        match question:
+            case PodMetric():
+                resource = PODS.group_resource
+            case ObjectMetric() | ObjectsMetric():
+                resource = question.resource
+            case ExternalMetric():
+                resource = ""
+            case _:  # usage, which is the rules'
+                return False
         # A rule that may have anything, and is not listed, must not hide what others have.
         if isinstance(answer, Unavailable):
-            return not self.provider.is_ours(resource, metric, namespace)
+            return not self.provider.is_ours(resource, question.metric, question.namespace)
         return isinstance(answer, NotFound)
 
-    async def _elsewhere(self, question: Question, kind: type[T]) -> T | Failure | None:
-        """Return the first answer of another provider that is not "not found"."""
-        for provider in self.others:
-            (answer,) = await self._asked(provider, [question])
-            if isinstance(answer, kind) or (
-                isinstance(answer, Failure) and not isinstance(answer, NotFound)
-            ):
-                return answer
-        return None
-
-    async def _elsewhere_objects(
-        self,
-        resource: str,
-        namespace: str,
-        names: Sequence[str],
-        selector: str,
-        metric: str,
-        metric_selector: str,
-        unknown: Failure,
-    ) -> PodSamples | Failure:
-        if not self.others:
-            return unknown
-        if resource == PODS.group_resource and namespace:
-            pods = PodMetric(namespace, metric, selector, metric_selector)
-            return await self._elsewhere(pods, PodSamples) or unknown
-        questions = [
-            ObjectMetric(namespace, resource, name, metric, metric_selector) for name in names
+    async def _elsewhere(
+        self, provider: MetricsProvider | BackendRouter, questions: Sequence[ApiQuestion]
+    ) -> list[ApiAnswer | None]:
+        """Return what another provider knows; ``None``: nothing, or what is no answer."""
+        parts = [_parts(question) for question in questions]
+        answers = iter(await self._asked(provider, [*chain.from_iterable(parts)]))
+        return [
+            _whole(question, [(part, next(answers)) for part in own])
+            for question, own in zip(questions, parts, strict=True)
         ]
-        for provider in self.others:
-            answers = await self._asked(provider, questions)
-            samples = {
-                name: answer
-                for name, answer in zip(names, answers, strict=True)
-                if isinstance(answer, ObjectSample)
-            }
-            if samples:
-                asked_s = min(one.asked_s for one in samples.values())
-                return PodSamples({n: one.sample for n, one in samples.items()}, asked_s)
-            if not all(isinstance(answer, NotFound) for answer in answers):
-                first = next(a for a in answers if not isinstance(a, NotFound))
-                return first if isinstance(first, Failure) else unknown
-        return unknown
 
     async def _asked(
-        self, provider: MetricsProvider, questions: Sequence[Question]
+        self, provider: MetricsProvider | BackendRouter, questions: Sequence[Question]
     ) -> Sequence[object]:
         try:
             async with asyncio.timeout(getattr(provider, "patience_s", self._patience_s)):
@@ -274,20 +177,36 @@ class MetricSources:
         return answers
 
 
-_ANSWERS, _FAILURES = get_args(Answer), frozenset(get_args(Failure))
+def _parts(question: ApiQuestion) -> Sequence[Question]:
+    """Return the question in the words of a ``MetricsProvider``: of several objects those know
+    pods of a namespace only."""
+    if not isinstance(question, ObjectsMetric):
+        return (question,)
+    namespace, resource = question.namespace, question.resource
+    metric, metric_selector = question.metric, question.metric_selector
+    if resource == PODS.group_resource and namespace:
+        return (PodMetric(namespace, metric, question.selector, metric_selector),)
+    return [
+        ObjectMetric(namespace, resource, name, metric, metric_selector)
+        for name in question.objects.names
+    ]
 
 
-def _metric_of(question: Question) -> tuple[str, str, str] | None:
-    """Return resource ("" for external ones), metric and namespace; None for usage, which is
-    the rules'.
-    """
-    match question:
-        case PodMetric():
-            return PODS.group_resource, question.metric, question.namespace
-        case ObjectMetric():
-            return question.resource, question.metric, question.namespace
-        case ExternalMetric():
-            return "", question.metric, question.namespace
+def _whole(question: ApiQuestion, answers: Sequence[tuple[Question, object]]) -> ApiAnswer | None:
+    """Return the answer that the answers to its parts are."""
+    if isinstance(question, ObjectsMetric):
+        samples = {
+            part.name: answer
+            for part, answer in answers
+            if isinstance(part, ObjectMetric) and isinstance(answer, ObjectSample)
+        }
+        if samples:
+            asked_s = min(one.asked_s for one in samples.values())
+            return PodSamples({name: one.sample for name, one in samples.items()}, asked_s)
+    for _, answer in answers:
+        fits = isinstance(answer, _ANSWERS[type(question)])
+        if fits and isinstance(answer, ApiAnswer) and not isinstance(answer, NotFound):
+            return answer
     return None
 
 

@@ -23,7 +23,7 @@ from adapter.backends.backends_file import (
 )
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics
-from podscale.core.metrics import Answer, ExternalMetric, NoData, NotFound, Question, Unavailable
+from podscale.core.metrics import ExternalMetric, NotFound, Question, Unavailable
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import SERVICES
@@ -48,7 +48,7 @@ class BackendTold(Struct, frozen=True, rename="camel"):
 
 
 class BackendRouter:
-    """All of them. An async context manager; a ``MetricsProvider`` of external metrics."""
+    """All of them. An async context manager."""
 
     def __init__(self, cluster: Api, metrics: AdapterMetrics) -> None:
         self._cluster = cluster
@@ -111,29 +111,10 @@ class BackendRouter:
             return None
         return next((each for each in self._open.values() if each.claims(question)), None)
 
-    async def passed(
-        self, question: ExternalMetric, claimant: ExternalBackend | None = None
-    ) -> PassedAnswer | NotFound | Unavailable:
-        """Return the answer of the ``claimant``, else of the first whose question it is by name;
-        ``NotFound`` where it is nobody's."""
-        found: PassedAnswer | NotFound | Unavailable = _NOBODYS
-        every = self._open.values() if claimant is None else (claimant,)
-        for backend in [each for each in every if claimant or each.matches(question.metric)]:
-            found = await backend.passed(question)
-            result = "answered" if isinstance(found, PassedAnswer) else "not_found"
-            if isinstance(found, Unavailable):
-                result = "timeout" if found.is_timeout else "failed"
-            self._metrics.passed.labels(backend.config.name, result).inc()
-            if not isinstance(found, NotFound):
-                return found
-        unknown = next((each for each in self._open.values() if not each.is_listed), None)
-        if unknown is None:
-            return found
-        what = f"the external backend {unknown.config.name} has not been listed yet"
-        return Unavailable(REASON, f"{what}, it may have {question.metric}: {unknown.problem}")
-
-    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        """Return one answer per question; ``NotFound`` for what is not their own."""
+    async def answer(
+        self, questions: Sequence[Question]
+    ) -> list[PassedAnswer | NotFound | Unavailable]:
+        """Return one answer per question; ``NotFound`` for what is nobody's."""
         distinct = dict.fromkeys(questions)
         found = dict(zip(distinct, await asyncio.gather(*map(self._answer, distinct)), strict=True))
         return [found[question] for question in questions]
@@ -152,15 +133,26 @@ class BackendRouter:
             taken |= dict.fromkeys(each.names - taken.keys(), f"the external backend {name}")
         return found + [BackendTold(name, "", 0, text) for name, text in self._refused.items()]
 
-    async def _answer(self, question: Question) -> Answer:
+    async def _answer(self, question: Question) -> PassedAnswer | NotFound | Unavailable:
+        """Return the answer of the claimant, else of the first whose question it is by name."""
+        found: PassedAnswer | NotFound | Unavailable = _NOBODYS
         if not isinstance(question, ExternalMetric):
-            return _NOBODYS
-        found = await self.passed(question, self.claimant(question))
-        if not isinstance(found, PassedAnswer):
             return found
-        if not found.samples.series:
-            return NoData("NoMetricsReturned", f"{found.samples.answered_by} has no sample of it")
-        return found.samples
+        claimant = self.claimant(question)
+        every = self._open.values() if claimant is None else (claimant,)
+        for backend in [each for each in every if claimant or each.matches(question.metric)]:
+            found = await backend.passed(question)
+            result = "answered" if isinstance(found, PassedAnswer) else "not_found"
+            if isinstance(found, Unavailable):
+                result = "timeout" if found.is_timeout else "failed"
+            self._metrics.passed.labels(backend.config.name, result).inc()
+            if not isinstance(found, NotFound):
+                return found
+        unknown = next((each for each in self._open.values() if not each.is_listed), None)
+        if unknown is None:
+            return found
+        what = f"the external backend {unknown.config.name} has not been listed yet"
+        return Unavailable(REASON, f"{what}, it may have {question.metric}: {unknown.problem}")
 
     async def _wanted(self) -> dict[str, BackendConfig]:
         configs = {each.name: each for each in self._named.backends}

@@ -113,10 +113,6 @@ class MetricRegistry(Struct, frozen=True):
         found = (each.exposed.get(key) for each in listings if each is not None)
         return next(filter(None, found), None)
 
-    def scope(self, namespace: str) -> str:
-        """Return ``namespace`` if it has metrics of its own, "" if it has those of everywhere."""
-        return namespace if namespace in self.within else ""
-
 
 def merging(
     states: Sequence[RuleState], before: MetricRegistry, leaving: Sequence[RuleState] = ()

@@ -134,6 +134,8 @@ def or_nothing(answer: Answer) -> Answer:
         case ExternalSamples() if answer.left_out:
             # The sum of the others is not the metric: it would shrink by what cannot be read.
             return NoData(Stage.NOT_A_NUMBER, left_out(answer))
+        case ExternalSamples() if not answer.series and answer.answered_by:
+            return NoData("NoMetricsReturned", f"{answer.answered_by} has no sample of it")
         case ExternalSamples() if not answer.series:
             return NoData(Stage.EMPTY_RESULT, "the query returns no sample")
     return answer

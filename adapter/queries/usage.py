@@ -6,6 +6,7 @@ not idle (adapter.md 12).
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,8 +33,9 @@ from podscale.core.metrics import (
 from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import EVERYTHING
-from podscale.feed.plan import NO_ROW, Demand, Outcome, Reading
+from podscale.feed.plan import NO_ROW, Demand, Outcome, QueryPlan, Reading
 
+T = TypeVar("T")
 _ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
 
 
@@ -68,34 +70,16 @@ class UsageByRules:
         self, namespace: str, names: Sequence[str], known: int | None
     ) -> Inquiry[Mapping[str, Mapping[str, Amounts]] | Failure] | Failure:
         """Return how to ask for pod -> container -> amounts; pods without any are absent."""
-        demands = self._demands(namespace, names, known)
-        if not isinstance(demands, tuple):
-            return demands
-        return Inquiry(demands, lambda got: _per_pod(got[0], got[1], names))
+        demands = self._containers(namespace, Names(tuple(names), known))
+        return _both(demands, lambda cpu, memory: _per_pod(cpu, memory, names))
 
     def nodes(self, names: Sequence[str]) -> Inquiry[Mapping[str, Amounts] | Failure] | Failure:
         """Return how to ask for node -> amounts."""
-        demands = self._node_demands(names)
-        if not isinstance(demands, tuple):
-            return demands
-        return Inquiry(demands, lambda got: _per_node(got[0], got[1], names))
+        return _both(self._nodes(names), lambda cpu, memory: _per_node(cpu, memory, names))
 
     def node_columns(self, names: Sequence[str]) -> Inquiry[NodeUsageColumns | Failure] | Failure:
         """Return how to ask for the same in columns."""
-        demands = self._node_demands(names)
-        if not isinstance(demands, tuple):
-            return demands
-        return Inquiry(demands, lambda got: _node_columns(got[0], got[1], names))
-
-    def _node_demands(self, names: Sequence[str]) -> tuple[Demand, ...] | Failure:
-        rules = self._rules()
-        if rules is None:
-            return _no_rules()
-        try:
-            plans = [self._plans.nodes(rule) for rule in (rules.cpu, rules.memory)]
-        except RuleQueryError as error:
-            return _invalid(rules, error)
-        return tuple(Demand(plan, "", tuple(sorted(names)), len(names)) for plan in plans)
+        return _both(self._nodes(names), lambda cpu, memory: _node_columns(cpu, memory, names))
 
     def pod_resource(self, question: PodResource) -> Inquiry[PodSamples | Failure] | Failure:
         """Return how to ask for one resource of the running pods that match."""
@@ -108,36 +92,31 @@ class UsageByRules:
             text = f"no running pod in {question.namespace} matches {question.selector!r}"
             return NoData(Stage.OBJECT_MISMATCH, text)
         # Both: only the other resource tells that a container is there and has no sample.
-        demands = self._demands(question.namespace, found.names, found.known)
-        if not isinstance(demands, tuple):
-            return demands
-        if question.resource != "cpu":
+        demands = self._containers(question.namespace, found)
+        if isinstance(demands, tuple) and question.resource != "cpu":
             demands = demands[1], demands[0]
         container, window_s = question.container, rules.window_s or None
-        return Inquiry(
-            demands, lambda got: self._sums(got[0], got[1], found.names, container, window_s)
+        return _both(
+            demands,
+            lambda used, other: self._sums(used, other, found.names, container, window_s),
         )
 
     def _sums(
         self,
-        outcome: Outcome,
-        other: Outcome,
+        used: Reading,
+        other: Reading,
         names: Sequence[str],
         container: str | None,
         window_s: float | None,
-    ) -> PodSamples | Failure:
-        if not isinstance(outcome, Reading):
-            return outcome
-        if not isinstance(other, Reading):
-            return other
-        rows, others = self._containers_of(outcome), self._containers_of(other)
+    ) -> PodSamples:
+        rows, others = self._containers_of(used), self._containers_of(other)
         found: dict[str, Sample] = {}
         for name in names:
-            made = _sum(outcome, rows.get(name, ()), others.get(name, ()), container, window_s)
+            made = _sum(used, rows.get(name, ()), others.get(name, ()), container, window_s)
             if made is not None:
                 found[name] = made
-        stale = frozenset(name for name in names if name in outcome.stale)
-        return PodSamples(found, outcome.asked_s, stale)
+        stale = frozenset(name for name in names if name in used.stale)
+        return PodSamples(found, used.asked_s, stale)
 
     def _containers_of(self, reading: Reading) -> _ByPod:
         known = self._by_pod.get(reading)
@@ -155,51 +134,63 @@ class UsageByRules:
             found = self._objects.running(namespace, EVERYTHING)
             if not found.names:
                 continue
-            pair = self._demands(namespace, found.names, found.known)
+            pair = self._containers(namespace, found)
             if not isinstance(pair, tuple):
                 return pair
             asked.append((namespace, found))
             demands += pair
         return LongInquiry(tuple(demands), lambda got: _columns(got, asked))
 
+    def _containers(self, namespace: str, pods: Names) -> tuple[Demand, Demand] | Failure:
+        return self._demands(self._plans.containers, namespace, pods)
+
+    def _nodes(self, names: Sequence[str]) -> tuple[Demand, Demand] | Failure:
+        return self._demands(self._plans.nodes, "", Names(tuple(names), len(names)))
+
     def _demands(
-        self, namespace: str, names: Sequence[str], known: int | None
+        self, plan_of: Callable[[ResourceRule], QueryPlan], namespace: str, objects: Names
     ) -> tuple[Demand, Demand] | Failure:
         rules = self._rules()
         if rules is None:
             return _no_rules()
-        found = Names(tuple(names), known)
-        cpu = self._demand(rules.cpu, namespace, found)
-        memory = self._demand(rules.memory, namespace, found)
-        if not isinstance(cpu, Demand):
-            return cpu
-        return (cpu, memory) if isinstance(memory, Demand) else memory
-
-    def _demand(self, rule: ResourceRule, namespace: str, found: Names) -> Demand | Failure:
-        try:
-            plan = self._plans.containers(rule)
-        except RuleQueryError as error:
-            return Refused(Stage.QUERY_INVALID, f"{rule.id}: {error}")
-        return Demand(plan, namespace, tuple(sorted(found.names)), found.known)
+        names = tuple(sorted(objects.names))
+        demands: list[Demand] = []
+        for rule in (rules.cpu, rules.memory):
+            try:
+                demands.append(Demand(plan_of(rule), namespace, names, objects.known))
+            except RuleQueryError as error:
+                return Refused(Stage.QUERY_INVALID, f"{rule.id}: {error}")
+        cpu, memory = demands
+        return cpu, memory
 
 
 def _no_rules() -> NotFound:
     return NotFound(Stage.NO_SERIES, "the rules file has no resourceRules: CPU and memory unknown")
 
 
-def _invalid(rules: ResourceRules, error: RuleQueryError) -> Refused:
-    return Refused(Stage.QUERY_INVALID, f"{rules.cpu.id} or {rules.memory.id}: {error}")
+def _both(
+    demands: tuple[Demand, Demand] | Failure, read: Callable[[Reading, Reading], T]
+) -> Inquiry[T | Failure] | Failure:
+    """Return how to ask for both resources.
+
+    One that cannot be read fails the answer: half of it would look like pods that use none of
+    the other.
+    """
+    if not isinstance(demands, tuple):
+        return demands
+
+    def finish(outcomes: Sequence[Outcome]) -> T | Failure:
+        first, second = outcomes
+        if not isinstance(first, Reading):
+            return first
+        return read(first, second) if isinstance(second, Reading) else second
+
+    return Inquiry(demands, finish)
 
 
 def _per_pod(
-    cpu: Outcome, memory: Outcome, names: Sequence[str]
-) -> Mapping[str, Mapping[str, Amounts]] | Failure:
-    # One resource that cannot be read fails the answer: half of it would look like pods
-    # that use none of the other.
-    if not isinstance(cpu, Reading):
-        return cpu
-    if not isinstance(memory, Reading):
-        return memory
+    cpu: Reading, memory: Reading, names: Sequence[str]
+) -> Mapping[str, Mapping[str, Amounts]]:
     wanted = set(names)
     pods: dict[str, dict[str, Amounts]] = {}
     for pod, container in sorted(cpu.containers.keys() | memory.containers.keys()):
@@ -214,13 +205,7 @@ def _per_pod(
     return pods
 
 
-def _per_node(
-    cpu: Outcome, memory: Outcome, names: Sequence[str]
-) -> Mapping[str, Amounts] | Failure:
-    if not isinstance(cpu, Reading):
-        return cpu
-    if not isinstance(memory, Reading):
-        return memory
+def _per_node(cpu: Reading, memory: Reading, names: Sequence[str]) -> Mapping[str, Amounts]:
     nodes = {}
     for name in names:
         amounts = _amounts(cpu, cpu.row(name), memory, memory.row(name))
@@ -229,13 +214,7 @@ def _per_node(
     return nodes
 
 
-def _node_columns(
-    cpu: Outcome, memory: Outcome, names: Sequence[str]
-) -> NodeUsageColumns | Failure:
-    if not isinstance(cpu, Reading):
-        return cpu
-    if not isinstance(memory, Reading):
-        return memory
+def _node_columns(cpu: Reading, memory: Reading, names: Sequence[str]) -> NodeUsageColumns:
     pairs = [(_float(cpu, cpu.row(name)), _float(memory, memory.row(name))) for name in names]
     found = np.array(pairs, np.float64).reshape(len(names), 2, 2)
     return NodeUsageColumns(

@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 from prometheus_client import Histogram
 
-from adapter.apis.custom_api import CustomApi
-from adapter.apis.external_api import ExternalApi
+from adapter.apis.metric_apis import CustomApi, ExternalApi
 from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import ResponseCache
 from adapter.discovery.listing import ListingBuilder

@@ -9,13 +9,16 @@ from adapter.apis import metric_providers
 from adapter.apis.failures import source_failed
 from adapter.apis.metric_providers import MetricSources
 from adapter.discovery.registry import MetricRegistry, RelistFailure, RuleState, unlisted
+from adapter.provider import ApiQuestion, FeedProvider, ObjectsMetric
 from adapter.stages import Stage
 from podscale.core.metrics import (
+    Answer,
     ExternalMetric,
     ExternalSamples,
     MetricsProvider,
     NoData,
     NotFound,
+    ObjectMetric,
     ObjectSample,
     PodMetric,
     PodSamples,
@@ -24,7 +27,7 @@ from podscale.core.metrics import (
 from podscale.core.selectors.selector import Selector
 from podscale.feed.http import refusals
 from podscale.feed.outage import SILENT_S, OutageWatch
-from podscale.kube.client.resource import PODS, SERVICES
+from podscale.kube.client.resource import PODS, SERVICES, Resource
 from tests.conformance.adapter_sample import SampleProvider
 from tests.unit.adapter.test_provider import METRIC, provider
 from tests.unit.adapter.world import RULES, RecordingFeed, rules
@@ -71,24 +74,41 @@ async def chained(*others: MetricsProvider) -> MetricSources:
     return MetricSources(await provider(RecordingFeed()), others)
 
 
+async def objects_metric(
+    provider: FeedProvider, resource: Resource, namespace: str, metric: str
+) -> ObjectsMetric:
+    """Return what the API asks of all objects of a namespace."""
+    objects = await provider.objects.names(resource, namespace, Selector())
+    return ObjectsMetric(namespace, resource.group_resource, objects, "", metric)
+
+
+async def several(made: MetricSources, resource: Resource, namespace: str, metric: str) -> Answer:
+    return await one(made, await objects_metric(made.provider, resource, namespace, metric))
+
+
+async def one(made: MetricSources, question: ApiQuestion) -> Answer:
+    (answer,) = await made.read([question])
+    return answer
+
+
 async def test_the_rules_come_first():
     sample = SampleProvider(PODS_OF_SHOP)
     made = await chained(sample)
-    answer = await made.several(PODS, "shop", Selector(), METRIC, "")
+    answer = await several(made, PODS, "shop", METRIC)
     assert isinstance(answer, PodSamples)
     assert sample.questions == []
 
 
 async def test_what_no_rule_knows_is_asked_elsewhere():
     made = await chained(Failing(), SampleProvider(PODS_OF_SHOP))
-    pods = await made.several(PODS, "shop", Selector(), "some-metric", "")
+    pods = await several(made, PODS, "shop", "some-metric")
     assert isinstance(pods, Unavailable)  # the first provider that does not say "not found"
     made = await chained(SampleProvider([]), SampleProvider(PODS_OF_SHOP))
-    services = await made.several(SERVICES, "shop", Selector(), "some-metric", "")
+    services = await several(made, SERVICES, "shop", "some-metric")
     assert isinstance(services, PodSamples)
-    one = await made.single("service", "shop", "web", "some-metric", "")
-    assert isinstance(one, ObjectSample)
-    external = await made.external("shop", "my-external-metric", "foo=bar")
+    single = await one(made, ObjectMetric("shop", "services", "web", "some-metric"))
+    assert isinstance(single, ObjectSample)
+    external = await one(made, ExternalMetric("shop", "my-external-metric", "foo=bar"))
     assert isinstance(external, ExternalSamples)
     assert [s.sample.value_milli for s in external.series] == [42_000]
 
@@ -96,8 +116,8 @@ async def test_what_no_rule_knows_is_asked_elsewhere():
 async def test_what_nobody_knows_is_not_found_with_the_rules_reason():
     made = await chained(SampleProvider([]))
     for answer in (
-        await made.several(PODS, "shop", Selector(), "nothing", ""),
-        await made.single("pods", "shop", "web-0", "nothing", ""),
+        await several(made, PODS, "shop", "nothing"),
+        await one(made, ObjectMetric("shop", "pods", "web-0", "nothing")),
     ):
         assert isinstance(answer, NotFound)
         assert "no rule exposes nothing" in answer.message
@@ -107,16 +127,16 @@ async def test_rules_that_cannot_be_listed_hide_nothing_that_others_have():
     text = RULES.replace("http_requests_total{pod!", "{pod!").replace("'queue_depth'", "'{a=\"\"}'")
     down = await provider(RecordingFeed(), text=text, down=refusals.error("unreachable"))
     made = MetricSources(down, [SampleProvider(PODS_OF_SHOP)])
-    pods = await made.several(PODS, "shop", Selector(), "some-metric", "")
+    pods = await several(made, PODS, "shop", "some-metric")
     assert isinstance(pods, PodSamples)
-    one = await made.single("service", "shop", "web", "some-metric", "")
-    assert isinstance(one, ObjectSample)
-    external = await made.external("shop", "my-external-metric", "")
+    single = await one(made, ObjectMetric("shop", "services", "web", "some-metric"))
+    assert isinstance(single, ObjectSample)
+    external = await one(made, ExternalMetric("shop", "my-external-metric", ""))
     assert isinstance(external, ExternalSamples)
     # What they do not have either may be ours, once it is listed.
     for answer in (
-        await made.several(PODS, "shop", Selector(), "nothing", ""),
-        await made.single("pods", "shop", "web-0", "nothing", ""),
+        await several(made, PODS, "shop", "nothing"),
+        await one(made, ObjectMetric("shop", "pods", "web-0", "nothing")),
     ):
         assert (type(answer), answer.reason) == (Unavailable, "PrometheusUnreachable")
 
@@ -125,16 +145,16 @@ async def test_what_a_listed_rule_cannot_read_now_is_not_asked_elsewhere():
     sample = SampleProvider(PODS_OF_SHOP)
     failing = RecordingFeed(dict.fromkeys(("rules[0]", "externalRules[0]"), DOWN))
     made = MetricSources(await provider(failing), [sample])
-    assert await made.several(PODS, "shop", Selector(), METRIC, "") is DOWN
-    assert await made.single("service", "shop", "web", METRIC, "") is DOWN
-    assert await made.external("shop", "queue_depth", "") is DOWN
+    assert await several(made, PODS, "shop", METRIC) is DOWN
+    assert await one(made, ObjectMetric("shop", "services", "web", METRIC)) is DOWN
+    assert await one(made, ExternalMetric("shop", "queue_depth", "")) is DOWN
     assert sample.questions == []
 
 
 async def test_without_objects_nobody_is_asked():
     sample = SampleProvider([])
     made = await chained(sample)
-    answer = await made.several(PODS, "empty", Selector(), "some-metric", "")
+    answer = await several(made, PODS, "empty", "some-metric")
     assert isinstance(answer, NoData)
     assert sample.questions == []
 
@@ -148,12 +168,12 @@ class Hanging:
 
 async def test_a_provider_that_hangs_is_given_up():
     made = MetricSources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
-    late = await made.external("shop", "nothing", "")
+    late = await one(made, ExternalMetric("shop", "nothing"))
     assert (type(late), late.reason, late.is_timeout) == (Unavailable, "ProviderTimeout", True)
     made = MetricSources(await provider(RecordingFeed()), [Failing()])
     for failure, code, whose in (
         (late, 504, "Hanging did not answer in time"),
-        (await made.external("shop", "nothing", ""), 503, "Failing failed"),
+        (await one(made, ExternalMetric("shop", "nothing")), 503, "Failing failed"),
     ):
         told = source_failed(failure)
         assert (told.code, "Prometheus" in told.message) == (code, False)
@@ -195,10 +215,12 @@ async def test_who_hangs_is_not_waited_for_where_another_has_answered():
     external = ExternalMetric("shop", "my-external-metric", "foo=bar")
     pods = PodMetric("shop", "some-metric", "app=web")
     async with asyncio.timeout(5):
-        assert isinstance(await made.external("shop", "my-external-metric", ""), ExternalSamples)
-        assert isinstance(await made.several(PODS, "shop", Selector(), "some-metric", ""),
+        assert isinstance(
+            await one(made, ExternalMetric("shop", "my-external-metric", "")), ExternalSamples
+        )
+        assert isinstance(await several(made, PODS, "shop", "some-metric"),
                           PodSamples)  # fmt: skip
-        assert isinstance(await made.single("pods", "shop", "web-0", "some-metric", ""),
+        assert isinstance(await one(made, ObjectMetric("shop", "pods", "web-0", "some-metric")),
                           ObjectSample)  # fmt: skip
-        one, other = await made.answer([external, pods])
-    assert (type(one), type(other)) == (ExternalSamples, PodSamples)
+        first, other = await made.answer([external, pods])
+    assert (type(first), type(other)) == (ExternalSamples, PodSamples)

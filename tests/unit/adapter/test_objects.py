@@ -1,18 +1,18 @@
 """What a request means of the cluster, and how it is told that it means the same again."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 from prometheus_client import Histogram
 
-from adapter.apis.custom_api import CustomApi
+from adapter.apis.metric_apis import CustomApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry
+from adapter.provider import ObjectsMetric
 from podscale.core.metrics import PodSamples, Sample
 from podscale.core.selectors import selector
-from podscale.core.selectors.selector import Selector
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import Changes, Kind
@@ -65,21 +65,22 @@ class GivenSources:
     """A metric that every pod has."""
 
     def __init__(self, store: PodStore, *, has_snapshot: bool) -> None:
-        self.provider = SimpleNamespace(mapper=MAPPER, objects=WatchedObjects(store, None))
+        self.provider = SimpleNamespace(
+            mapper=MAPPER, objects=WatchedObjects(store, None), at_once=self.at_once
+        )
         self.has_snapshot = has_snapshot
         self.arrived: Callable[[], None] = lambda: None  # while an answer is on its way
 
-    def several_at_once(self, resource, namespace, selector, metric, metric_selector):
-        return self._samples(namespace, selector) if self.has_snapshot else None
+    def at_once(self, question: ObjectsMetric) -> PodSamples | None:
+        return samples_of(question) if self.has_snapshot else None
 
-    async def several(self, resource, namespace, selector, metric, metric_selector):
-        samples = self._samples(namespace, selector)
+    async def read(self, questions: Sequence[ObjectsMetric]) -> list[PodSamples]:
         self.arrived()
-        return samples
+        return [samples_of(question) for question in questions]
 
-    def _samples(self, namespace: str, selector: Selector) -> PodSamples:
-        names = self.provider.objects.pod_names(namespace, selector).names
-        return PodSamples({name: Sample(1000) for name in names}, 100.0)
+
+def samples_of(question: ObjectsMetric) -> PodSamples:
+    return PodSamples({name: Sample(1000) for name in question.objects.names}, 100.0)
 
 
 def api_of(sources: GivenSources) -> CustomApi:

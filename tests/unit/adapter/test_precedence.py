@@ -21,11 +21,11 @@ from podscale.core.metrics import (
     PodSamples,
     Unavailable,
 )
-from podscale.core.selectors.selector import Selector
 from podscale.feed.http import refusals
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ServerFailed
 from podscale.kube.client.resource import PODS
+from tests.unit.adapter.test_metric_providers import objects_metric
 from tests.unit.adapter.test_metric_rules import SPEC, Discovered
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import MAPPER, GivenObjects, RecordingFeed, own, reading, rules
@@ -199,7 +199,8 @@ async def test_a_rule_that_says_a_metrics_name_is_waited_for_before_others_are_a
     await process.relister.relist()
     elsewhere = Elsewhere()
     made = MetricSources(process.provider, [elsewhere])
-    answer = await made.several(PODS, "b", Selector(), "queue_depth", "")
+    question = await objects_metric(process.provider, PODS, "b", "queue_depth")
+    (answer,) = await made.read([question])
     assert isinstance(answer, Unavailable)
     (answer,) = await made.answer([PodMetric("b", "queue_depth", "")])
     assert isinstance(answer, Unavailable)

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter import flags as adapter_flags
 from adapter.apis import bodies
-from adapter.apis.external_api import ExternalApi
+from adapter.apis.metric_apis import ExternalApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.queries import values
@@ -251,8 +251,9 @@ def test_a_ca_file_settles_the_connection():
 class OneSeries:
     """Sources with one series of every external metric."""
 
-    async def external(self, *_, **__):
-        return ExternalSamples([ExternalSample({}, Sample(1, 997.0, None))], 1000.0)
+    async def read(self, questions):
+        series = [ExternalSample({}, Sample(1, 997.0, None))]
+        return [ExternalSamples(series, 1000.0) for _ in questions]
 
 
 async def test_a_kept_external_answer_does_not_pass_over_a_wrong_option():

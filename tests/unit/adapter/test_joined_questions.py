@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from adapter.discovery.registry import MetricRegistry
 from adapter.queries import readings
+from adapter.queries.inquiry import JoinedQuestions
 from adapter.queries.readings import Origin
-from adapter.queries.standing_questions import Standings
 from podscale.core.metrics import (
     ExternalMetric,
-    NoData,
     NotFound,
     PodMetric,
     PodSamples,
@@ -27,10 +26,10 @@ ORIGIN = Origin("m", "rules[0]", 30.0)
 WEB, DB = PodMetric("shop", METRIC, "app=web"), PodMetric("shop", METRIC, "app=db")
 
 
-def stands(standings, question, plan, origin):
-    """Ask for one question with the pods as they are."""
-    changed = standings._objects.changed(question.namespace)
-    return standings.of(question, plan, origin, changed)
+def joined(questions, one, *asked):
+    """Return what is asked together with the pods as they are."""
+    members = [questions.pods(each.namespace, each.selector) for each in asked]
+    return questions.joined(one, ORIGIN, asked[0].namespace, members)
 
 
 def plan(series="m"):
@@ -57,14 +56,14 @@ READINGS = st.builds(
 
 @given(st.lists(READINGS, min_size=1, max_size=3))
 def test_joined_answers_are_those_of_each_question_alone(found):
-    standings = Standings(GivenObjects(pods(web=3, db=2)))
+    questions = JoinedQuestions(GivenObjects(pods(web=3, db=2)))
     one = plan()
     for outcome in found:
-        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB, WEB)]
-        answers = standings.joined(one, "shop", members).answers(outcome)
+        together = joined(questions, one, WEB, DB, WEB)
+        answers = [readings.or_nothing(each) for each in together.answers(outcome)]
         alone = [
-            readings.or_nothing(readings.pods(outcome, each.listed.names, ORIGIN))
-            for each in members
+            readings.or_nothing(readings.pods(outcome, each.names, ORIGIN))
+            for each in together.members
         ]
         assert answers == alone
         for each in answers:
@@ -78,29 +77,26 @@ def test_joined_answers_are_those_of_each_question_alone(found):
 
 
 def test_a_time_that_is_not_known_is_never_the_oldest():
-    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
-    members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB, WEB)]
+    questions, one = JoinedQuestions(GivenObjects(pods(web=3, db=2))), plan()
     values = dict.fromkeys(("web-0", "web-1", "web-2", "db-0", "db-1"), 1.0)
     times = {"web-0": 990.0, "web-2": 980.0, "db-1": 950.0}
-    answers = standings.joined(one, "shop", members).answers(reading(values, times=times))
+    answers = joined(questions, one, WEB, DB, WEB).answers(reading(values, times=times))
     assert [each.pods.oldest_s for each in answers] == [980.0, 950.0, 980.0]
     assert [each.pods.total_milli for each in answers] == [3000, 2000, 3000]
 
 
 def test_a_failure_is_everybodys():
-    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
-    members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
+    questions, one = JoinedQuestions(GivenObjects(pods(web=3, db=2))), plan()
     down = Unavailable("PrometheusUnreachable", "down")
-    assert standings.joined(one, "shop", members).answers(down) == [down, down]
+    assert joined(questions, one, WEB, DB).answers(down) == [down, down]
 
 
 def test_what_comes_again_unchanged_is_the_same_demand():
-    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
+    questions, one = JoinedQuestions(GivenObjects(pods(web=3, db=2))), plan()
 
     def asked() -> Demand:
-        standings.grow_older()
-        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
-        return standings.joined(one, "shop", members).demand
+        questions.grow_older()
+        return joined(questions, one, WEB, DB).demand
 
     first = asked()
     assert first.names == ("db-0", "db-1", "web-0", "web-1", "web-2")
@@ -109,11 +105,10 @@ def test_what_comes_again_unchanged_is_the_same_demand():
 
 def test_other_pods_are_asked_for_at_once():
     given = pods(web=3, db=2)
-    standings, one = Standings(GivenObjects(given)), plan()
+    questions, one = JoinedQuestions(GivenObjects(given)), plan()
 
     def names():
-        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
-        return standings.joined(one, "shop", members).demand.names
+        return joined(questions, one, WEB, DB).demand.names
 
     assert len(names()) == 5
     given["shop"]["web-9"] = {"app": "web"}
@@ -121,16 +116,16 @@ def test_other_pods_are_asked_for_at_once():
     del given["shop"]["db-0"]
     assert "db-0" not in names()
     given["shop"]["web-0"] = {"app": "db"}  # the same number of pods, of others
-    assert stands(standings, WEB, one, ORIGIN).listed.names == ("web-1", "web-2", "web-9")
-    assert stands(standings, DB, one, ORIGIN).listed.names == ("db-1", "web-0")
+    assert questions.pods("shop", "app=web").names == ("web-1", "web-2", "web-9")
+    assert questions.pods("shop", "app=db").names == ("db-1", "web-0")
 
 
 def test_how_many_pods_there_are_is_told_anew():
     given = pods(web=3, db=2)
-    standings, one = Standings(GivenObjects(given)), plan()
+    questions, one = JoinedQuestions(GivenObjects(given)), plan()
 
     def known():
-        return standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)]).demand.known
+        return joined(questions, one, WEB).demand.known
 
     assert known() == 5
     given["shop"]["other"] = {"app": "other"}
@@ -138,47 +133,41 @@ def test_how_many_pods_there_are_is_told_anew():
 
 
 def test_rows_that_lie_elsewhere_are_found_again():
-    standings, one = Standings(GivenObjects(pods(web=2))), plan()
-    joined = standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)])
-    (first,) = joined.answers(reading({"web-0": 1.0, "web-1": 2.0}))
-    (second,) = joined.answers(reading({"web-1": 2.0, "web-0": 1.0}))
+    questions, one = JoinedQuestions(GivenObjects(pods(web=2))), plan()
+    together = joined(questions, one, WEB)
+    (first,) = together.answers(reading({"web-0": 1.0, "web-1": 2.0}))
+    (second,) = together.answers(reading({"web-1": 2.0, "web-0": 1.0}))
     assert first == second
-    (third,) = joined.answers(reading({"web-1": 2.0}))
+    (third,) = together.answers(reading({"web-1": 2.0}))
     assert list(third.pods) == ["web-1"]
-    (none,) = joined.answers(reading({"else": 2.0}))
-    assert isinstance(none, NoData)
+    (none,) = together.answers(reading({"else": 2.0}))
+    assert not none.pods
 
 
 def test_another_plan_or_other_questions_are_other_demands():
-    standings, one, other = Standings(GivenObjects(pods(web=3, db=2))), plan(), plan("n")
-    first = standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)]).demand
-    assert stands(standings, WEB, other, ORIGIN).plan is other
-    both = standings.joined(
-        one, "shop", [stands(standings, WEB, one, ORIGIN), stands(standings, DB, one, ORIGIN)]
-    )
+    questions, one, other = JoinedQuestions(GivenObjects(pods(web=3, db=2))), plan(), plan("n")
+    first = joined(questions, one, WEB).demand
+    assert joined(questions, other, WEB).demand.plan is other
+    both = joined(questions, one, WEB, DB)
     assert (first.names, len(both.demand.names)) == (("web-0", "web-1", "web-2"), 5)
 
 
 def test_what_nobody_asks_any_more_is_forgotten():
     given = {f"ns-{n}": {"p": {"app": "web"}} for n in range(3000)}
-    standings, one = Standings(GivenObjects(given)), plan()
+    questions, one = JoinedQuestions(GivenObjects(given)), plan()
 
     def ask(namespaces):
-        standings.grow_older()
+        questions.grow_older()
         for each in namespaces:
-            standing = stands(standings, PodMetric(each, METRIC, ""), one, ORIGIN)
-            standings.joined(one, each, [standing])
+            joined(questions, one, PodMetric(each, METRIC, ""))
 
     def count():
         return sum(
-            len(aging._young) + len(aging._old)
-            for aging in (
-                standings._known, standings._listed, standings._joined, standings._names,
-            )
-        )  # fmt: skip
+            len(aging._young) + len(aging._old) for aging in (questions._pods, questions._joined)
+        )
 
     ask(list(given))
-    assert count() == 12000
+    assert count() == 6000
     for _ in range(3000):
         ask(["ns-0"] * 10)
     assert count() < 100
@@ -186,22 +175,21 @@ def test_what_nobody_asks_any_more_is_forgotten():
 
 def test_what_is_asked_in_every_round_is_never_prepared_again():
     given = {f"ns-{n}": {"p": {"app": "web"}} for n in range(300)}
-    standings, one = Standings(GivenObjects(given)), plan()
+    questions, one = JoinedQuestions(GivenObjects(given)), plan()
     labels = [f"app in (web,{n})" for n in range(20)]
 
-    def asked() -> list[Demand]:
+    def demands() -> list[Demand]:
         found = []
         for slot in range(0, 300, 20):  # a round in slots, as autoscalers ask
-            standings.grow_older()
+            questions.grow_older()
             for each in list(given)[slot : slot + 20]:
-                questions = [PodMetric(each, METRIC, text) for text in labels]
-                members = [stands(standings, question, one, ORIGIN) for question in questions]
-                found.append(standings.joined(one, each, members).demand)
+                asked = [PodMetric(each, METRIC, text) for text in labels]
+                found.append(joined(questions, one, *asked).demand)
         return found
 
-    first = asked()
+    first = demands()
     for _ in range(12):
-        assert all(now is then for now, then in zip(asked(), first, strict=True))
+        assert all(now is then for now, then in zip(demands(), first, strict=True))
 
 
 async def test_questions_of_other_kinds_do_not_make_these_be_forgotten():
@@ -213,7 +201,7 @@ async def test_questions_of_other_kinds_do_not_make_these_be_forgotten():
         for slot in range(0, 300, 20):
             mine = [PodMetric(each, METRIC, "") for each in list(given)[slot : slot + 20]]
             await made.answer([*mine, *others[: len(others) // 15]])
-        aging = made._standings._joined
+        aging = made._joined._joined
         return [each.demand for each in (*aging._old.values(), *aging._young.values())]
 
     first = {each.namespace: each for each in await asked()}
