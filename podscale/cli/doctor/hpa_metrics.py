@@ -18,7 +18,6 @@ from podscale.kube.client.errors import NoMatch
 from podscale.kube.discovery import Mapper
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
-_OTHER_KIND = "Correct object.describedObject of the HPA, or install what serves the kind."
 
 
 async def of_hpa(

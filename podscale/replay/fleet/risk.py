@@ -23,7 +23,6 @@ from podscale.replay.fleet.blocks import DAY_BLOCKS, Floats
 Groups = NDArray[np.intp]
 
 LENGTHS = (DAY_BLOCKS, 2 * DAY_BLOCKS, 3 * DAY_BLOCKS)  # of history that lines are drawn for
-FEWEST_BLOCKS = LENGTHS[0]  # with less history nothing is stated
 WEEK_DAYS = 7
 _HALF_LIFE = 4 * DAY_BLOCKS
 _FLOOR = 1e-3  # of the largest need: less is alike
