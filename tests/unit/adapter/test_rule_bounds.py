@@ -7,11 +7,12 @@ import resource
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import pytest
 import re2
 
-from adapter.discovery.listing import MetricSource
+from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.metric_rules.objects import RuleRefusal, beyond_bounds, compiled
 from adapter.metric_rules.watched import WatchedMetricRules
@@ -203,6 +204,22 @@ async def test_a_refused_object_that_is_renamed_keeps_its_new_name():
         [held] = taken.sets[-1].custom
     assert not held.may_expose("depth")
     assert held.may_expose("height")
+
+
+@pytest.mark.parametrize("filters", [[], [{"is": "^m"}]], ids=["exposed", "lost"])
+def test_names_that_repeat_a_series_name_fill_little_memory(filters):
+    spec = {"name": {"as": "$0" * 128}, "seriesFilters": filters}
+    found = compiled(stored(**spec), MAPPER, OPEN)
+    builder = ListingBuilder(found)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(200):
+        builder.add(f"{'s' * 1000}{number:03}m", frozenset({"namespace", "pod"}))
+    listing = builder.build()
+    filled = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert filled < 2 * MIB
+    assert not listing.exposed
 
 
 def test_patterns_of_an_object_that_is_gone_are_freed():
