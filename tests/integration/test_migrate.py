@@ -75,47 +75,6 @@ async def test_old_and_new_stand_side_by_side(prometheus, tmp_path):
     ]
 
 
-RULES = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: adapter-config, namespace: monitoring}
-data:
-  config.yaml: |
-    rules:
-    - seriesQuery: '{__name__=~"jobs_r.*"}'
-      resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
-      metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
----
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web, namespace: shop}
-spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
-  minReplicas: 2
-  maxReplicas: 20
-  metrics:
-  - type: Pods
-    pods: {metric: {name: jobs_rate}, target: {type: AverageValue, averageValue: "10"}}
-  - type: Resource
-    resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}
-"""
-
-
-async def test_a_plain_hpa_is_compared_by_the_rules_beside_it(prometheus, tmp_path):
-    file = tmp_path / "adapter.yaml"
-    file.write_text(RULES)
-    code, out, err = await migrate(file, "--prometheus-url", prometheus.url, "--moments", "24")
-    assert code == 0, err
-    assert "# HorizontalPodAutoscaler shop/web: replicas asked for" in out
-    assert "without Resource (it comes from metrics.k8s.io)" in out
-    moments = [line for line in out.splitlines() if line.endswith(("differs", "new     3"))]
-    same = [line for line in moments if "old     3  new     3" in line]
-    # prometheus-adapter serves NaN as 0, and the in-tree controller shrinks to the minimum.
-    shrunk = [line for line in moments if "old     2  new  held  differs" in line]
-    assert len(same) + len(shrunk) == 24, out
-    assert 5 <= len(shrunk) <= 7
-
-
 async def test_everything_is_data_with_json():
     code, out, err = await migrate(INPUTS / "keda-fallback-static.yaml", "-o", "json")
     told = json.loads(out)

@@ -184,6 +184,7 @@ async def test_queries_are_few_however_many_days(prometheus: PrometheusServer) -
     assert POINTS <= 2 * 2_000 * 288
 
 
+@pytest.mark.needs("prometheus")
 async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(
     tmp_path, capsys
 ) -> None:

@@ -321,6 +321,7 @@ async def test_what_is_not_served_is_refused_plainly(kubectl, server):
     assert server.objects.find("namespaces", "", "team") is None
 
 
+@pytest.mark.needs("kubectl")
 async def test_the_sandbox_runs_as_a_process_of_its_own(tmp_path):
     (tmp_path / "web.yaml").write_text(manifest())
     kubeconfig = tmp_path / "kubeconfig"
@@ -344,6 +345,7 @@ async def test_the_sandbox_runs_as_a_process_of_its_own(tmp_path):
         assert await process.wait() == 0
 
 
+@pytest.mark.needs("kubectl")
 async def test_a_token_limits_kubectl_to_what_rbac_allows(server, tmp_path):
     server.enforce_rbac = True
     token = server.tokens.issue("amy")
