@@ -339,21 +339,13 @@ class _Target(Struct, frozen=True):
     version: str  # of the API
     written: str  # resource[.group] as in the path
     resource: Resource | None  # that this means; None: the cluster has no such thing
+    kind: str  # plural[.group], as far as it is known
     namespace: str
+    scope: str  # the namespace in which the objects lie; "" for Namespaces
     name: str
     metric: str
     selector: Selector
     metric_selector: Selector
-
-    @property
-    def kind(self) -> str:
-        """``plural[.group]``, as far as it is known."""
-        return self.written if self.resource is None else self.resource.group_resource
-
-    @property
-    def scope(self) -> str:
-        """The namespace in which the objects lie; "" for Namespaces."""
-        return "" if self.kind == NAMESPACES.group_resource else self.namespace
 
     def of(self, objects: Names) -> ObjectsMetric:
         """Return what is asked of all ``objects`` that match."""
@@ -394,7 +386,9 @@ def _target(request: ApiRequest, mapper: mapping.ResourceMapper) -> _Target:
     options.require_name(listed, name)
     metric_selector = options.metric_selector(request)
     resource = mapping.resolve(mapper, *mapping.split(written))
+    kind = written if resource is None else resource.group_resource
+    scope = "" if kind == NAMESPACES.group_resource else namespace
     return _Target(
-        ResponseCache.key(request), request.info.version,
-        written, resource, namespace, name, metric, listed.labels, metric_selector,
+        ResponseCache.key(request), request.info.version, written, resource, kind,
+        namespace, scope, name, metric, listed.labels, metric_selector,
     )  # fmt: skip

@@ -6,31 +6,55 @@ as "nothing runs" (adapter.md 12).
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+from msgspec import Struct
 from prometheus_client import Histogram
 
-from adapter.apis import failures, schemas, usage_bodies
+from adapter.apis import failures, schemas
 from adapter.apis import request_options as options
 from adapter.apis.request_options import ListOptions
-from adapter.apis.usage_bodies import MeasuredUsage
 from adapter.discovery.objects import WatchedObjects
 from adapter.queries.inquiry import ask
-from adapter.queries.usage import UsageByRules
+from adapter.queries.usage import Amounts, UsageByRules
 from podscale.core.metrics import Failure
+from podscale.core.quantity import format_milli
 from podscale.core.times import duration
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.source_routing import DemandReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.columns.metadata import MetadataStore
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.status import Cause, StatusError
+from podscale.serving.status import Cause, Status, StatusError
+
+_encode = msgspec.json.encode
 
 GROUP = "metrics.k8s.io"
+_VERSION = "metrics.k8s.io/v1beta1"
+_COLUMNS = [
+    {"name": "Name", "type": "string", "format": "name", "description": "Name of the resource",
+     "priority": 0},
+    {"name": "cpu", "type": "string", "format": "quantity", "description": "", "priority": 0},
+    {"name": "memory", "type": "string", "format": "quantity", "description": "", "priority": 0},
+    {"name": "Window", "type": "string", "format": "duration", "description": "", "priority": 0},
+]  # fmt: skip
 _VERBS = ("get", "list")
 _PAGE = 100  # pods written in one turn of the loop, about 2 ms
+
+
+class MeasuredUsage(Struct, frozen=True):
+    """A pod or a node with its usage; a node's only part is called ""."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    parts: Mapping[str, Amounts]
+    time_s: float  # the earliest of the samples
+    is_node: bool = False
 
 
 class ResourceApi:
@@ -110,23 +134,24 @@ class ResourceApi:
             return failures.internal("unable to list matching resources", cause)
 
     async def _pods(self, request: ApiRequest, namespace: str, wanted: ListOptions) -> Answered:
-        namespaces = [namespace] if namespace else self._objects.namespaces()
-        found, failure = await self._measured(namespaces, wanted)
+        asked: list[tuple[str, Sequence[str], int | None]] = []
+        for each in [namespace] if namespace else self._objects.namespaces():
+            running = self._objects.running(each, wanted.labels)
+            names = [name for name in running.names if options.selects(wanted, name, each)]
+            if names:
+                asked.append((each, names, running.known))
+        found, failure = await self._measure_pods(asked)
         # A namespace that fails affects itself only, unless nothing is left.
         if failure is not None and not found:
             return failures.source_failed(failure)
         return await self._list(request, "PodMetrics", found)
 
     async def _pod(self, request: ApiRequest, namespace: str, name: str) -> Answered:
-        labels = self._objects.pod_labels(namespace, name)
-        if labels is None:
+        if self._objects.pod_labels(namespace, name) is None:
             return status.object_not_found("pods", name)
-        found, failure = await self._measure(namespace, (name,), None)
-        if failure is not None:
-            return failures.source_failed(failure)
-        if not found:
-            return status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
-        return self._one(request, found[0])
+        found, failure = await self._measure_pods([(namespace, (name,), None)])
+        absence = status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
+        return self._one(request, found, failure, absence)
 
     async def _nodes(
         self, request: ApiRequest, nodes: MetadataStore, wanted: ListOptions
@@ -143,50 +168,28 @@ class ResourceApi:
         if not nodes.exists("", name):
             return status.object_not_found("node", name)
         found, failure = await self._measure_nodes(nodes, [name])
-        if failure is not None:
-            return failures.source_failed(failure)
-        if not found:
-            return status.object_not_found("nodemetrics", name, group=GROUP)
-        return self._one(request, found[0])
+        absence = status.object_not_found("nodemetrics", name, group=GROUP)
+        return self._one(request, found, failure, absence)
 
-    async def _measured(
-        self, namespaces: Sequence[str], wanted: ListOptions
+    async def _measure_pods(
+        self, asked: Sequence[tuple[str, Sequence[str], int | None]]
     ) -> tuple[list[MeasuredUsage], Failure | None]:
-        inquiries = []
-        asked: list[str] = []
-        for namespace in namespaces:
-            running = self._objects.running(namespace, wanted.labels)
-            names = [name for name in running.names if options.selects(wanted, name, namespace)]
-            if names:
-                asked.append(namespace)
-                inquiries.append(self._usage.pods(namespace, names, running.known))
+        """Return the usage of pods, ``asked`` for by namespace, names and how many there are."""
+        answers = await ask(self._feed, [self._usage.pods(*each) for each in asked])
         found: list[MeasuredUsage] = []
         failure: Failure | None = None
-        for namespace, answer in zip(asked, await ask(self._feed, inquiries), strict=True):
+        for (namespace, _, _), answer in zip(asked, answers, strict=True):
             if isinstance(answer, Failure):
                 failure = failure or answer
                 continue
-            found += self._of_namespace(namespace, answer)
+            now = self._clock()
+            for name, parts in sorted(answer.items()):
+                labels = self._objects.pod_labels(namespace, name)
+                if labels is not None:
+                    time_s = _earliest(parts.values(), now)
+                    found.append(MeasuredUsage(name, namespace, labels, parts, time_s))
             await asyncio.sleep(0)
         return found, failure
-
-    async def _measure(
-        self, namespace: str, names: Sequence[str], known: int | None
-    ) -> tuple[list[MeasuredUsage], Failure | None]:
-        (answer,) = await ask(self._feed, [self._usage.pods(namespace, names, known)])
-        if isinstance(answer, Failure):
-            return [], answer
-        return self._of_namespace(namespace, answer), None
-
-    def _of_namespace(self, namespace: str, answer: Mapping[str, Any]) -> list[MeasuredUsage]:
-        now = self._clock()
-        found = []
-        for name, parts in sorted(answer.items()):
-            labels = self._objects.pod_labels(namespace, name)
-            if labels is not None:
-                time_s = usage_bodies.earliest(parts.values(), now)
-                found.append(MeasuredUsage(name, namespace, labels, parts, time_s))
-        return found
 
     async def _measure_nodes(
         self, nodes: MetadataStore, names: Sequence[str]
@@ -200,7 +203,7 @@ class ResourceApi:
         return [
             MeasuredUsage(
                 name, "", nodes.labels("", name) or {}, {"": amounts},
-                usage_bodies.earliest([amounts], now), is_node=True,
+                _earliest([amounts], now), is_node=True,
             )
             for name, amounts in sorted(answer.items())
         ], None  # fmt: skip
@@ -212,22 +215,30 @@ class ResourceApi:
         if found:
             self._age.observe(max(0.0, now - min(one.time_s for one in found)))
         as_table = request.media.as_table
-        rows = partial(usage_bodies.rows, is_whole=_is_whole(request))
-        write = rows if as_table else usage_bodies.items
+        rows = partial(_rows, is_whole=_is_whole(request))
+        write = rows if as_table else _items
         pages = []
         for start in range(0, len(found), _PAGE):
             pages.append(write(found[start : start + _PAGE], self._window, now))
             await asyncio.sleep(0)
-        return ApiResponse(
-            usage_bodies.table(pages) if as_table else usage_bodies.listing(kind, pages)
-        )
+        return ApiResponse(_table(pages) if as_table else _listing(kind, pages))
 
-    def _one(self, request: ApiRequest, one: MeasuredUsage) -> Answered:
+    def _one(
+        self,
+        request: ApiRequest,
+        found: Sequence[MeasuredUsage],
+        failure: Failure | None,
+        absence: Status,
+    ) -> Answered:
+        if failure is not None:
+            return failures.source_failed(failure)
+        if not found:
+            return absence
         now = self._clock()
         if request.media.as_table:
-            row = usage_bodies.rows([one], self._window, now, is_whole=_is_whole(request))
-            return ApiResponse(usage_bodies.table([row]))
-        return ApiResponse(value=usage_bodies.single(one, self._window, now))
+            row = _rows(found, self._window, now, is_whole=_is_whole(request))
+            return ApiResponse(_table([row]))
+        return ApiResponse(value=body(found[0], self._window, now))
 
     @property
     def _window(self) -> str:
@@ -237,3 +248,101 @@ class ResourceApi:
 
 def _is_whole(request: ApiRequest) -> bool:
     return request.parameter("includeObject") == "Object"
+
+
+def _earliest(parts: Iterable[Amounts], asked_s: float) -> float:
+    """Return the earliest sample time; a sample of unknown age counts as just asked."""
+    return min((asked_s if a.time_s is None else a.time_s for a in parts), default=asked_s)
+
+
+def body(one: MeasuredUsage, window: str, now: float) -> dict[str, Any]:
+    """Return a PodMetrics or NodeMetrics with kind and version."""
+    kind = "NodeMetrics" if one.is_node else "PodMetrics"
+    return {"kind": kind, "apiVersion": _VERSION, **_item(one, window, now)}
+
+
+def _items(found: Sequence[MeasuredUsage], window: str, now: float) -> bytes:
+    """Return some items of a list as JSON, with commas between them."""
+    return _encode([_item(one, window, now) for one in found])[1:-1]
+
+
+def _listing(kind: str, pages: Sequence[bytes]) -> bytes:
+    """Return a PodMetricsList or NodeMetricsList of what ``_items`` returned; ``kind`` is
+    that of the items.
+    """
+    head = _encode({"kind": f"{kind}List", "apiVersion": _VERSION, "metadata": {}})
+    return b'%b,"items":[%b]}\n' % (head[:-1], b",".join(pages))
+
+
+def _rows(
+    found: Sequence[MeasuredUsage], window: str, now: float, *, is_whole: bool = False
+) -> bytes:
+    """Return some rows of a table as JSON; a pod's cells sum its containers.
+
+    ``is_whole``: each row holds its object, not only the metadata.
+    """
+    made = [
+        {
+            "cells": [one.name, *_cells(one), window],
+            "object": body(one, window, now) if is_whole else _partial(one, now),
+        }
+        for one in found
+    ]
+    return _encode(made)[1:-1]
+
+
+def _table(pages: Sequence[bytes]) -> bytes:
+    """Return a meta.k8s.io/v1 Table of what ``_rows`` returned."""
+    head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}}
+    start = _encode({**head, "columnDefinitions": _COLUMNS})
+    return b'%b,"rows":[%b]}\n' % (start[:-1], b",".join(pages))
+
+
+def _item(one: MeasuredUsage, window: str, now: float) -> dict[str, Any]:
+    common = {
+        "metadata": _metadata(one, now),
+        "timestamp": rfc3339(one.time_s),
+        "window": window,
+    }
+    if one.is_node:
+        return {**common, "usage": _usage(one.parts[""])}
+    containers = [
+        {"name": name, "usage": _usage(amounts)} for name, amounts in sorted(one.parts.items())
+    ]
+    return {**common, "containers": containers}
+
+
+def _partial(one: MeasuredUsage, now: float) -> dict[str, Any]:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": _metadata(one, now),
+    }
+
+
+def _metadata(one: MeasuredUsage, now: float) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": one.name}
+    if one.namespace:
+        metadata["namespace"] = one.namespace
+    metadata["creationTimestamp"] = rfc3339(now)
+    if one.labels:
+        metadata["labels"] = dict(one.labels)
+    return metadata
+
+
+def _usage(amounts: Amounts) -> dict[str, str]:
+    usage = {}
+    if amounts.cpu_milli is not None:
+        usage["cpu"] = format_milli(amounts.cpu_milli)
+    if amounts.memory_milli is not None:
+        usage["memory"] = format_milli(amounts.memory_milli, "BinarySI")
+    return usage
+
+
+def _cells(one: MeasuredUsage) -> tuple[str, str]:
+    cpu = [a.cpu_milli for a in one.parts.values() if a.cpu_milli is not None]
+    memory = [a.memory_milli for a in one.parts.values() if a.memory_milli is not None]
+    return (
+        format_milli(sum(cpu)) if cpu else "<unknown>",
+        format_milli(sum(memory), "BinarySI") if memory else "<unknown>",
+    )

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter.apis import bodies, usage_bodies
+from adapter.apis import bodies, resource_api
 from adapter.queries.readings import Origin, external, pods, single
 from podscale.core.metrics import Stale
 from podscale.core.times.rfc3339 import rfc3339
@@ -235,5 +235,5 @@ def test_a_sample_of_an_absurd_time_is_stale_and_its_neighbour_is_not(time_s, li
 def test_every_time_can_be_written(time_s):
     written = rfc3339(time_s)
     assert len(written) == len("2026-11-21T10:00:00Z") or time_s < -1e14
-    measured = usage_bodies.MeasuredUsage("a", "b", {}, {}, time_s)
-    assert usage_bodies.single(measured, "1m", NOW_S)["timestamp"] == written
+    measured = resource_api.MeasuredUsage("a", "b", {}, {}, time_s)
+    assert resource_api.body(measured, "1m", NOW_S)["timestamp"] == written
