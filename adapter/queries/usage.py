@@ -1,11 +1,12 @@
-"""CPU and memory of containers and nodes: what metrics.k8s.io, the HPA and the VPA read.
+"""CPU and memory of containers and nodes: what metrics.k8s.io, the HPA and the VPA read, now
+(``UsageByRules``) and in the past (``past_queries``).
 
 NaN, negative and absent usage is no usage: such a container lacks that resource, it is
 not idle (adapter.md 12).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from adapter.queries.inquiry import Inquiry, LongInquiry
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule, ResourceRules
 from adapter.stages import Stage
+from podscale.core.goquote import quote
 from podscale.core.metrics import (
     ContainerColumns,
     Failure,
@@ -34,9 +36,30 @@ from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.plan import NO_ROW, Demand, Outcome, QueryPlan, Reading
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.verdict import Widened
+
+_NAMESPACES = 100  # that one query of the past names, as the feed's batches
 
 T = TypeVar("T")
 _ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
+
+
+class ContainerQuery(Struct, frozen=True):
+    """A query and the labels that name the container of a series."""
+
+    text: str
+    pod: str
+    container: str
+    namespace: str  # "" where all series are of ``only``
+    only: str = ""
+
+
+class PastQueries(Struct, frozen=True):
+    """What to ask for each resource."""
+
+    cpu: tuple[ContainerQuery, ...]
+    memory: tuple[ContainerQuery, ...]
 
 
 class Amounts(Struct, frozen=True):
@@ -313,3 +336,39 @@ def _float(reading: Reading, row: int) -> tuple[float, float]:
     if not value >= 0 or math.isinf(value):
         return math.nan, math.nan
     return value, float(reading.time_s[row])
+
+
+def past_queries(rules: ResourceRules | None, namespaces: Sequence[str]) -> PastQueries:
+    """Return the queries for the usage of all containers over time; raises ``ValueError`` where
+    the rules cannot ask for usage.
+
+    Several namespaces share a query only where the prover says that this is the same; in any
+    other case each namespace has its own.
+    """
+    if rules is None:
+        raise ValueError("the rules file has no resourceRules: no history of CPU and memory")
+    return PastQueries(
+        tuple(_queries(rules.cpu, namespaces)), tuple(_queries(rules.memory, namespaces))
+    )
+
+
+def _queries(rule: ResourceRule, namespaces: Sequence[str]) -> Iterator[ContainerQuery]:
+    try:
+        plan = Plans().containers(rule)
+    except RuleQueryError as error:
+        raise ValueError(f"{rule.id}: {error}") from error
+    labels = plan.labels
+    verdict = prove(plan)
+    if isinstance(verdict, Widened) and verdict.default is None:
+        for start in range(0, len(namespaces), _NAMESPACES):
+            text = verdict.text(tuple(namespaces[start : start + _NAMESPACES]))
+            yield ContainerQuery(text, labels.object, labels.container, labels.namespace)
+        return
+    for namespace in namespaces:
+        text = plan.render(_every_pod(plan, namespace), {labels.namespace: namespace})
+        yield ContainerQuery(text, labels.object, labels.container, "", namespace)
+
+
+def _every_pod(plan: QueryPlan, namespace: str) -> str:
+    labels = plan.labels
+    return f'{labels.namespace}={quote(namespace)},{labels.object}=~".+"'

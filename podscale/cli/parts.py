@@ -13,7 +13,7 @@ from adapter import flags as adapter_flags
 from adapter import part as adapter_part
 from adapter import precheck
 from adapter.apis.metric_providers import MetricSources
-from adapter.queries.past import past_queries
+from adapter.queries.usage import past_queries
 from adapter.rules.config import Config
 from adapter.rules.ruleset import RuleSet
 from hpa import part as hpa_part

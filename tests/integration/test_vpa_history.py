@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from adapter.queries.past import past_queries
+from adapter.queries.usage import past_queries
 from adapter.rules.config import parse
 from adapter.rules.ruleset import compile_rules
 from podscale.core import quantity

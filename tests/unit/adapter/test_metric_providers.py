@@ -22,6 +22,7 @@ from podscale.core.metrics import (
     ObjectSample,
     PodMetric,
     PodSamples,
+    Sample,
     Unavailable,
 )
 from podscale.core.selectors.selector import Selector
@@ -157,6 +158,35 @@ async def test_without_objects_nobody_is_asked():
     answer = await several(made, PODS, "empty", "some-metric")
     assert isinstance(answer, NoData)
     assert sample.questions == []
+
+
+class Empty:
+    """A provider whose lists have nothing in them."""
+
+    async def answer(self, questions):
+        empty = {PodMetric: PodSamples({}, 0.0), ExternalMetric: ExternalSamples((), 0.0)}
+        return [empty[type(question)] for question in questions]
+
+
+async def test_an_empty_list_of_another_is_a_reason_to_whoever_decides_by_it():
+    made = await chained(Empty())
+    questions = [PodMetric("shop", "theirs", ""), ExternalMetric("shop", "theirs")]
+    assert [type(each) for each in await made.answer(questions)] == [NoData, NoData]
+    assert [type(each) for each in await made.read(questions)] == [PodSamples, ExternalSamples]
+
+
+class NoAnswer:
+    """A provider that answers something else than it was asked."""
+
+    async def answer(self, questions):
+        return [ObjectSample(Sample(1), 0.0) for _ in questions]
+
+
+async def test_what_answers_another_question_is_passed_over():
+    made = await chained(NoAnswer(), SampleProvider(PODS_OF_SHOP))
+    assert isinstance(await several(made, PODS, "shop", "some-metric"), PodSamples)
+    (external,) = await made.answer([ExternalMetric("shop", "my-external-metric")])
+    assert isinstance(external, ExternalSamples)
 
 
 class Hanging:
