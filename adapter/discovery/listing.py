@@ -69,6 +69,11 @@ class ListingBuilder:
         self._source: MetricSource | None = None
         self._shapes = self._conflicts = 0
 
+    @property
+    def metrics(self) -> int:
+        """How many are exposed so far, each for every kind of object."""
+        return len(self._exposed)
+
     def add(self, series: str, labels: frozenset[str]) -> None:
         """Take in one shape; shapes of one series should follow each other."""
         self._shapes += 1

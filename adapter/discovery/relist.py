@@ -6,6 +6,7 @@ again soon, not at the next relist only. Hands out immutable ``MetricRegistry`` 
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import (
@@ -26,7 +27,7 @@ from adapter.discovery.registry import (
     RuleState,
     merging,
 )
-from adapter.discovery.relisted_rule import renewed
+from adapter.discovery.relisted_rule import MOST_METRICS, renewed
 from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
@@ -387,7 +388,8 @@ class Relister:
         """Return what is known of a rule now; a failed list leaves the one before."""
         if isinstance(outcome, SeriesAnswer):
             try:
-                return await renewed(before, outcome, now, self._options.grace_s)
+                most = self._most(before.rule)
+                return await renewed(before, outcome, now, self._options.grace_s, most)
             except Exception as error:  # noqa: BLE001 - one list must not end all
                 outcome = self._bug("working off its series failed", error, [before])
         # Attempts are many while Prometheus is down: each is counted, only news are told.
@@ -395,6 +397,14 @@ class Relister:
         tell = log.warning if is_news else log.debug
         tell("relist failed", rule=before.rule.id, stage=outcome.stage, error=outcome.message)
         return structs.replace(before, failure=outcome)
+
+    def _most(self, rule: Rule) -> float:
+        """Return how many metrics a rule may list beside the others of its namespace."""
+        if not rule.namespace:
+            return math.inf
+        states = self._scopes[rule.namespace].states.values()
+        others = (s.listing for s in states if s.rule is not rule and s.listing is not None)
+        return MOST_METRICS - sum(len(listing.exposed) for listing in others)
 
     async def _publish(self, namespace: str) -> None:
         async with self._publishing:

@@ -8,8 +8,9 @@ import structlog
 from msgspec import structs
 
 from adapter.discovery.listing import ListingBuilder, RuleListing
-from adapter.discovery.registry import PAGE, RuleState
+from adapter.discovery.registry import PAGE, RelistFailure, RuleState
 from adapter.doctor.lints import TOO_MANY_LABELS
+from adapter.stages import Stage
 from podscale.core.pace import LoopPace
 from podscale.feed.http.client import SeriesAnswer
 
@@ -17,6 +18,15 @@ log = structlog.get_logger(__name__)
 
 _FEW_SHAPES = 200
 _MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
+
+# Of one namespace's own rules, each counted for every kind of object: some 3 MB.
+MOST_METRICS = 20_000
+_TOO_MANY = RelistFailure(
+    Stage.QUERY_INVALID,
+    f"the MetricRules of its namespace list more than {MOST_METRICS} metrics: narrow seriesQuery, "
+    "or leave series out by seriesFilters",
+    "TooManyMetrics",
+)
 
 _Key = tuple[str, str]  # resource[.group] and metric
 
@@ -32,11 +42,12 @@ def _is_unchanged(before: RuleState, outcome: SeriesAnswer) -> bool:
 
 
 async def renewed(
-    before: RuleState, outcome: SeriesAnswer, now: float, grace_s: float
+    before: RuleState, outcome: SeriesAnswer, now: float, grace_s: float, most: float = math.inf
 ) -> RuleState:
     """Return what is known of a rule with an answer to its seriesQuery.
 
-    A name that has gone is listed ``grace_s`` longer.
+    A name that has gone is listed ``grace_s`` longer. With more than ``most`` metrics it has
+    failed to be listed.
     """
     if _is_unchanged(before, outcome):
         return structs.replace(before, listed_s=now, series=outcome.count)
@@ -47,6 +58,8 @@ async def renewed(
         for labels in shapes:
             builder.add(name, labels)
             await pace.rest()
+        if builder.metrics > most:
+            return structs.replace(before, failure=_TOO_MANY)
     crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
     listing = structs.replace(builder.build(), crowded=crowded)
     # A template asks which resources the cluster has now: its list does not stay.

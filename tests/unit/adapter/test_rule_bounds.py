@@ -14,6 +14,7 @@ import re2
 
 from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.discovery.relist import Relister, RelistOptions
+from adapter.discovery.relisted_rule import MOST_METRICS
 from adapter.metric_rules.objects import RuleRefusal, beyond_bounds, compiled
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.rules import patterns
@@ -220,6 +221,32 @@ def test_names_that_repeat_a_series_name_fill_little_memory(filters):
     tracemalloc.stop()
     assert filled < 2 * MIB
     assert not listing.exposed
+
+
+async def test_metrics_of_a_namespaces_own_rules_are_counted_together():
+    many = pods(*(f"m{number}" for number in range(MOST_METRICS // 2 + 1)))
+    prometheus = Prometheus()
+    relister = Relister(prometheus, RuleSet.empty(), RelistOptions())
+
+    async def listed(namespace, **answers):
+        made = [
+            compiled(stored(namespace, name, seriesQuery=f'{{of="{name}"}}'), MAPPER, OPEN)
+            for name in answers
+        ]
+        found = zip(made, answers.values(), strict=True)
+        prometheus.answers |= {rule.series_query: names for rule, names in found}
+        await relister.replace(RuleSet(Config(), tuple(made)), namespace)
+        await relister.relist()
+        return relister.custom.within[namespace]
+
+    assert len((await listed("shop", a=many)).sources) == len(many)
+    late = (await listed("shop", a=many, b=many)).find("pods", "m0")
+    assert isinstance(late, Unavailable), "the later rule has precedence, and is not known"
+    assert late.reason == "TooManyMetrics"
+    assert len((await listed("bar", a=many)).sources) == len(many)
+    few = (await listed("shop", a=many, b=pods("few"))).find("pods", "few")
+    assert isinstance(few, MetricSource)
+    assert few.rule.origin == "MetricRule shop/b"
 
 
 def test_patterns_of_an_object_that_is_gone_are_freed():
