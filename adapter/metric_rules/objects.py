@@ -18,12 +18,10 @@ from adapter.errors import ConfigInvalid, RuleQueryError
 from adapter.queries.matchers import equals
 from adapter.rules.config import (
     Config,
-    GroupResource,
     NameMapping,
     Parsed,
     ResourceMapping,
     RuleConfig,
-    SeriesFilter,
 )
 from adapter.rules.ruleset import Rule, compile_object_rule
 from adapter.sources.sources_file import NamedSources
@@ -90,30 +88,10 @@ class RuleRefusal(Struct, frozen=True):
         return f"{self.reason}: {self.message}: {self.holds and self.holds.fingerprint}"
 
 
-class _Filter(Struct, frozen=True, rename="camel"):
-    is_: str = msgspec.field(default="", name="is")
-    is_not: str = ""
-
-
-class _Resources(Struct, frozen=True):
-    template: str = ""
-    overrides: dict[str, GroupResource] = {}
-    namespaced: bool = True
-
-
-class _Name(Struct, frozen=True):
-    matches: str = ""
-    as_: str = msgspec.field(default="", name="as")
-
-
-class _Spec(Struct, frozen=True, rename="camel"):
+class _Spec(RuleConfig, frozen=True, rename="camel", kw_only=True):
     series_query: str
     metrics_query: str
     type: Literal["Custom", "External"] = "Custom"
-    series_filters: tuple[_Filter, ...] = ()
-    resources: _Resources = _Resources()
-    name: _Name = _Name()
-    source: str = ""
 
 
 _SPEC = JsonDecoder(_Spec)
@@ -174,9 +152,8 @@ def _compiled(
     stored: StoredMetricRule, spec: _Spec, mapper: ResourceMapper, sources: NamedSources
 ) -> Rule | RuleRefusal:
     try:
-        rule = compile_object_rule(
-            TYPES[spec.type], _config(spec), Parsed(Config(), {}, stored.origin), mapper
-        )
+        parsed = Parsed(Config(), {}, stored.origin)
+        rule = compile_object_rule(TYPES[spec.type], spec, parsed, mapper)
         namespace = stored.metadata.namespace
         if not namespace:
             return _cluster_rule(rule, spec.source, sources)
@@ -199,11 +176,11 @@ def _holding(
     """Return what keeps the names of a refused object: those that it could have, or, where only
     its patterns say which those are, every name of its namespace. It may have been accepted before:
     by another release, by another spec, or while discovery knew its resources."""
-    config, namespace = _config(spec), stored.metadata.namespace
-    is_plain = config.name == NameMapping()
-    bare = RuleConfig(config.series_query if is_plain else "{}", metrics_query="x")
-    named = replace(config, metrics_query="x", resources=ResourceMapping())
-    whole = [] if refusal.reason == TOO_MANY_RULES else [named]
+    namespace = stored.metadata.namespace
+    is_plain = spec.name == NameMapping()
+    bare = RuleConfig(spec.series_query if is_plain else "{}", metrics_query="x")
+    named = replace(spec, metrics_query="x", resources=ResourceMapping())
+    whole: list[RuleConfig] = [] if refusal.reason == TOO_MANY_RULES else [named]
     for each in (*whole, *([bare] if is_plain or namespace else [])):
         with contextlib.suppress(ConfigInvalid):
             rule = compile_object_rule(
@@ -250,16 +227,4 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
         source=source,
         confinement=confinement,
         fingerprint=mark,
-    )
-
-
-def _config(spec: _Spec) -> RuleConfig:
-    resources = spec.resources
-    return RuleConfig(
-        spec.series_query,
-        tuple(SeriesFilter(each.is_, each.is_not) for each in spec.series_filters),
-        ResourceMapping(resources.template, resources.overrides, resources.namespaced),
-        NameMapping(spec.name.matches, spec.name.as_),
-        spec.metrics_query,
-        spec.source,
     )

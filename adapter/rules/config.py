@@ -6,34 +6,42 @@ or looked up here: that is ``adapter.rules.ruleset``.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from yaml import MappingNode, Node, ScalarNode
 
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules.strict_yaml import Fields, YamlReader
+from adapter.rules.strict_yaml import YamlReader
 from adapter.rules.yaml_nodes import is_text, root
 from podscale.core.times import duration
 
 _SECTIONS = ("rules", "externalRules", "resourceRules")
 
 
-class SeriesFilter(Struct, frozen=True):
+def _window(text: str) -> float:
+    try:
+        return duration.parse_prometheus(text)
+    except duration.DurationError as error:
+        raise ValueError(error.advice) from None
+
+
+class SeriesFilter(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Exactly one of the two is set in a valid file; both are RE2, searched unanchored."""
 
-    is_: str = ""
+    is_: str = field(default="", name="is")
     is_not: str = ""
 
 
-class GroupResource(Struct, frozen=True):
+class GroupResource(Struct, frozen=True, omit_defaults=True):
     """A resource as written in an override: any case, singular or plural, partial group."""
 
     resource: str = ""
     group: str = ""
 
 
-class ResourceMapping(Struct, frozen=True):
+class ResourceMapping(Struct, frozen=True, omit_defaults=True):
     """How the labels of a series name Kubernetes objects."""
 
     template: str = ""
@@ -45,10 +53,10 @@ class NameMapping(Struct, frozen=True):
     """How the metric is called: RE2 search and Go Expand."""
 
     matches: str = ""
-    as_: str = ""
+    as_: str = field(default="", name="as")
 
 
-class RuleConfig(Struct, frozen=True):
+class RuleConfig(Struct, frozen=True, rename="camel"):
     """One entry of ``rules`` or ``externalRules``."""
 
     series_query: str = ""
@@ -59,7 +67,7 @@ class RuleConfig(Struct, frozen=True):
     source: str = ""  # of the sources file; ours, not upstream's
 
 
-class ResourceRuleConfig(Struct, frozen=True):
+class ResourceRuleConfig(Struct, frozen=True, rename="camel"):
     """``resourceRules.cpu`` or ``.memory``."""
 
     container_query: str = ""
@@ -74,10 +82,10 @@ class ResourceRulesConfig(Struct, frozen=True):
 
     cpu: ResourceRuleConfig = ResourceRuleConfig()
     memory: ResourceRuleConfig = ResourceRuleConfig()
-    window_s: float = 0.0
+    window_s: Annotated[float, _window] = field(default=0.0, name="window")
 
 
-class Config(Struct, frozen=True):
+class Config(Struct, frozen=True, rename="camel"):
     """The whole file."""
 
     rules: tuple[RuleConfig, ...] = ()
@@ -152,12 +160,7 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
             )
         reader.problems.append(Problem("", what, document.start_mark.line + 1, 1))
     elif document is not None:
-        fields = reader.fields([document], "", _SECTIONS)
-        config = Config(
-            rules=_rules(reader, fields, "rules"),
-            external_rules=_rules(reader, fields, "externalRules"),
-            resource_rules=_resource_rules(reader, fields),
-        )
+        config = reader.struct(Config, [document], "")
     return Parsed(config, reader.places, file, text), list(reader.problems)
 
 
@@ -184,81 +187,3 @@ def _rules_key(config_map: Node) -> str:
 def _is_rules(text: str) -> bool:
     found = root(text)
     return isinstance(found, MappingNode) and any(key.value in _SECTIONS for key, _ in found.value)
-
-
-def _rules(reader: YamlReader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:
-    return tuple(_rule(reader, item, path) for item, path in reader.items(parent, key))
-
-
-def _rule(reader: YamlReader, node: Node, path: str) -> RuleConfig:
-    fields = reader.fields(
-        [node],
-        path,
-        ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery", "source"),
-    )
-    name = reader.child(fields, "name", ("matches", "as"))
-    return RuleConfig(
-        series_query=reader.text(fields, "seriesQuery"),
-        series_filters=tuple(
-            _filter(reader, item, at) for item, at in reader.items(fields, "seriesFilters")
-        ),
-        resources=_resources(reader, fields),
-        name=NameMapping(reader.text(name, "matches"), reader.text(name, "as")),
-        metrics_query=reader.text(fields, "metricsQuery"),
-        source=reader.text(fields, "source"),
-    )
-
-
-def _filter(reader: YamlReader, node: Node, path: str) -> SeriesFilter:
-    fields = reader.fields([node], path, ("is", "isNot"))
-    return SeriesFilter(reader.text(fields, "is"), reader.text(fields, "isNot"))
-
-
-def _resources(reader: YamlReader, parent: Fields) -> ResourceMapping:
-    fields = reader.child(parent, "resources", ("template", "overrides", "namespaced"))
-    overrides = {}
-    for label, node, path in reader.entries(fields, "overrides"):
-        entry = reader.fields([node], path, ("group", "resource"))
-        overrides[label] = GroupResource(
-            resource=reader.text(entry, "resource"), group=reader.text(entry, "group")
-        )
-    return ResourceMapping(
-        template=reader.text(fields, "template"),
-        overrides=overrides,
-        namespaced=reader.flag(fields, "namespaced", default=True),
-    )
-
-
-def _resource_rules(reader: YamlReader, parent: Fields) -> ResourceRulesConfig | None:
-    if not parent.has("resourceRules"):
-        return None
-    fields = reader.child(parent, "resourceRules", ("cpu", "memory", "window"))
-    return ResourceRulesConfig(
-        cpu=_resource_rule(reader, fields, "cpu"),
-        memory=_resource_rule(reader, fields, "memory"),
-        window_s=_window(reader, fields),
-    )
-
-
-def _resource_rule(reader: YamlReader, parent: Fields, key: str) -> ResourceRuleConfig:
-    fields = reader.child(
-        parent, key, ("containerQuery", "nodeQuery", "resources", "containerLabel", "source")
-    )
-    return ResourceRuleConfig(
-        container_query=reader.text(fields, "containerQuery"),
-        node_query=reader.text(fields, "nodeQuery"),
-        resources=_resources(reader, fields),
-        container_label=reader.text(fields, "containerLabel"),
-        source=reader.text(fields, "source"),
-    )
-
-
-def _window(reader: YamlReader, fields: Fields) -> float:
-    if not fields.has("window"):
-        return 0.0
-    text = reader.text(fields, "window")
-    try:
-        return duration.parse_prometheus(text)
-    except duration.DurationError as error:
-        reader.refuse(fields, "window", error.advice)
-        return 0.0

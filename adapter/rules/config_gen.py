@@ -6,6 +6,7 @@ Six rules over cAdvisor's and everybody's series, and CPU and memory from cAdvis
 
 from typing import Any
 
+import msgspec
 import yaml
 
 from adapter.rules.config import (
@@ -20,6 +21,7 @@ from adapter.rules.config import (
 )
 from podscale.core.times import duration
 
+_LEFT_OUT = ("metricsQuery", "source")  # where they are empty
 _RATE = "sum(rate(<<.Series>>{<<.LabelMatchers>>%s}[%s])) by (<<.GroupBy>>)"
 _SUM = "sum(<<.Series>>{<<.LabelMatchers>>%s}) by (<<.GroupBy>>)"
 _NOT_THE_SANDBOX = ',container!="POD"'
@@ -91,49 +93,17 @@ def dump(config: Config, window: str | None = None) -> dict[str, Any]:
     rules = config.resource_rules
     if rules is not None:
         out["resourceRules"] = {
-            "cpu": _dump_resource_rule(rules.cpu),
-            "memory": _dump_resource_rule(rules.memory),
+            "cpu": dump_rule(rules.cpu),
+            "memory": dump_rule(rules.memory),
             "window": window or f"{round(rules.window_s * 1000)}ms",
         }
     return out
 
 
-def dump_rule(rule: RuleConfig) -> dict[str, Any]:
-    out = {
-        "seriesQuery": rule.series_query,
-        "seriesFilters": [
-            {k: v for k, v in (("is", f.is_), ("isNot", f.is_not)) if v}
-            for f in rule.series_filters
-        ],
-        "resources": _dump_resources(rule.resources),
-        "name": {"matches": rule.name.matches, "as": rule.name.as_},
-    }
-    if rule.metrics_query:
-        out["metricsQuery"] = rule.metrics_query
-    return out
-
-
-def _dump_resource_rule(rule: ResourceRuleConfig) -> dict[str, Any]:
-    return {
-        "containerQuery": rule.container_query,
-        "nodeQuery": rule.node_query,
-        "resources": _dump_resources(rule.resources),
-        "containerLabel": rule.container_label,
-    }
-
-
-def _dump_resources(resources: ResourceMapping) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    if resources.template:
-        out["template"] = resources.template
-    if resources.overrides:
-        out["overrides"] = {
-            label: ({"group": r.group} if r.group else {}) | {"resource": r.resource}
-            for label, r in resources.overrides.items()
-        }
-    if not resources.namespaced:
-        out["namespaced"] = False
-    return out
+def dump_rule(rule: RuleConfig | ResourceRuleConfig) -> dict[str, Any]:
+    """Return ``rule`` in the shape of the file."""
+    written = msgspec.json.decode(msgspec.json.encode(rule), type=dict[str, Any])
+    return {key: value for key, value in written.items() if value or key not in _LEFT_OUT}
 
 
 def default_yaml(rate: str = "5m", label_prefix: str = "") -> str:

@@ -11,14 +11,20 @@ with free keys, of which none may be set twice. ``null`` empties what is there.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, TypeVar, get_args, get_origin
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import FieldInfo
+from msgspec.structs import fields as declared
 
 from adapter.errors import Problem
 from adapter.rules.yaml_nodes import is_merge, is_null, is_text, kind, root
 from podscale.core.times import duration
+
+T = TypeVar("T", bound=Struct)
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 # Pairs that merges may bring into one file: each may merge the one before it twice.
@@ -78,6 +84,40 @@ class YamlReader:
                 else:
                     self._refuse_key(key, name, path, known)
         return Fields(path, found, nodes[-1] if nodes else None)
+
+    def struct(self, type_: type[T], nodes: Sequence[yaml.Node], path: str) -> T:
+        """Return the struct that ``nodes`` write; its fields' types say how each key is read.
+
+        Texts, booleans, structs, lists and mappings of structs are declared as such. An
+        ``Annotated[X, parse]`` is a text with a meaning: ``parse`` returns it, or raises
+        ``ValueError`` with what is expected.
+        """
+        known = declared(type_)
+        fields = self.fields(nodes, path, [each.encode_name for each in known])
+        return type_(**{each.name: self._value(fields, each) for each in known})
+
+    def _value(self, parent: Fields, field: FieldInfo) -> object:
+        key, type_ = field.encode_name, field.type
+        shape, (item, *more) = get_origin(type_), get_args(type_) or (type_,)
+        if type_ is str:
+            return self.text(parent, key)
+        if type_ is bool:
+            return self.flag(parent, key, default=field.default)
+        if shape is tuple:
+            items = self.items(parent, key)
+            return tuple(self.struct(item, [node], path) for node, path in items)
+        if shape is Mapping:
+            entries = self.entries(parent, key)
+            return {name: self.struct(more[0], [node], path) for name, node, path in entries}
+        if shape in (Annotated, UnionType) and not parent.has(key):
+            return field.default
+        if shape is Annotated:
+            try:
+                return more[0](self.text(parent, key))
+            except ValueError as error:
+                self.refuse(parent, key, str(error))
+                return field.default
+        return self.struct(item, parent.since_null(key), parent.at(key))
 
     def child(self, parent: Fields, key: str, known: Sequence[str]) -> Fields:
         """Return the struct below ``key``; an absent one has no fields."""

@@ -265,7 +265,7 @@ def _manifests(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _spec(rule: RuleConfig) -> dict[str, Any]:
-    found = dump_rule(rule) | ({"source": rule.source} if rule.source else {})
+    found = dump_rule(rule)
     if isinstance(name := found["name"], dict):
         found["name"] = {key: text for key, text in name.items() if text}
     return {key: value for key, value in found.items() if value}
