@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
 from msgspec import Struct
 
 from adapter.errors import ConfigInvalid, Problem
@@ -145,22 +144,13 @@ def _backend(
     if not (namespace and slash and account) or "/" in account:
         what = "NAMESPACE/NAME of a ServiceAccount that may only read external.metrics.k8s.io"
         reader.refuse(fields, "serviceAccount", what)
-    patterns = []
-    for item, at in reader.items(fields, "metrics"):
-        if isinstance(item, yaml.ScalarNode) and item.value:
-            patterns.append(str(item.value))
-        else:
-            mark = item.start_mark
-            reader.problems.append(
-                Problem(at, "a name or pattern is expected", mark.line + 1, mark.column + 1)
-            )
     return BackendConfig(
         name,
         url,
         ca_file,
         (namespace, account),
         reader.text(fields, "serverName"),
-        tuple(patterns),
+        reader.patterns(fields, "metrics", "a name or pattern is expected"),
         reader.text(fields, "selectorLabel"),
         reader.seconds(fields, "timeout", _TIMEOUT_S),
         ca,

@@ -174,42 +174,35 @@ def why_unknown(
         finding = why_unknown(own, resource, metric)
         if finding.stage is not Stage.NO_SERIES:
             return finding
-    for state in reversed(registry.states):
-        found = _for_other_kinds(state, resource, metric)
-        if found is not None:
-            return found
-    for state in reversed(registry.states):
-        found = _lost_under_this_name(state, resource, metric)
-        if found is not None:
-            return found
-    for state in reversed(registry.states):
-        found = _under_another_name(state, metric)
-        if found is not None:
-            return found
+    listed = [
+        (each.rule, each.listing) for each in reversed(registry.states) if each.listing is not None
+    ]
+    for cause in (_for_other_kinds, _lost_under_this_name, _under_another_name):
+        for rule, listing in listed:
+            if (lost := cause(rule, listing, resource, metric)) is not None:
+                return lost
     return _rules_without_series(registry, metric)
 
 
-def _for_other_kinds(state: RuleState, resource: str, metric: str) -> Finding | None:
-    if state.listing is None:
-        return None
-    exposed = state.listing.exposed
-    others = [kind for kind in state.listing.kinds if (kind, metric) in exposed]
+def _for_other_kinds(
+    rule: Rule, listing: RuleListing, resource: str, metric: str
+) -> Finding | None:
+    others = [kind for kind in listing.kinds if (kind, metric) in listing.exposed]
     if not others:
         return None
     message = (
-        f"{state.rule.id} exposes {metric} for {', '.join(sorted(others))} and not for "
+        f"{rule.id} exposes {metric} for {', '.join(sorted(others))} and not for "
         f"{resource}: no label of the series maps to it"
     )
-    return Finding(Stage.NO_RESOURCE_LABEL, message, state.rule.id)
+    return Finding(Stage.NO_RESOURCE_LABEL, message, rule.id)
 
 
-def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Finding | None:
-    if state.listing is None:
-        return None
-    rule = state.rule
-    series = state.listing.lost_as.get(metric)
+def _lost_under_this_name(
+    rule: Rule, listing: RuleListing, resource: str, metric: str
+) -> Finding | None:
+    series = listing.lost_as.get(metric)
     if series is not None:
-        lost = state.listing.lost[series]
+        lost = listing.lost[series]
         if lost.stage is Stage.FILTERED_OUT:
             patterns = ", ".join(f.text for f in rule.filters if not f.keeps(series))
             text = f"{rule.id} drops {series} by its filters (or name.matches): {patterns}"
@@ -227,15 +220,15 @@ def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Findi
     return None
 
 
-def _under_another_name(state: RuleState, metric: str) -> Finding | None:
-    if state.listing is None:
-        return None
-    name = state.rule.namer.name(metric) if state.rule.keeps(metric) else None
-    found = (state.listing.exposed.get((kind, name or "")) for kind in state.listing.kinds)
+def _under_another_name(
+    rule: Rule, listing: RuleListing, _resource: str, metric: str
+) -> Finding | None:
+    name = rule.namer.name(metric) if rule.keeps(metric) else None
+    found = (listing.exposed.get((kind, name or "")) for kind in listing.kinds)
     if name is None or not any(each is not None and each.series == metric for each in found):
         return None
-    text = f"{state.rule.id} exposes the series {metric} as {name}"
-    return Finding(Stage.NAME_MISMATCH, text, state.rule.id)
+    text = f"{rule.id} exposes the series {metric} as {name}"
+    return Finding(Stage.NAME_MISMATCH, text, rule.id)
 
 
 def _rules_without_series(registry: MetricRegistry, metric: str) -> Finding:

@@ -119,10 +119,6 @@ class YamlReader:
                 return field.default
         return self.struct(item, parent.since_null(key), parent.at(key))
 
-    def child(self, parent: Fields, key: str, known: Sequence[str]) -> Fields:
-        """Return the struct below ``key``; an absent one has no fields."""
-        return self.fields(parent.since_null(key), parent.at(key), known)
-
     def entries(self, parent: Fields, key: str) -> Iterator[tuple[str, yaml.Node, str]]:
         """Yield key, value and path of a mapping with free keys, in the order of writing."""
         path = parent.at(key)
@@ -148,6 +144,16 @@ class YamlReader:
         for index, item in enumerate(items):
             self._place(f"{path}[{index}]", item)
             yield item, f"{path}[{index}]"
+
+    def patterns(self, parent: Fields, key: str, expected: str) -> tuple[str, ...]:
+        """Return a list of texts, none of them empty; ``expected`` is told of others."""
+        patterns = []
+        for node, path in self.items(parent, key):
+            if isinstance(node, yaml.ScalarNode) and node.value:
+                patterns.append(str(node.value))
+            else:
+                self._add(node, path, expected)
+        return tuple(patterns)
 
     def text(self, parent: Fields, key: str) -> str:
         """Return a text; any scalar but null stands for itself, null and absence are ""."""

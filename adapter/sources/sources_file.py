@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
-from adapter.errors import ConfigInvalid, Problem
+from adapter.errors import ConfigInvalid
 from adapter.rules.strict_yaml import Fields, YamlReader
 from podscale.core.showable import is_http_url
 from podscale.feed.http.session import proxy_of
@@ -42,6 +42,7 @@ _SOURCE = (
 )  # fmt: skip
 _VERBS: Mapping[str, Verb] = {"GET": "GET", "POST": "POST"}
 _MOST_CONNECTIONS = 1024
+_NAMESPACES = "a name of namespaces is expected, * and ? count"
 _ZERO = PrometheusOptions()
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 DEFAULT_SOURCE = "default"  # what rules may call the one of --prometheus-url
@@ -106,7 +107,9 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
     root = reader.document(text)
     fields = reader.fields([] if root is None else [root], "", ("sources", "namespaces", "default"))
     found: dict[str, PrometheusOptions] = {}
-    default = reader.child(fields, "default", ("namespaces", "namespaceLabel"))
+    default = reader.fields(
+        fields.since_null("default"), "default", ("namespaces", "namespaceLabel")
+    )
     access = {DEFAULT_SOURCE: _access(reader, default)}
     for node, path in reader.items(fields, "sources"):
         entry = reader.fields([node], path, _SOURCE)
@@ -126,7 +129,7 @@ def read_sources(text: str, file: str, environment: Mapping[str, str] = os.envir
         entry = reader.fields([node], path, ("match", "source"))
         each = NamespaceMatch(reader.text(entry, "match"), reader.text(entry, "source"))
         if not each.pattern:
-            reader.refuse(entry, "match", "a name of namespaces is expected, * and ? count")
+            reader.refuse(entry, "match", _NAMESPACES)
         if each.source and each.source not in found:
             reader.refuse(entry, "source", unknown_source(each.source, found))
         matches.append(each)
@@ -145,14 +148,7 @@ def _access(reader: YamlReader, entry: Fields) -> SourceAccess:
     label = reader.text(entry, "namespaceLabel") or SourceAccess().namespace_label
     if not _LABEL.fullmatch(label):
         reader.refuse(entry, "namespaceLabel", f"{label!r} is not the name of a label")
-    patterns = []
-    for node, path in reader.items(entry, "namespaces"):
-        if isinstance(node, yaml.ScalarNode) and node.value:
-            patterns.append(str(node.value))
-        else:
-            what = "a name of namespaces is expected, * and ? count"
-            reader.problems.append(Problem(path, what, node.start_mark.line + 1))
-    return SourceAccess(tuple(patterns), label)
+    return SourceAccess(reader.patterns(entry, "namespaces", _NAMESPACES), label)
 
 
 class _SourceReader:
