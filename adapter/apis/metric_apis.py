@@ -9,16 +9,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import structlog
 from msgspec import UNSET, Struct, structs
 from prometheus_client import Histogram
 
-from adapter.apis import bodies, failures, schemas
+from adapter.apis import bodies, failures
 from adapter.apis import request_options as options
 from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import Key, ResponseCache, always
+from adapter.apis.schemas import Documented
 from adapter.backends.backend import CATEGORY, USER_AGENT, PassedAnswer
 from adapter.discovery import mapping, object_names
 from adapter.discovery.object_names import EVERY
@@ -56,7 +56,7 @@ _JOINED_AT_ONCE = 1024 * 1024  # bytes, about 0.3 ms
 _PAGE = 32  # series written in one turn of the loop, about an eighth of a millisecond
 
 
-class _MetricApi:
+class _MetricApi(Documented):
     """What the two have in common: the list of metrics, and answers that are kept."""
 
     name: str
@@ -117,14 +117,6 @@ class CustomApi(_MetricApi):
         if version == self.versions[-1]:
             self._listed = None  # encoded by now: not worth 20 MB
         return known[1]
-
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI definitions."""
-        return schemas.custom(version)
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI paths."""
-        return schemas.custom_paths(version)
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer one request."""
@@ -246,14 +238,6 @@ class ExternalApi(_MetricApi):
             for several, categories in marks
             for name in several
         ]
-
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI definitions."""
-        return schemas.external()
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI paths."""
-        return schemas.external_paths()
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer one request."""

@@ -14,9 +14,10 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import Histogram
 
-from adapter.apis import failures, schemas
+from adapter.apis import failures
 from adapter.apis import request_options as options
 from adapter.apis.request_options import ListOptions
+from adapter.apis.schemas import Documented
 from adapter.discovery.objects import WatchedObjects
 from adapter.queries.inquiry import ask
 from adapter.queries.usage import Amounts, UsageByRules
@@ -57,7 +58,7 @@ class MeasuredUsage(Struct, frozen=True):
     is_node: bool = False
 
 
-class ResourceApi:
+class ResourceApi(Documented):
     """An ``ApiGroup``."""
 
     name = GROUP
@@ -90,14 +91,6 @@ class ResourceApi:
             ApiResource("nodes", "", False, "NodeMetrics", _VERBS),
             ApiResource("pods", "", True, "PodMetrics", _VERBS),
         )
-
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI definitions."""
-        return schemas.resource()
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the OpenAPI paths."""
-        return schemas.resource_paths()
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer one request."""

@@ -1,5 +1,6 @@
 """OpenAPI v3 of the metrics APIs: definitions and paths."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,20 +17,86 @@ _REFERENCE: Schema = {
     "type": "object",
     "properties": dict.fromkeys(("kind", "namespace", "name", "apiVersion"), _STRING),
 }
+_METRIC: Schema = {"type": "object", "properties": {"name": _STRING, "selector": _SELECTOR}}
+_USAGE: Schema = {"type": "object", "additionalProperties": _QUANTITY}
+_CONTAINER: Schema = {"type": "object", "properties": {"name": _STRING, "usage": _USAGE}}
+_SAMPLE: Schema = {"metadata": _OBJECT, "timestamp": _TIME, "window": _STRING}
 
 
-def _kinds(prefix: str, kinds: Mapping[str, Schema], group: str, version: str) -> dict[str, Schema]:
+def _metric_value(named: Schema) -> Schema:
+    at: Schema = {"timestamp": _TIME, "windowSeconds": _WINDOW, "value": _QUANTITY}
+    return {"describedObject": _REFERENCE, **named, **at}
+
+
+# By group and version: the properties of each kind, beside apiVersion and kind.
+_KINDS: Mapping[tuple[str, str], Mapping[str, Schema]] = {
+    ("custom.metrics.k8s.io", "v1beta1"): {
+        "MetricValue": _metric_value({"metricName": _STRING, "selector": _SELECTOR}),
+    },
+    ("custom.metrics.k8s.io", "v1beta2"): {"MetricValue": _metric_value({"metric": _METRIC})},
+    ("external.metrics.k8s.io", "v1beta1"): {
+        "ExternalMetricValue": {
+            "metricName": _STRING,
+            "metricLabels": {"type": "object", "additionalProperties": _STRING},
+            "timestamp": _TIME,
+            "window": _WINDOW,
+            "value": _QUANTITY,
+        },
+    },
+    ("metrics.k8s.io", "v1beta1"): {
+        "PodMetrics": {**_SAMPLE, "containers": {"type": "array", "items": _CONTAINER}},
+        "NodeMetrics": {**_SAMPLE, "usage": _USAGE},
+    },
+}
+# By group: what each path returns, and of which kind that is.
+_PATHS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "custom.metrics.k8s.io": {
+        "/namespaces/{namespace}/{resource}/{name}/{metric}": (
+            "metric of one object, or of all of a namespace (name *)", "MetricValueList",
+        ),
+        "/namespaces/{namespace}/metrics/{metric}": ("metric of a namespace", "MetricValueList"),
+        "/{resource}/{name}/{metric}": (
+            "metric of an object without namespace", "MetricValueList",
+        ),
+    },
+    "external.metrics.k8s.io": {
+        "/namespaces/{namespace}/{metric}": (
+            "values of an external metric", "ExternalMetricValueList",
+        ),
+    },
+    "metrics.k8s.io": {
+        "/nodes": ("usage of nodes", "NodeMetricsList"),
+        "/nodes/{name}": ("usage of a node", "NodeMetrics"),
+        "/pods": ("usage of pods", "PodMetricsList"),
+        "/namespaces/{namespace}/pods": ("usage of pods", "PodMetricsList"),
+        "/namespaces/{namespace}/pods/{name}": ("usage of a pod", "PodMetrics"),
+    },
+}  # fmt: skip
+
+
+class Documented:
+    """The part of an ``ApiGroup`` that describes it."""
+
+    name: str
+
+    def schemas(self, version: str) -> Mapping[str, Schema]:
+        """Return the OpenAPI definitions."""
+        return definitions(self.name, version)
+
+    def paths(self, version: str) -> Mapping[str, Schema]:
+        """Return the OpenAPI paths."""
+        return paths(self.name, version)
+
+
+@cache
+def definitions(group: str, version: str) -> dict[str, Schema]:
+    """Return the definitions of a group: of each kind, and of the list of it."""
     out: dict[str, Schema] = {}
-    for kind, properties in kinds.items():
-        item = {"$ref": f"#/components/schemas/{prefix}.{kind}"}
-        for name, body in (
-            (kind, properties),
-            (f"{kind}List", {
-                "metadata": _OBJECT,
-                "items": {"type": "array", "items": item},
-            }),
-        ):  # fmt: skip
-            out[f"{prefix}.{name}"] = {
+    for kind, properties in _KINDS[group, version].items():
+        item = {"$ref": f"#/components/schemas/{_definition(group, version, kind)}"}
+        listed = {"metadata": _OBJECT, "items": {"type": "array", "items": item}}
+        for name, body in ((kind, properties), (f"{kind}List", listed)):
+            out[_definition(group, version, name)] = {
                 "type": "object",
                 "properties": {"apiVersion": _STRING, "kind": _STRING, **body},
                 "x-kubernetes-group-version-kind": [
@@ -40,62 +107,20 @@ def _kinds(prefix: str, kinds: Mapping[str, Schema], group: str, version: str) -
 
 
 @cache
-def custom(version: str) -> dict[str, Schema]:
-    """Return the definitions of custom.metrics.k8s.io."""
-    named: Schema = (
-        {"metricName": _STRING, "selector": _SELECTOR}
-        if version == "v1beta1"
-        else {"metric": {"type": "object", "properties": {"name": _STRING, "selector": _SELECTOR}}}
-    )
-    value = {
-        "describedObject": _REFERENCE,
-        **named,
-        "timestamp": _TIME,
-        "windowSeconds": _WINDOW,
-        "value": _QUANTITY,
-    }
-    prefix = f"io.k8s.metrics.pkg.apis.custom_metrics.{version}"
-    return _kinds(prefix, {"MetricValue": value}, "custom.metrics.k8s.io", version)
+def paths(group: str, version: str) -> dict[str, Schema]:
+    """Return the paths of a group, below its version."""
+    return {path: _get(path, group, version, *returned) for path, returned in _PATHS[group].items()}
 
 
-@cache
-def external() -> dict[str, Schema]:
-    """Return the definitions of external.metrics.k8s.io."""
-    value = {
-        "metricName": _STRING,
-        "metricLabels": {"type": "object", "additionalProperties": _STRING},
-        "timestamp": _TIME,
-        "window": _WINDOW,
-        "value": _QUANTITY,
-    }
-    prefix = "io.k8s.metrics.pkg.apis.external_metrics.v1beta1"
-    kinds = {"ExternalMetricValue": value}
-    return _kinds(prefix, kinds, "external.metrics.k8s.io", "v1beta1")
-
-
-@cache
-def resource() -> dict[str, Schema]:
-    """Return the definitions of metrics.k8s.io."""
-    usage = {"type": "object", "additionalProperties": _QUANTITY}
-    container = {"type": "object", "properties": {"name": _STRING, "usage": usage}}
-    common = {"metadata": _OBJECT, "timestamp": _TIME, "window": _STRING}
-    kinds: Mapping[str, Schema] = {
-        "PodMetrics": {**common, "containers": {"type": "array", "items": container}},
-        "NodeMetrics": {**common, "usage": usage},
-    }
-    return _kinds("io.k8s.metrics.pkg.apis.metrics.v1beta1", kinds, "metrics.k8s.io", "v1beta1")
-
-
-def _get(summary: str, prefix: str, kind: str, *parameters: str) -> Schema:
-    reference = {"$ref": f"#/components/schemas/{prefix}.{kind}"}
-    *_, package, version = prefix.split(".")
-    shown = {"group": f"{package.replace('_metrics', '.metrics')}.k8s.io", "version": version}
+def _get(path: str, group: str, version: str, summary: str, kind: str) -> Schema:
+    reference = {"$ref": f"#/components/schemas/{_definition(group, version, kind)}"}
+    shown = {"group": group, "version": version, "kind": kind.removesuffix("List")}
     return {
         "get": {
             "description": summary,
             "x-kubernetes-action": "list" if kind.endswith("List") else "get",
             # By this `kubectl explain` finds the definition of a resource.
-            "x-kubernetes-group-version-kind": {**shown, "kind": kind.removesuffix("List")},
+            "x-kubernetes-group-version-kind": shown,
             "responses": {
                 "200": {
                     "description": "OK",
@@ -105,53 +130,11 @@ def _get(summary: str, prefix: str, kind: str, *parameters: str) -> Schema:
         },
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in parameters
+            for name in re.findall(r"{(\w+)}", path)
         ],
     }
 
 
-@cache
-def custom_paths(version: str) -> dict[str, Schema]:
-    """Return the paths of custom.metrics.k8s.io."""
-    prefix = f"io.k8s.metrics.pkg.apis.custom_metrics.{version}"
-    one = ("MetricValueList",)
-    return {
-        "/namespaces/{namespace}/{resource}/{name}/{metric}": _get(
-            "metric of one object, or of all of a namespace (name *)",
-            prefix, *one, "namespace", "resource", "name", "metric",
-        ),
-        "/namespaces/{namespace}/metrics/{metric}": _get(
-            "metric of a namespace", prefix, *one, "namespace", "metric"
-        ),
-        "/{resource}/{name}/{metric}": _get(
-            "metric of an object without namespace", prefix, *one, "resource", "name", "metric"
-        ),
-    }  # fmt: skip
-
-
-@cache
-def external_paths() -> dict[str, Schema]:
-    """Return the paths of external.metrics.k8s.io."""
-    prefix = "io.k8s.metrics.pkg.apis.external_metrics.v1beta1"
-    return {
-        "/namespaces/{namespace}/{metric}": _get(
-            "values of an external metric", prefix, "ExternalMetricValueList", "namespace", "metric"
-        )
-    }
-
-
-@cache
-def resource_paths() -> dict[str, Schema]:
-    """Return the paths of metrics.k8s.io."""
-    prefix = "io.k8s.metrics.pkg.apis.metrics.v1beta1"
-    return {
-        "/nodes": _get("usage of nodes", prefix, "NodeMetricsList"),
-        "/nodes/{name}": _get("usage of a node", prefix, "NodeMetrics", "name"),
-        "/pods": _get("usage of pods", prefix, "PodMetricsList"),
-        "/namespaces/{namespace}/pods": _get(
-            "usage of pods", prefix, "PodMetricsList", "namespace"
-        ),
-        "/namespaces/{namespace}/pods/{name}": _get(
-            "usage of a pod", prefix, "PodMetrics", "namespace", "name"
-        ),
-    }
+def _definition(group: str, version: str, kind: str) -> str:
+    package = group.removesuffix(".k8s.io").replace(".", "_")
+    return f"io.k8s.metrics.pkg.apis.{package}.{version}.{kind}"

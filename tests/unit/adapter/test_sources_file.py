@@ -127,7 +127,7 @@ def test_who_may_ask_a_source_is_said_in_the_file() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("default: {namespaces: [[]]}", "default.namespaces[0]: a name of namespaces"),
+        ("default: {namespaces: [[]]}", "f:1:24: default.namespaces[0]: a name of namespaces"),
         ("default: {namespaceLabel: a-b}", "default.namespaceLabel: 'a-b' is not the name"),
         ("sources: [{name: default, url: http://a}]", "is what the one of --prometheus-url"),
     ],
