@@ -281,12 +281,8 @@ class FeedProvider:
         if problem := matchers.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
         try:
-            if resource:
-                plan = self._plans.custom(
-                    source, resource, bool(namespace), selector, metric_selector
-                )
-            else:
-                plan = self._plans.external(source, namespace, selector, metric_selector)
+            is_scoped = bool(namespace)
+            plan = self._plans.metric(source, resource, is_scoped, selector, metric_selector)
         except RuleQueryError as error:
             no_namespace = isinstance(error, NoLabel) and namespace
             stage = Stage.NOT_NAMESPACED if no_namespace else Stage.QUERY_INVALID

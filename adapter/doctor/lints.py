@@ -140,7 +140,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     yield from _of_values(rule.query)
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
-        made = partial(plans.external, source, "x", _SELECTOR, "")
+        made = partial(plans.metric, source, "", True, _SELECTOR, "")
         yield from _of_plan(made, ".metricsQuery", rule.source, known)
         return
     if not (config.resources.template or config.resources.overrides):
@@ -151,7 +151,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
         yield NO_RESOURCE_LABEL, "", text
     for kind in _kinds(rule):
         is_scoped = kind not in _OF_NO_NAMESPACE and bool(_label(rule, "namespaces"))
-        made = partial(plans.custom, source, kind, is_scoped, EVERYTHING, "")
+        made = partial(plans.metric, source, kind, is_scoped, EVERYTHING, "")
         told = list(_of_plan(made, ".metricsQuery", rule.source, known, kind))
         yield from told
         if told:

@@ -52,11 +52,9 @@ def follow(
     try:
         chosen = selector.parse(asked.metric_selector)
         source = MetricSource(rule, series)
-        if asked.api == "external":
-            plan = Plans().external(source, asked.namespace, chosen, asked.metric_selector)
-        else:
-            is_scoped = bool(asked.namespace) and asked.resource != "namespaces"
-            plan = Plans().custom(source, asked.resource, is_scoped, chosen, asked.metric_selector)
+        resource = "" if asked.api == "external" else asked.resource
+        is_scoped = bool(asked.namespace) and resource != "namespaces"
+        plan = Plans().metric(source, resource, is_scoped, chosen, asked.metric_selector)
         promql = plan.text(asked.namespace, names)
     except (RuleQueryError, selector.SelectorError, NotConfined) as error:
         return Diagnosis.of(

@@ -33,22 +33,42 @@ class Plans:
         self._plans: BoundedCache[tuple[object, ...], QueryPlan | str] = BoundedCache(_MOST_BYTES)
         self._windows: WeakKeyDictionary[QueryPlan, tuple[QueryWindow, ...]] = WeakKeyDictionary()
 
-    def custom(
-        self, source: MetricSource, resource: str, is_scoped: bool, selector: Selector, text: str
+    def metric(
+        self,
+        source: MetricSource,
+        resource: str,
+        is_scoped: bool,
+        selector: Selector,
+        text: str,
     ) -> QueryPlan:
-        """Return the plan for objects of ``resource[.group]``.
+        """Return the plan for objects of ``resource[.group]`` ("": for an external metric).
 
-        ``is_scoped``: objects are asked for in a namespace. ``text`` is the canonical
-        text of ``selector``.
+        ``is_scoped``: it is asked for in a namespace. ``text`` is the canonical text of
+        ``selector``.
         """
-        return self._series("custom", source, resource, is_scoped, selector, text)
-
-    def external(
-        self, source: MetricSource, namespace: str, selector: Selector, text: str
-    ) -> QueryPlan:
-        """Return the plan for an external metric as seen from ``namespace``."""
-        is_scoped = source.rule.query.is_namespaced and bool(namespace)
-        return self._series("external", source, "", is_scoped, selector, text)
+        rule = source.rule
+        is_scoped = is_scoped and (resource != "" or rule.query.is_namespaced)
+        key = (rule.id, rule.fingerprint, source.series, resource, is_scoped, text)
+        found = self._known(key)
+        if found is None:
+            labels = KeyLabels(
+                namespace=rule.namespace_label() if is_scoped else "",
+                object=rule.labels.label(resource) if resource else "",
+            )
+            conditions = matchers.of_selector(selector)
+            group_by = ((labels.object,), None) if resource else ((), "")
+            found = self._keep(key, QueryPlan(
+                "custom" if resource else "external",
+                f"{rule.id}:{rule.fingerprint}",
+                source.series,
+                labels,
+                _renderer(rule.query, source.series, conditions, *group_by),
+                tuple(map(str, conditions)),
+                resource == "namespaces",
+                rule.source,
+                _confine(rule),
+            ))  # fmt: skip
+        return found
 
     def containers(self, rule: ResourceRule) -> QueryPlan:
         """Return the plan for the containers of pods."""
@@ -77,38 +97,6 @@ class Plans:
         """Forget everything; after a reload plans of old rules are of no use."""
         self._plans.clear()
         self._windows.clear()
-
-    def _series(
-        self,
-        api: Api,
-        source: MetricSource,
-        resource: str,
-        is_scoped: bool,
-        selector: Selector,
-        text: str,
-    ) -> QueryPlan:
-        rule = source.rule
-        key = (rule.id, rule.fingerprint, source.series, resource, is_scoped, text)
-        found = self._known(key)
-        if found is None:
-            labels = KeyLabels(
-                namespace=rule.namespace_label() if is_scoped else "",
-                object=rule.labels.label(resource) if resource else "",
-            )
-            conditions = matchers.of_selector(selector)
-            group_by = ((labels.object,), None) if resource else ((), "")
-            found = self._keep(key, QueryPlan(
-                api,
-                f"{rule.id}:{rule.fingerprint}",
-                source.series,
-                labels,
-                _renderer(rule.query, source.series, conditions, *group_by),
-                tuple(map(str, conditions)),
-                resource == "namespaces",
-                rule.source,
-                _confine(rule),
-            ))  # fmt: skip
-        return found
 
     def _resource(
         self,

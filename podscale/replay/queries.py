@@ -73,14 +73,14 @@ def _query(
         source = external.find("", metric.name)
         if not isinstance(source, MetricSource):
             raise _unknown(external, "", metric.name)
-        plan = plans.external(source, hpa.namespace, selector, text)
+        plan = plans.metric(source, "", bool(hpa.namespace), selector, text)
         return LoadQuery(key_of(metric), plan.text(hpa.namespace, ()), is_shared=metric.is_by_value)
     is_object = metric.type == "Object" and metric.described is not None
     resource = resource_of(metric.described) if is_object and metric.described else "pods"
     source = custom.find(resource, metric.name)
     if not isinstance(source, MetricSource):
         raise _unknown(custom, resource, metric.name)
-    plan = plans.custom(source, resource, resource != "namespaces", selector, text)
+    plan = plans.metric(source, resource, resource != "namespaces", selector, text)
     if not is_object or metric.described is None:
         return LoadQuery(key_of(metric), of_target(plan, hpa), plan.labels.object)
     name = hpa.namespace if resource == "namespaces" else metric.described.name

@@ -100,7 +100,7 @@ def test_the_list_does_not_depend_on_the_order_of_series(series, random):
 def test_plans_and_rules_render_the_same(objects, namespace, text):
     rule = rules().custom[0]
     wanted = selector.parse(text)
-    plan = Plans().custom(MetricSource(rule, "s"), "pods", True, wanted, text)
+    plan = Plans().metric(MetricSource(rule, "s"), "pods", True, wanted, text)
     assert plan.text(namespace, objects) == rule.query.build(
         "s", "pods", namespace, objects, wanted
     )

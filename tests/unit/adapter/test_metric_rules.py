@@ -62,7 +62,7 @@ def test_a_namespaces_own_rule_reads_nothing_else():
     rule = made(metricsQuery='sum(<<.Series>>{<<.LabelMatchers>>}) or sum({__name__=~".+"})')
     assert rule.series_query == 'depth{namespace="shop"}'
     assert rule.id == "MetricRule shop/web"
-    plan = Plans().custom(MetricSource(rule, "depth"), "pods", True, EVERYTHING, "")
+    plan = Plans().metric(MetricSource(rule, "depth"), "pods", True, EVERYTHING, "")
     text = plan.text("shop", ["a"])
     assert text.count('namespace="shop"') == 3  # the request's, and one in each selector
 

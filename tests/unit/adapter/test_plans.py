@@ -16,7 +16,7 @@ SOURCE = MetricSource(RULE, "http_requests_total")
 
 def custom(resource="pods", text="", scoped=True, plans=None, source=SOURCE):
     wanted = selector.parse(text)
-    return (plans or Plans()).custom(source, resource, scoped, wanted, text)
+    return (plans or Plans()).metric(source, resource, scoped, wanted, text)
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b.c")])
@@ -83,6 +83,6 @@ def test_external_rules_may_do_without_the_namespace():
         "externalRules: [{seriesQuery: q, metricsQuery: 'q{<<.LabelMatchers>>}', resources: {%s}}]"
     )
     free = MetricSource(rules(text % "namespaced: false").external[0], "q")
-    assert Plans().external(free, "shop", Selector(), "").text("", ()) == "q{}"
+    assert Plans().metric(free, "", True, Selector(), "").text("", ()) == "q{}"
     bound = MetricSource(rules(text % "template: <<.Resource>>").external[0], "q")
-    assert Plans().external(bound, "shop", Selector(), "").text("shop", ()) == 'q{namespace="shop"}'
+    assert Plans().metric(bound, "", True, Selector(), "").text("shop", ()) == 'q{namespace="shop"}'
