@@ -7,6 +7,7 @@ rule: when it was listed, how long that took, what it exposes and what it lost
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import (
@@ -47,64 +48,55 @@ class AdapterMetrics:
             buckets=AGE_BUCKETS_S,  # custom-metrics-apiserver's: 1 s times 1.364 to the power 0..19
             registry=registry,
         )
-        self._listed_s = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._listed_s = gauge(
             "podscale_adapter_rule_last_relist_timestamp_seconds",
             "When the series of a rule were last listed successfully; 0: never.",
             ("rule",),
-            registry=registry,
         )
-        self._seconds = Gauge(
+        self._seconds = gauge(
             "podscale_adapter_rule_relist_duration_seconds",
             "How long the last relist of a rule took.",
             ("rule",),
-            registry=registry,
         )
-        self._series = Gauge(
+        self._series = gauge(
             "podscale_adapter_rule_series",
             "Series that a rule's seriesQuery selects.",
             ("rule",),
-            registry=registry,
         )
-        self._metrics = Gauge(
+        self._metrics = gauge(
             "podscale_adapter_rule_metrics",
             "Metrics (name and kind of object) that a rule exposes.",
             ("rule",),
-            registry=registry,
         )
-        self._lost = Gauge(
+        self._lost = gauge(
             "podscale_adapter_rule_lost_series_names",
             "Series names of a rule that expose nothing, by the stage that lost them.",
             ("rule", "stage"),
-            registry=registry,
         )
-        self._failures = Counter(
+        self._failures = counter(
             "podscale_adapter_rule_relist_failures",
             "Relists of a rule that failed; its last good list went on serving.",
             ("rule", "stage"),
-            registry=registry,
         )
-        self.passed = Counter(
+        self.passed = counter(
             "podscale_external_backend_requests",
             "Requests for external metrics that another adapter was asked, by its name and result.",
             ("backend", "result"),
-            registry=registry,
         )
-        self.passed_names = Gauge(
+        self.passed_names = gauge(
             "podscale_external_backend_metrics",
             "External metrics that another adapter lists.",
             ("backend",),
-            registry=registry,
         )
-        self.reloads = Counter(
+        self.reloads = counter(
             "podscale_adapter_config_reloads",
             "Changes of the rules file, by result.",
             ("result",),
-            registry=registry,
         )
-        self.config_ok = Gauge(
+        self.config_ok = gauge(
             "podscale_adapter_config_last_reload_successful",
             "Whether the rules in force are those of the file.",
-            registry=registry,
         )
         self.config_ok.set(1)
         self._registry = registry
