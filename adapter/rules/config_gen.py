@@ -19,6 +19,7 @@ from adapter.rules.config import (
     RuleConfig,
     SeriesFilter,
 )
+from podscale.core.json_decoder import decode_json
 from podscale.core.times import duration
 
 _LEFT_OUT = ("metricsQuery", "source")  # where they are empty
@@ -102,7 +103,7 @@ def dump(config: Config, window: str | None = None) -> dict[str, Any]:
 
 def dump_rule(rule: RuleConfig | ResourceRuleConfig) -> dict[str, Any]:
     """Return ``rule`` in the shape of the file."""
-    written = msgspec.json.decode(msgspec.json.encode(rule), type=dict[str, Any])
+    written = decode_json(msgspec.json.encode(rule), dict[str, Any])
     return {key: value for key, value in written.items() if value or key not in _LEFT_OUT}
 
 
