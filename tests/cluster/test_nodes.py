@@ -241,7 +241,7 @@ def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
         held.append(sum(requested_cores(each) for each in pods))
         return are_renewed(pods, newest)
 
-    wait_until("the ballast of node-0 is made anew", is_renewed, 60.0, (part,))
+    wait_until("the ballast of node-0 is made anew", is_renewed, 120.0, (part,))
     assert min(held) > 5.9, held  # of 6: the younger needs some room to start
     assert "waiting" not in plane.ready_pods("default")
     stack.wait_held(HELD | {"node-1": 0.0})
