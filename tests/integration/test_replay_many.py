@@ -45,6 +45,7 @@ def test_two_dask_workers_share_the_work_and_one_may_die():
     assert found.smaller_share >= SMALLEST_SHARE
 
 
+@pytest.mark.needs("distributed")
 def test_no_scheduler_is_one_sentence():
     with pytest.raises(ReplayError, match="no scheduler answers"):
         list(over_dask(one_report, SHARED, [], "tcp://127.0.0.1:1"))
