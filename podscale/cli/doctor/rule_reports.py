@@ -4,6 +4,7 @@ Of rules that are objects only the adapter knows sources and series, and their s
 the words that the doctor has for a rule of a file; what one is refused for is found here as well.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from adapter.apis.rules_api import RuleTold
 from adapter.backends.backend_router import BackendTold
 from adapter.discovery.listing import ListingBuilder
+from adapter.discovery.relisted_rule import MOST_METRICS
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
@@ -199,3 +201,30 @@ def reported_by(found: ReadObject) -> RuleReport:
         # Served, but for what another rule of the same names answers.
         problem = next((c.message for c in status.conditions if c.type == SERVING), "")
     return RuleReport(stored.origin, status.metrics_exposed, status.metrics, problem)
+
+
+def crowded_namespaces(stored: Sequence[ReadObject]) -> list[RuleReport]:
+    """Return the namespaces whose own rules may list more metrics than an adapter keeps.
+
+    The adapter that runs now says how many names a rule exposes; each counts for every kind of
+    object that the rule maps, as if all series had all labels.
+    """
+    metrics: Counter[str] = Counter()
+    for each in stored:
+        if isinstance(rule := each.rule, Rule) and rule.namespace:
+            kinds = {kind.group_resource for kind in rule.labels.override_labels.values()}
+            is_counted_once = rule.section == "externalRules" or not kinds
+            names = written_status(each.stored).metrics_exposed
+            metrics[rule.namespace] += names * (1 if is_counted_once else len(kinds))
+    return [
+        RuleReport(
+            f"MetricRules of namespace {namespace}",
+            count,
+            (),
+            f"TooManyMetrics: they list up to {count} metrics, each counted for every kind of "
+            f"object, and an adapter keeps {MOST_METRICS}: narrow seriesQuery, or leave series "
+            "out by seriesFilters",
+        )
+        for namespace, count in metrics.items()
+        if count > MOST_METRICS
+    ]

@@ -28,6 +28,7 @@ from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.doctor.rule_reports import (
     ReadObject,
     answering,
+    crowded_namespaces,
     found_by,
     found_by_usage,
     of_backends,
@@ -298,7 +299,7 @@ class _Examination:
 
 def _add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorReport) -> None:
     """Add what became of MetricRules, and which of them answers for what is asked for."""
-    found = [reported_by(each) for each in stored]
+    found = [*map(reported_by, stored), *crowded_namespaces(stored)]
     for asked in plan.asked:
         if rule := answering(asked.metric, found):
             report.notes.append(f"{asked.metric} is answered by {rule}")

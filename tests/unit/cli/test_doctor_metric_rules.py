@@ -15,6 +15,8 @@ from podscale.cli.doctor.run import examine
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ObjectNotFound
+from podscale.kube.client.resource import NAMESPACES, PODS
+from podscale.kube.discovery import Mapper
 from podscale.migrate.rules_source import RulesText
 from tests.unit.feed.prometheus import Asked, FakePrometheus, serving
 
@@ -134,3 +136,37 @@ async def test_what_a_bound_refuses_is_named_before_an_adapter_has_it() -> None:
     said = {name: text.partition(":")[0] for name, text in problems.items() if text}
     assert said == {"rule-02": "TemplateConstructRefused", "rule-01": "TooManyRules"}
     assert "spec.metricsQuery: line 1, column 1: " in problems["rule-02"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "names", "is_named"),
+    [
+        pytest.param("Custom", 5_000, False, id="as-many-as-may-be"),
+        pytest.param("Custom", 5_001, True, id="beyond-the-bound"),
+        pytest.param("External", 10_000, False, id="of-no-kind-of-object"),
+        pytest.param("External", 10_001, True, id="of-no-kind-beyond-the-bound"),
+    ],
+)
+async def test_a_namespace_that_lists_too_many_metrics_is_named_before_an_adapter_refuses_it(
+    type_: str, names: int, is_named: bool
+) -> None:
+    overrides = {"pod": {"resource": "pod"}, "namespace": {"resource": "namespace"}}
+    spec = {"type": type_, "resources": {"overrides": overrides}}
+    api = OneRuleApi(spec, "True")
+    [rule] = api._lists[f"{GROUP}/namespaces/shop/metricrules"]
+    rules = [
+        {
+            **rule,
+            "metadata": {**rule["metadata"], "name": name},
+            "status": {**rule["status"], "metricsExposed": count},
+        }
+        for name, count in (("one", names), ("other", 10_000 if type_ == "External" else 5_000))
+    ]
+    api._lists[f"{GROUP}/namespaces/shop/metricrules"] = rules
+    cluster = DoctorCluster(api)  # type: ignore[arg-type]
+    cluster.mapper = Mapper([PODS, NAMESPACES])
+    plan = DoctorPlan(rules=None, namespace="shop", has_objects=True)
+    report = await examine(plan, cluster, lambda *_: None)
+    problems = [each.problem for each in report.rules if "namespace shop" in each.rule]
+    assert [text.partition(":")[0] for text in problems] == ["TooManyMetrics"] * is_named
+    assert report.is_healthy is not is_named
