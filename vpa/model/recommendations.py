@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.api.quantities import RESOURCES
-from vpa.model.autopilot.recommender import Autopilot
+from vpa.model.autopilot import Autopilot
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation import estimator
 from vpa.model.estimation.estimator import BOUNDS

@@ -12,7 +12,6 @@ from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import ResourceList, is_in_range
-from vpa.model.autopilot.recommender import AutopilotSettings
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
@@ -24,6 +23,7 @@ from vpa.recommender.history.flags import HISTORY
 from vpa.recommender.history.usage_history import HistorySpan
 from vpa.recommender.node_shapes import read_shapes
 
+AUTOPILOT = "autopilot"  # the recommender that is named for Autopilot's amounts
 _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
 
 UPSTREAM: tuple[Flag, ...] = (
@@ -121,8 +121,6 @@ class Options(Struct, frozen=True):
     memory_saver: bool = False
     status_band: DeadBand = DeadBand()
     save_band: SaveBand = SaveBand()
-    autopilot_name: str = "autopilot"  # empty: no VPA is autopilot's
-    autopilot: AutopilotSettings = AutopilotSettings()
     shapes: tuple[NodeShape, ...] = ()  # of --cap-to-nodes=FILE
     history: HistorySpan = HistorySpan()
     sample_minutes: float | None = None  # what a sample covers; None: its source does not say
@@ -134,7 +132,7 @@ def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
     found = [*common_problems(flags), *wrong_values(flags, (*UPSTREAM, *OWN))]
     found += history_flags.problems(flags)
-    if flags.text("recommender-name") == Options().autopilot_name:
+    if flags.text("recommender-name") == AUTOPILOT:
         found.append("--recommender-name must not be autopilot, whose VPAs are Autopilot's")
     try:
         shapes_of(flags)

@@ -22,13 +22,13 @@ from podscale.process.periodic_loop import PeriodicLoop
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom
-from vpa.model.autopilot.recommender import Autopilot, AutopilotFeed
+from vpa.model.autopilot import Autopilot, AutopilotFeed
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination, WatchedHpas
-from vpa.recommender.flags import Options
+from vpa.recommender.flags import AUTOPILOT, Options
 from vpa.recommender.history.checkpoints import Checkpoints, CheckpointWrites
 from vpa.recommender.history.initial_state import (
     FIRST_PAUSE_S,
@@ -108,7 +108,7 @@ class Recommender:
         self.cluster = ClusterModel(
             options.settings, options.windows, per_vpa_config=options.per_vpa_config
         )
-        self._autopilot = Autopilot(options.autopilot)
+        self._autopilot = Autopilot()
         AutopilotFeed(self.cluster, self._autopilot)
         self.reader = RecommendationReader(self.cluster, self._autopilot)
         self._checkpoints = Checkpoints(self.api, self.stores.scopes, options.ignored)
@@ -242,7 +242,7 @@ class Recommender:
         )
         pace = LoopPace()
         for key, vpa in self.stores.all_vpas():
-            if not (self.options.name in _named(vpa) or self._is_autopilots(vpa)):
+            if not {self.options.name, AUTOPILOT} & set(_named(vpa)):
                 continue
             seen.add(key)
             try:
@@ -277,7 +277,7 @@ class Recommender:
             or held.vpa.metadata.annotations != vpa.metadata.annotations
             or held.resolved != resolved
         ):
-            self.cluster.put_vpa(vpa, resolved.selector, now, is_autopilot=self._is_autopilots(vpa))
+            self.cluster.put_vpa(vpa, resolved.selector, now, is_autopilot=AUTOPILOT in _named(vpa))
             self.reader.force(key)
             self._admit_pods(key, resolved.selector, now)
         selector, target = resolved.selector, vpa.spec.target_ref
@@ -289,9 +289,6 @@ class Recommender:
         if self.options.memory_saver and selector is not None:
             for view in self.stores.pods.select(key.namespace, selector).views():
                 put(self.cluster, view, now)
-
-    def _is_autopilots(self, vpa: Vpa) -> bool:
-        return bool(self.options.autopilot_name) and self.options.autopilot_name in _named(vpa)
 
     def _is_wanted(self, view: PodView) -> bool:
         return not self.options.memory_saver or self.cluster.matches(view.namespace, view.labels)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from podscale.replay.fleet.blocks import Floats
 from podscale.replay.fleet.owners import FleetWorkload
 from vpa.model.api.policy import Windows
-from vpa.model.autopilot.recommender import Autopilot, AutopilotSettings
+from vpa.model.autopilot import Autopilot
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import Aggregates
 from vpa.model.samples.container_rows import Containers
@@ -41,7 +41,7 @@ class FleetUsage:
         self.start_s, self.step_s = start_s, step_s
         self.containers: dict[FleetContainer, int] = {}  # → column
         self.aggregates = Aggregates()
-        self.autopilot = Autopilot(AutopilotSettings()) if is_autopilot else None
+        self.autopilot = Autopilot() if is_autopilot else None
         self._rows = Containers()
         self._intake = Intake(self.aggregates, self._rows)
         self._intake.observer = self if is_autopilot else None

@@ -1,31 +1,142 @@
 """The recommender ``autopilot``: targets and bounds per VPA and container.
 
-Feeds both kinds of Autopilot's recommenders with the same samples as the default one, and
-hands over usage in the form that ``recommendation.recommend`` takes, margin included.
+Usage comes in ticks of five minutes. CPU: how often each bucket was seen in the tick, over all
+tasks. Memory: the highest value of each task in the tick, counted once. Follows section 3 of
+"Autopilot: workload autoscaling at Google" (EuroSys 2020). Hands over usage in the form that
+``recommendation.recommend`` takes, margin included.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.autopilot.signal import MovingWindows, Statistics, Tick, Ticker
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import buckets
 from vpa.model.histograms.buckets import BucketLayout
-from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats
+from vpa.model.histograms.matrix import ColumnArrays, Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import ResourceColumns
 from vpa.model.samples.membership import VpaKey
 
-Method = Literal["windows", "learned"]
-CpuGoal = Literal["batch", "serving-p90", "serving-p95"]
-MemoryGoal = Literal["low-oom", "intermediate", "minimal"]
-
-_FRACTIONS = (0.5, 0.6, 0.9, 0.95, 0.98)
+TICK_S = 300.0
+_HOURS = 24  # of maxima that count as recent
 _RECENT = 12  # ticks of an hour: the highest recommendation of these counts
 _YOUNG = 144  # ticks of half a day, the half-life of CPU
+_CPU_HALF_LIFE_S, _MEMORY_HALF_LIFE_S = 12 * 3600.0, 48 * 3600.0
+_MARGIN, _LEAST_MARGIN = 0.15, 0.10  # on the highest usage: of small limits, and of large ones
+
+
+class Tick(Struct, frozen=True):
+    """One tick of one resource: samples per bucket and slot, and the highest value."""
+
+    end_s: float
+    counts: Floats  # (buckets, slots)
+    peaks: Floats  # (slots,); 0 where nothing was seen
+    seen: NDArray[np.bool_]  # (slots,)
+
+
+class Ticker(ColumnArrays):
+    """Collects samples of one resource until their tick is over."""
+
+    _counts: Floats  # (buckets, slots)
+    _peaks: Floats
+
+    def __init__(self, layout: BucketLayout, slots: int, *, peaks_only: bool) -> None:
+        super().__init__(slots, _counts=np.zeros((layout.count, 1)), _peaks=0.0)
+        self.layout = layout
+        self.peaks_only = peaks_only
+        self._end = 0.0
+        self._task_peaks: dict[int, tuple[int, float]] = {}  # task: slot and highest value
+
+    def add(self, tasks: Columns, slots: Columns, values: Floats, now: float) -> list[Tick]:
+        """Add one sample per task; return the ticks that ended before ``now``.
+
+        ``tasks`` are numbers of containers; a task's samples of one tick count by their
+        peak where only peaks count.
+        """
+        done = self._close(now)
+        np.maximum.at(self._peaks, slots, values)
+        if self.peaks_only:
+            for task, slot, value in zip(
+                tasks.tolist(), slots.tolist(), values.tolist(), strict=True
+            ):
+                known = self._task_peaks.get(task)
+                if known is None or known[0] != slot or known[1] < value:
+                    self._task_peaks[task] = (slot, value)
+        else:
+            np.add.at(self._counts, (self.layout.find(values), slots), 1.0)
+        return done
+
+    def forget(self, slot: int) -> None:
+        """Drop what a slot has collected: another VPA takes its number."""
+        self.clear(slice(slot, slot + 1))
+        self._task_peaks = {t: kept for t, kept in self._task_peaks.items() if kept[0] != slot}
+
+    def _close(self, now: float) -> list[Tick]:
+        end = (now // TICK_S + 1) * TICK_S
+        if self._end == 0.0:
+            self._end = end
+        if end <= self._end:
+            return []
+        if self._task_peaks:
+            slots, values = zip(*self._task_peaks.values(), strict=True)
+            found = self.layout.find(np.array(values))
+            np.add.at(self._counts, (found, np.array(slots, dtype=np.intp)), 1.0)
+        seen = self._counts.sum(axis=0) > 0.0
+        tick = Tick(self._end, self._counts, self._peaks, seen)
+        self._end = end
+        self._counts = np.zeros_like(tick.counts)
+        self._peaks = np.zeros_like(tick.peaks)
+        self._task_peaks = {}
+        return [tick]
+
+
+class MovingWindows(ColumnArrays):
+    """The windows of one resource: the recent maximum, and the median of samples that decay with
+    ``half_life_s`` and weigh as much as they are, so that time at high load counts for more.
+    """
+
+    _hourly: Floats  # (hours, slots)
+
+    def __init__(self, layout: BucketLayout, half_life_s: float, slots: int) -> None:
+        self.layout = layout
+        self._adjusted = HistogramMatrix(layout, half_life_s, slots)
+        super().__init__(slots, _hourly=np.zeros((_HOURS, 1)))
+        self._hour = 0
+
+    def observe(self, tick: Tick) -> None:
+        hour = int(tick.end_s // 3600.0)
+        for passed in range(min(hour - self._hour, _HOURS)):
+            self._hourly[(hour - passed) % _HOURS] = 0.0
+        self._hour = hour
+        recent = self._hourly[hour % _HOURS]
+        np.maximum(recent, tick.peaks, out=recent)
+        found, slots = np.nonzero(tick.counts)
+        if found.size:
+            # What a sample of a bucket is worth: its end, as percentiles are reported.
+            ends = self.layout.ends
+            inside = (self.layout.starts[found] + ends[found]) / 2.0
+            weights = tick.counts[found, slots] * ends[found] / ends[1]
+            self._adjusted.add(slots, inside, weights, np.full(slots.size, tick.end_s))
+
+    def median(self, slots: Columns) -> Floats:
+        """Return what half of the load was above, per slot."""
+        half: Floats = self._adjusted.percentiles((0.5,), slots)[0]
+        return half
+
+    def maximum(self, slots: Columns) -> Floats:
+        """Return the highest value of a day, per slot."""
+        highest: Floats = self._hourly[:, slots].max(axis=0)
+        return highest
+
+    def grow(self, capacity: int) -> None:
+        self._adjusted.allocate(capacity - self.capacity)
+        super().grow(capacity)
+
+    def clear(self, columns: Columns | slice) -> None:
+        self._adjusted.clear(columns)
+        super().clear(columns)
 
 
 class Model(Struct, frozen=True):
@@ -141,18 +252,6 @@ class Ensemble(ColumnArrays):
         self._final[seen] = self._limit[best, seen]
 
 
-class AutopilotSettings(Struct, frozen=True):
-    """Which of Autopilot's recommenders is used, and for what kind of job."""
-
-    method: Method = "learned"
-    cpu: CpuGoal = "serving-p95"
-    memory: MemoryGoal = "low-oom"
-    margin: float = 0.15  # of small limits; large ones get down to ``least_margin``
-    least_margin: float = 0.10
-    cpu_half_life_s: float = 12 * 3600.0
-    memory_half_life_s: float = 48 * 3600.0
-
-
 class _Resource(ColumnArrays):
     # Signal, windows and ensemble of one resource.
 
@@ -160,40 +259,42 @@ class _Resource(ColumnArrays):
     seen: NDArray[np.bool_]
     age: NDArray[np.int64]  # ticks since the first sample
 
-    def __init__(
-        self, layout: BucketLayout, half_life_s: float, slots: int, *, peaks_only: bool
-    ) -> None:
-        self.ticker = Ticker(layout, slots, peaks_only=peaks_only)
-        self.windows = MovingWindows(layout, half_life_s, slots)
-        self.ensemble = Ensemble(layout, slots)
-        super().__init__(
-            slots, recent=np.zeros((_RECENT, 1)), seen=np.bool_(False), age=np.int64(0)
-        )
+    def __init__(self, layout: BucketLayout, half_life_s: float, *, peaks_only: bool) -> None:
+        self.ticker = Ticker(layout, 0, peaks_only=peaks_only)
+        self.windows = MovingWindows(layout, half_life_s, 0)
+        self.ensemble = Ensemble(layout, 0)
+        super().__init__(0, recent=np.zeros((_RECENT, 1)), seen=np.bool_(False), age=np.int64(0))
         self.ticks = 0
 
     def grow(self, capacity: int) -> None:
         for part in (self.ticker, self.windows, self.ensemble):
             part.grow(capacity)
         super().grow(capacity)
-        self.said = self.windows.statistics(_FRACTIONS)  # at the last tick
 
     def forget(self, slot: int) -> None:
         self.ticker.forget(slot)
         for part in (self.windows, self.ensemble, self):
             part.clear(slice(slot, slot + 1))
 
+    def observe(self, tick: Tick) -> None:
+        self.windows.observe(tick)
+        self.ensemble.observe(tick)
+        self.seen |= tick.seen
+        self.age += self.seen
+        self.recent[self.ticks % _RECENT] = self.ensemble.limits()
+        self.ticks += 1
+
 
 class Autopilot:
     """State of all slots; a slot is one container name of one VPA."""
 
-    def __init__(self, settings: AutopilotSettings = AutopilotSettings()) -> None:  # noqa: B008
-        self.settings = settings
+    def __init__(self) -> None:
         self._slots: dict[tuple[VpaKey, str], int] = {}
         self._free: list[int] = []
         self._capacity = 0
         self._of: Mapping[str, _Resource] = {
-            "cpu": _Resource(buckets.CPU, settings.cpu_half_life_s, 0, peaks_only=False),
-            "memory": _Resource(buckets.MEMORY, settings.memory_half_life_s, 0, peaks_only=True),
+            "cpu": _Resource(buckets.CPU, _CPU_HALF_LIFE_S, peaks_only=False),
+            "memory": _Resource(buckets.MEMORY, _MEMORY_HALF_LIFE_S, peaks_only=True),
         }
 
     def slot(self, key: VpaKey, container: str) -> int:
@@ -222,13 +323,7 @@ class Autopilot:
         usable = np.isfinite(values) & (values >= 0.0) & (slots >= 0)
         state = self._of[resource]
         for tick in state.ticker.add(tasks[usable], slots[usable], values[usable], now):
-            state.windows.observe(tick)
-            state.ensemble.observe(tick)
-            state.seen |= tick.seen
-            state.age += state.seen
-            state.said = state.windows.statistics(_FRACTIONS)
-            state.recent[state.ticks % _RECENT] = self._limits(resource, state)
-            state.ticks += 1
+            state.observe(tick)
 
     def read(self, resource: str, named: Sequence[tuple[VpaKey, str]]) -> ResourceColumns:
         """Return lower bound, target and upper bound as usage, margins included."""
@@ -241,8 +336,8 @@ class Autopilot:
         seen[found] = state.seen[slots[found]]
         chosen = slots[seen]
         target = state.recent[:, chosen].max(axis=0)
-        highest = self._with_margin(state.windows.layout, state.said.maximum[chosen])
-        values[0, seen] = np.minimum(state.said.percentiles[0, chosen], target)
+        highest = _with_margin(state.windows.layout, state.windows.maximum(chosen))
+        values[0, seen] = np.minimum(state.windows.median(chosen), target)
         values[1, seen] = target
         values[2, seen] = np.maximum(highest, target)
         return ResourceColumns(values, np.full(len(named), np.inf), seen)
@@ -254,34 +349,13 @@ class Autopilot:
             int(state.age[slot]) < _YOUNG for state in self._of.values() for slot in slots
         )
 
-    def _limits(self, resource: str, state: _Resource) -> Floats:
-        if self.settings.method == "learned":
-            return state.ensemble.limits()
-        said = state.said
-        wanted = self._cpu(said) if resource == "cpu" else self._memory(said)
-        return self._with_margin(state.windows.layout, wanted)
 
-    def _cpu(self, said: Statistics) -> Floats:
-        if self.settings.cpu == "batch":
-            return said.average
-        chosen: Floats = said.percentiles[3 if self.settings.cpu == "serving-p95" else 2]
-        return chosen
-
-    def _memory(self, said: Statistics) -> Floats:
-        if self.settings.memory == "minimal":
-            return said.maximum
-        chosen: Floats = said.percentiles[4]
-        if self.settings.memory == "intermediate":
-            chosen = np.maximum(said.percentiles[1], 0.5 * said.maximum)
-        return chosen
-
-    def _with_margin(self, layout: BucketLayout, limits: Floats) -> Floats:
-        # Falls from margin to least_margin between a hundredth of the range and its end.
-        top = float(layout.starts[-1])
-        large = np.clip(np.log(np.maximum(limits, 1e-12) / (top / 1e4)) / np.log(1e4), 0.0, 1.0)
-        margin = self.settings.margin - (self.settings.margin - self.settings.least_margin) * large
-        raised: Floats = limits * (1.0 + margin)
-        return raised
+def _with_margin(layout: BucketLayout, limits: Floats) -> Floats:
+    # Falls from 15 % to 10 % between a hundredth of the range and its end.
+    top = float(layout.starts[-1])
+    large = np.clip(np.log(np.maximum(limits, 1e-12) / (top / 1e4)) / np.log(1e4), 0.0, 1.0)
+    raised: Floats = limits * (1.0 + _MARGIN - (_MARGIN - _LEAST_MARGIN) * large)
+    return raised
 
 
 class AutopilotFeed:
