@@ -21,13 +21,11 @@ from podscale.kube.leadership.leading import (
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
-from podscale.nodes.cluster.live_requests import LiveRequests
+from podscale.nodes.apis import NodeApis
+from podscale.nodes.cluster.pod_sums import LiveRequests
 from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.ballast import BallastSettings
-from podscale.nodes.extender import Extender
 from podscale.nodes.headroom.keeper import HeadroomKeeper
-from podscale.nodes.load_watcher import LoadWatcher
-from podscale.nodes.placement_api import PlacementApi
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -90,15 +88,10 @@ class NodesPart(LeadingPart):
         self._acting = [
             PeriodicLoop(*each, every_s, longest_s=_ACTING_S + every_s) for each in acting.items()
         ]
-        self.routes = (
-            *LoadWatcher(self.rounds, shared.wall).routes(),
-            *PlacementApi(shared.api, shared.wall).routes(),
-        )
-        if choice.mode == "extender":
-            live = LiveRequests(shared.pods, choice.namespace)
-            stale_s = 2 * choice.ballast.window_s
-            extender = Extender(self.rounds, live, stale_s=stale_s, wall=shared.wall)
-            self.routes = (*self.routes, *extender.routes())
+        live = LiveRequests(shared.pods, choice.namespace) if choice.mode == "extender" else None
+        stale_s = 2 * choice.ballast.window_s
+        apis = NodeApis(self.rounds, shared.api, live, stale_s=stale_s, wall=shared.wall)
+        self.routes = apis.routes()
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches and the rounds: they look whoever leads."""

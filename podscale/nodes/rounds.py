@@ -37,7 +37,6 @@ from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
 from podscale.nodes.cluster.resizer import each_of, hand_over, renew
 from podscale.nodes.conditions import ObservedNodes, conditions
-from podscale.nodes.decide import taint
 from podscale.nodes.decide.ballast import (
     CPU,
     LEAST,
@@ -49,8 +48,10 @@ from podscale.nodes.decide.ballast import (
     NodeColumns,
     NodeStates,
     Reason,
+    TaintPlan,
     plan,
     renewals,
+    taint_plan,
 )
 from podscale.nodes.decide.usage_windows import UsageWindows
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -295,14 +296,14 @@ class NodeRounds:
         self._metrics.tainted.set(sum(has))
         return np.array(has, np.bool_)
 
-    def _taint_plan(self, decided: DecidedNodes, has: Bools) -> taint.TaintPlan:
-        return taint.plan(
+    def _taint_plan(self, decided: DecidedNodes, has: Bools) -> TaintPlan:
+        return taint_plan(
             decided.columns, decided.states, has,
             decided.written_s, decided.nodes.thresholds, decided.at_s,
             self._choice.ballast,
         )  # fmt: skip
 
-    async def _taint(self, decided: DecidedNodes, plan: taint.TaintPlan) -> None:
+    async def _taint(self, decided: DecidedNodes, plan: TaintPlan) -> None:
         def tainted(place: int) -> Write | None:
             node = self._nodes.get("", decided.nodes.names[place])
             is_wanted = bool(plan.is_wanted[place])

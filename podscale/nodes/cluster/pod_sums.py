@@ -10,6 +10,7 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.pod_state import PodPhase
 from podscale.core.selectors import selector as selectors
 from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
+from podscale.kube.informer.fed_store import Change
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.ballast import LEAST, Bools, Floats
@@ -152,6 +153,45 @@ class PodTotals:
             wanted = requests_of(pod.template)
             for row, counted in enumerate(counted_requests(pod)):
                 requested[row, place] += counted - wanted[row]
+
+
+class LiveRequests:
+    """What the pods of each node request at this moment, for answers between two rounds: all but
+    ballast and headroom, kept by the store's changes."""
+
+    def __init__(self, pods: PodStore, namespace: str) -> None:
+        """``namespace`` is that of ballast."""
+        self._namespace = namespace
+        self._sums: dict[str, Floats] = {}  # by node, of those with pods that request something
+        self._of: NodeArrays | None = None  # the nodes that ``_array`` is of
+        self._array: Floats = np.zeros((2, 0))
+        for view in pods.at(range(len(pods.placed().node))):
+            self._add(view, 1.0)
+        pods.subscribe(self._changed)
+
+    def over(self, nodes: NodeArrays) -> Floats:
+        """Return the sums, of shape (2, n), in the order of ``nodes``; they go on changing."""
+        if nodes is not self._of:
+            sums = [self._sums.get(name, np.zeros(2)) for name in nodes.names]
+            self._of, self._array = nodes, np.array(sums).reshape(-1, 2).T
+        return self._array
+
+    def _changed(self, change: Change[PodView]) -> None:
+        if change.old is not None:
+            self._add(change.old, -1.0)
+        if change.new is not None:
+            self._add(change.new, 1.0)
+
+    def _add(self, view: PodView, sign: float) -> None:
+        has_ended = view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        if not view.node or has_ended or gives_way(view, self._namespace):
+            return
+        sums = self._sums.pop(view.node, 0.0) + sign * np.array(counted_requests(view))
+        if sums.any():  # whoever creates a pod may bind it to any name
+            self._sums[view.node] = sums
+        place = None if self._of is None else self._of.places.get(view.node)
+        if place is not None:
+            self._array[:, place] = sums
 
 
 def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeArrays) -> Floats:

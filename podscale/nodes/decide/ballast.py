@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 CPU, MEMORY = 0, 1
+BEST_SCORE = 10  # of an extender
 # What the pod keeps: without any request it would be of another QoS class, and a resize must
 # not change that.
 LEAST: Floats = np.array([[1.0], [2.0**20]])
@@ -218,3 +219,75 @@ def _roomiest(room: Floats, places: NDArray[np.intp]) -> NDArray[np.intp]:
     most_before = np.maximum.accumulate(np.concatenate(([-np.inf], memory[:-1])))
     found: NDArray[np.intp] = by_cpu[memory > most_before]
     return found
+
+
+class TaintPlan(Struct, frozen=True, eq=False):
+    """Which of n nodes are to have the taint, the coarse way where pods cannot be resized: arrays
+    of length n."""
+
+    is_wanted: Bools
+    is_due: Bools  # whether it is to be written now
+    reason: NDArray[np.uint8]  # ``Reason``
+
+
+def taint_plan(
+    nodes: NodeColumns,
+    states: NodeStates,
+    is_tainted: Bools,
+    written_s: Floats,
+    thresholds: Floats,
+    now: float,
+    settings: BallastSettings,
+) -> TaintPlan:
+    """Return which nodes get the taint and which lose it.
+
+    A node gets it where CPU or memory is used up to the threshold, and keeps it until both are
+    below ``1 - taint_hysteresis`` of theirs. What lets ballast go takes it away at once.
+    """
+    none = HeldBallast(np.broadcast_to(LEAST, nodes.usage.shape), written_s)
+    reason = standing(nodes, states, none, now, settings, has_lower_priority=False)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = ((nodes.usage + nodes.young) / (thresholds * nodes.capacity)).max(axis=0)
+        edge = np.where(is_tainted, 1.0 - settings.taint_hysteresis, 1.0)
+        is_loaded = (reason == Reason.LOADED) & (share >= edge)
+    is_deciding = reason == Reason.LOADED
+    reason = np.where(is_deciding & ~is_loaded, Reason.LOW_USAGE, reason)
+    is_changed = is_loaded != is_tainted
+    too_soon = is_changed & is_deciding & (now - written_s < settings.write_interval_s)
+    reason = np.where(too_soon, Reason.TOO_SOON, reason)
+    return TaintPlan(is_loaded, is_changed & ~too_soon, reason.astype(np.uint8))
+
+
+def refuses(
+    nodes: NodeColumns, plan: BallastPlan, requested: Floats, pod: tuple[float, float]
+) -> Bools:
+    """Return which nodes the fit check would refuse to ``pod`` (thousandths of a core, bytes) with
+    the ballast of ``plan``.
+
+    ``requested``: by all pods but ballast and headroom, now. A resource that the pod does not
+    request, and one of which ballast would hold its least, refuses nothing.
+    """
+    full = np.zeros(requested.shape[1], np.bool_)
+    for row, wanted in enumerate(pod):
+        if wanted > 0:
+            held = plan.requests[row]
+            room = nodes.allocatable[row] - held - requested[row]
+            full |= (wanted > room) & (held > LEAST[row])  # NaN: cannot be read, left alone
+    return full
+
+
+def scores(
+    nodes: NodeColumns, thresholds: Floats, requested: Floats, pod: tuple[float, float]
+) -> NDArray[np.int64]:
+    """Return 0 to ``BEST_SCORE``: the further below its thresholds a node stays with the pod, the
+    better. What was never measured counts as full.
+
+    ``requested`` as for ``refuses``: what came since ``nodes`` were read counts as young, and a
+    young pod that has gone does not any more.
+    """
+    young = np.maximum(nodes.young + requested - nodes.requested, 0.0)
+    load = nodes.usage + young + np.array(pod)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (load / (thresholds * nodes.capacity)).max(axis=0)
+    left = 1.0 - np.clip(np.nan_to_num(share, nan=1.0), 0.0, 1.0)
+    return np.asarray(np.rint(BEST_SCORE * left), np.int64)

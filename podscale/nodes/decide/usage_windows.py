@@ -6,19 +6,10 @@ The samples of all nodes lie in one ring of arrays. Pure: no I/O, no clock.
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from podscale.nodes.decide.ballast import Bools, Floats
 
 LONGEST_S = 900.0
-
-
-class UsageStatistics(Struct, frozen=True, eq=False):
-    """Usage within one window, arrays of shape (2, n): thousandths of a core, bytes."""
-
-    mean: Floats  # NaN: no sample
-    deviation: Floats
-    latest: Floats
 
 
 class UsageWindows:
@@ -80,12 +71,15 @@ class UsageWindows:
         NaN: no sample."""
         return _mean(*self._within(window_s))
 
-    def within(self, window_s: float) -> UsageStatistics:
-        """Return the statistics of the same time."""
+    def within(self, window_s: float, which: slice = slice(None)) -> Floats:
+        """Return mean, deviation and latest usage of the same time, of shape (3, 2, n), for the
+        nodes of ``which``; NaN: no sample."""
         values, known = self._within(window_s)
+        values, known = values[..., which], known[..., which]
         mean = _mean(values, known)
         deviation = np.sqrt(_mean((values - mean) ** 2, known))
-        return UsageStatistics(mean, deviation, np.where(known.any(axis=0), self._latest, np.nan))
+        latest = np.where(known.any(axis=0), self._latest[:, which], np.nan)
+        return np.stack([mean, deviation, latest])
 
     def _within(self, window_s: float) -> tuple[Floats, Bools]:
         # Most of the ring is older than the windows of all nodes.

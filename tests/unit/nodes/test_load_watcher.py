@@ -1,12 +1,12 @@
 """Usage of nodes as load-watcher tells it."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from podscale.nodes.load_watcher import LoadWatcher
+from podscale.nodes.apis import NodeApis
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
@@ -15,7 +15,11 @@ from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import NOW, Rounds
 
 
-async def get(watcher: LoadWatcher, path: str, **query: str) -> Any:
+def apis(rounds: Rounds, wall: Callable[[], float]) -> NodeApis:
+    return NodeApis(rounds.rounds, rounds.fleet, None, stale_s=600, wall=wall)  # type: ignore
+
+
+async def get(watcher: NodeApis, path: str, **query: str) -> Any:
     values = {key: [value] for key, value in query.items()}
     request = ApiRequest("GET", path, request_info("GET", path, values), values, {}, b"",
                          ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
@@ -26,7 +30,7 @@ async def get(watcher: LoadWatcher, path: str, **query: str) -> Any:
     if isinstance(answer, Status):
         return answer
     assert isinstance(answer, ApiResponse)
-    return msgspec.json.decode(answer.body)
+    return msgspec.json.decode(msgspec.json.encode(answer.value))
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ async def test_percent_of_capacity_in_windows(rounds: Rounds) -> None:
     await rounds.at(0)
     rounds.fleet.usage["a"] = (4.0, 8 * GI)
     await rounds.at(400)
-    watcher = LoadWatcher(rounds.rounds, lambda: NOW + 400)
+    watcher = apis(rounds, lambda: NOW + 400)
     got = await get(watcher, "/watcher")
     assert got["window"] == {"duration": "15m", "start": NOW - 500, "end": NOW + 400}
     assert (got["timestamp"], got["source"]) == (NOW + 400, "podscale")
@@ -59,7 +63,7 @@ async def test_percent_of_capacity_in_windows(rounds: Rounds) -> None:
 
 async def test_one_node_in_either_way_of_asking(rounds: Rounds) -> None:
     await rounds.at(0)
-    watcher = LoadWatcher(rounds.rounds, lambda: NOW)
+    watcher = apis(rounds, lambda: NOW)
     for got in (await get(watcher, "/watcher/b"), await get(watcher, "/watcher", host="b")):
         assert got["data"]["NodeMetricsMap"].keys() == {"b"}
     assert (await get(watcher, "/watcher/silent"))["data"]["NodeMetricsMap"] == {}
@@ -67,25 +71,15 @@ async def test_one_node_in_either_way_of_asking(rounds: Rounds) -> None:
 
 
 async def test_what_cannot_be_answered(rounds: Rounds) -> None:
-    watcher = LoadWatcher(rounds.rounds, lambda: NOW)
+    watcher = apis(rounds, lambda: NOW)
     assert (await get(watcher, "/watcher")).code == 503
     assert (await get(watcher, "/watcher", window="1h")).code == 400
-
-
-async def test_an_answer_is_made_once_for_each_round(rounds: Rounds) -> None:
-    await rounds.at(0)
-    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
-    first = await get(watcher, "/watcher")
-    rounds.now += 5
-    assert await get(watcher, "/watcher") == first
-    await rounds.at(60)
-    assert (await get(watcher, "/watcher"))["timestamp"] == NOW + 60
 
 
 async def test_what_was_measured_before_the_window_is_not_told(rounds: Rounds) -> None:
     await rounds.at(0)
     rounds.fleet.is_silent = True
-    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    watcher = apis(rounds, lambda: rounds.now)
     await rounds.at(400)
     assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"].keys() == {"a", "b"}
     for path in ("/watcher", "/watcher/a"):
@@ -96,18 +90,7 @@ async def test_what_was_measured_before_the_window_is_not_told(rounds: Rounds) -
 
 async def test_an_answer_grows_old_while_rounds_decide_nothing(rounds: Rounds) -> None:
     await rounds.at(0)
-    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    watcher = apis(rounds, lambda: rounds.now)
     assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"]
     rounds.now += 901  # and no round: the watches are behind
     assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"] == {}
-
-
-async def test_statistics_are_made_once_for_many_who_ask_for_one_node(rounds: Rounds) -> None:
-    await rounds.at(0)
-    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
-    made = []
-    within = rounds.rounds.windows.within
-    rounds.rounds.windows.within = lambda s: made.append(s) or within(s)  # type: ignore
-    for name in ("a", "b", "a"):
-        await get(watcher, f"/watcher/{name}")
-    assert made == [900.0]

@@ -8,13 +8,15 @@ import pytest
 
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
-from podscale.nodes.placement_api import PlacementApi
+from podscale.nodes.apis import NodeApis
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
 from tests.kit.api import FakeApi, Sent, ok
 from tests.unit.nodes.explain.situations import node, pod, taint
+from tests.unit.nodes.fleet import Fleet
+from tests.unit.nodes.test_rounds import Rounds
 
 
 class PlacementCluster(FakeApi):
@@ -41,10 +43,14 @@ class PlacementCluster(FakeApi):
         return ok(objects[sent.path])
 
 
-async def get(api: PlacementApi, path: str) -> Any:
+def placement(cluster: PlacementCluster) -> NodeApis:
+    return NodeApis(Rounds(Fleet()).rounds, cluster, None, stale_s=600)
+
+
+async def get(api: NodeApis, path: str) -> Any:
     request = ApiRequest("GET", path, request_info("GET", path, {}), {}, {}, b"",
                          ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
-    (route,) = api.routes()
+    (route,) = [each for each in api.routes() if each.path == "/placement/*"]
     answer: Any = await route.handler(request)  # type: ignore[misc]
     if isinstance(answer, Status):
         return answer
@@ -53,7 +59,7 @@ async def get(api: PlacementApi, path: str) -> Any:
 
 
 async def test_it_is_what_explain_pod_tells() -> None:
-    got = await get(PlacementApi(PlacementCluster()), "/placement/default/web")
+    got = await get(placement(PlacementCluster()), "/placement/default/web")
     assert (got["namespace"], got["name"]) == ("default", "web")
     assert {group["plugin"]: group["nodes"] for group in got["refused"]} == {
         "NodeResourcesFit": ("full",), "TaintToleration": ("kept",),
@@ -64,19 +70,19 @@ async def test_it_is_what_explain_pod_tells() -> None:
 @pytest.mark.parametrize("path", ["/placement/default/gone", "/placement/default",
                                   "/placement/default/web/log", "/placement/"])  # fmt: skip
 async def test_what_is_not_there(path: str) -> None:
-    assert (await get(PlacementApi(PlacementCluster()), path)).code == 404
+    assert (await get(placement(PlacementCluster()), path)).code == 404
 
 
 async def test_what_may_not_be_read_is_said() -> None:
     cluster = PlacementCluster()
     cluster.forbidden.add("/api/v1/nodes")
-    refused = await get(PlacementApi(cluster), "/placement/default/web")
+    refused = await get(placement(cluster), "/placement/default/web")
     assert refused.code == 503
     assert "/api/v1/nodes is forbidden" in refused.message
 
 
 async def test_one_cluster_at_a_time_is_read() -> None:
     cluster = PlacementCluster()
-    api = PlacementApi(cluster)
+    api = placement(cluster)
     await asyncio.gather(*(get(api, "/placement/default/web") for _ in range(3)))
     assert cluster.most_reading == 1

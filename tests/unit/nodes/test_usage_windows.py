@@ -16,10 +16,10 @@ def test_the_mean_is_over_the_window_before_each_nodes_newest_sample() -> None:
     windows.keep(["a", "b"])
     for second, a, b in ((0, 100, 8), (100, 1, 8), (200, 2, 8), (300, 3, math.nan)):
         windows.add(taken(a, b), np.full(2, float(second)))
-    within = windows.within(300.0)
-    assert within.mean[0].tolist() == [2.0, 8.0]
-    assert within.latest[0].tolist() == [3.0, 8.0]
-    assert within.deviation[0].tolist() == [math.sqrt(2 / 3), 0.0]
+    mean, deviation, latest = windows.within(300.0)
+    assert mean[0].tolist() == [2.0, 8.0]
+    assert latest[0].tolist() == [3.0, 8.0]
+    assert deviation[0].tolist() == [math.sqrt(2 / 3), 0.0]
     assert windows.measured_s().tolist() == [300.0, 200.0]
 
 
@@ -28,7 +28,7 @@ def test_a_sample_that_is_served_twice_counts_once() -> None:
     windows.keep(["a"])
     for value, second in ((1.0, 10.0), (1.0, 10.0), (4.0, 20.0)):
         windows.add(taken(value), np.array([second]))
-    assert windows.within(300.0).mean[0].tolist() == [2.5]
+    assert windows.within(300.0)[0][0].tolist() == [2.5]
 
 
 def test_what_is_no_amount_is_no_sample() -> None:
@@ -38,8 +38,8 @@ def test_what_is_no_amount_is_no_sample() -> None:
     assert windows.measured_s().tolist() == [-math.inf]
     for bad in (-1.0, math.inf, math.nan):
         windows.add(np.array([[bad], [7.0]]), np.array([20.0]))
-    assert np.isnan(windows.within(300.0).mean[0]).all()
-    assert windows.within(300.0).mean[1].tolist() == [7.0]
+    assert np.isnan(windows.within(300.0)[0][0]).all()
+    assert windows.within(300.0)[0][1].tolist() == [7.0]
     assert windows.measured_s().tolist() == [-math.inf]  # half of it is not it
 
 
@@ -48,8 +48,8 @@ def test_nodes_come_and_go_and_keep_their_own_samples() -> None:
     windows.keep(["a", "b"])
     windows.add(taken(1.0, 2.0), np.array([10.0, 10.0]))
     windows.keep(["c", "b"])
-    assert windows.within(300.0).mean[0][1] == 2.0
-    assert np.isnan(windows.within(300.0).mean[0][0])
+    assert windows.within(300.0)[0][0][1] == 2.0
+    assert np.isnan(windows.within(300.0)[0][0][0])
     windows.keep([])
     assert windows.measured_s().tolist() == []
 
