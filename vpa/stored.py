@@ -20,7 +20,7 @@ from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.client.wire import OwnerReference as Owner
 from podscale.kube.columns.pods import PodView
 from podscale.kube.objects.pod import ContainerState, PodCondition, TemplateContainer, Terminated
-from vpa.capping.limitranges import LimitRangeSpec
+from vpa.capping.limits import LimitRangeSpec
 from vpa.model.api import objects
 from vpa.model.api.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
 from vpa.model.api.ooms import InvolvedObject, Oom, from_eviction

@@ -20,7 +20,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
-from vpa.capping.limitranges import merged
+from vpa.capping.limits import merged
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import LimitRangeItem, ObjectError, Vpa
 from vpa.model.samples.membership import VpaKey

@@ -25,8 +25,7 @@ from vpa.model.estimation.recommendation import (
     recommend,
 )
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.container_rows import Containers
-from vpa.model.samples.intake import Intake
+from vpa.model.samples.container_rows import Containers, Intake
 
 Floats = NDArray[np.float64]
 

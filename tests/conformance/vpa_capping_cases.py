@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
-from vpa.capping.limitranges import LimitRangeSpec, merged
-from vpa.capping.limits import proportional_limit
+from vpa.capping.limits import LimitRangeSpec, merged, proportional_limit
 from vpa.capping.processor import LimitRanges, apply_pod_range, cap_for_pod
 from vpa.model.api.objects import (
     ContainerRecommendation,

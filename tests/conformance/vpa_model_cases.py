@@ -9,7 +9,7 @@ from podscale.kube.client.wire import decode as wire_decode
 from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
-from vpa.model.api import conditions, ooms
+from vpa.model.api import ooms
 from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,
@@ -22,7 +22,7 @@ from vpa.model.api.objects import (
 )
 from vpa.model.api.policy import Windows, controlled_resources, windows_of
 from vpa.model.api.quantities import ResourceList, resource_list, wire
-from vpa.model.estimation import amounts, estimator
+from vpa.model.estimation import estimator, status
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
     RecommenderSettings,
@@ -33,7 +33,6 @@ from vpa.model.estimation.recommendation import (
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
 from vpa.recommender import flags as recommender_flags
-from vpa.recommender.history import flags as history_flags
 from vpa.stored import StoredEvent, ooms_of
 
 
@@ -209,9 +208,9 @@ def aggregate_gc(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 def prometheus_history_queries(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     flags = parse([f"--{name}={value}" for name, value in i.items()], recommender_flags.TABLE)
-    if any("history-" in problem for problem in history_flags.problems(flags)):
+    if any("history-" in problem for problem in recommender_flags.problems(flags)):
         return {"error": "invalid_duration"}
-    found, span = history_flags.past(flags), history_flags.span(flags)
+    found, span = recommender_flags.history_of(flags), recommender_flags.history_span(flags)
     calls: list[Json] = [
         {"api": "query_range", "query": each.text, "length_s": span.length_s, "step_s": span.step_s}
         for each in (*found.cpu, *found.memory)
@@ -226,16 +225,16 @@ def prometheus_history_queries(i: dict[str, Json], e: dict[str, Json]) -> dict[s
 def conversion(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     match i["function"]:
         case "cpu_amount_from_cores":
-            return {"result": amounts.from_cores(i["value"])}
+            return {"result": estimator.from_cores(i["value"])}
         case "memory_amount_from_bytes" | "resource_amount_from_float":
-            return {"result": amounts.from_float(i["value"])}
+            return {"result": estimator.from_float(i["value"])}
         case "scale_resource":
-            return {"result": amounts.scale(i["value"], i["factor"])}
+            return {"result": estimator.scale(i["value"], i["factor"])}
         case "humanize_memory":
-            return {"result": amounts.humanized(i["value"])}
+            return {"result": estimator.humanized(i["value"])}
         case "round_up_to_scale":
             try:
-                return {"result": amounts.rounded_up(i["value"], i["scale"]), "error": False}
+                return {"result": estimator.rounded_up(i["value"], i["scale"]), "error": False}
             except ValueError:
                 return {"result": i["value"], "error": True}
     raise NotImplementedError(i["function"])
@@ -245,8 +244,8 @@ def resource_list_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json
     cpu, memory = i["cpu_millicores"], i["memory_bytes"]
     step, humanize = i["round_memory_bytes"], i["humanize_memory"]
     made = {
-        "cpu": amounts.as_quantity("cpu", cpu, step=i["round_cpu_millicores"]),
-        "memory": amounts.as_quantity("memory", memory, step=step, humanize=humanize),
+        "cpu": estimator.as_quantity("cpu", cpu, step=i["round_cpu_millicores"]),
+        "memory": estimator.as_quantity("memory", memory, step=step, humanize=humanize),
     }
     return dict(wire(ResourceList(made)))
 
@@ -267,7 +266,7 @@ def container_policy_defaults(i: dict[str, Json], e: dict[str, Json]) -> dict[st
 
 
 def status_conditions(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = conditions.conditions(
+    found = status.conditions(
         [],
         1.0,
         has_recommendation=i["has_recommendation"],

@@ -31,8 +31,8 @@ from vpa.model.histograms import buckets
 from vpa.model.recommendations import RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender import flags as flags_
+from vpa.recommender import flags as recommender_flags
 from vpa.recommender.flags import Options
-from vpa.recommender.history import flags as history_flags
 from vpa.recommender.history.usage_history import HistorySpan, UsageHistory, UsageRangeQuery
 from vpa.recommender.part import RecommenderPart
 
@@ -240,8 +240,10 @@ async def test_upstreams_flags_ask_as_upstream_and_labels_tell_whose_a_pod_was(s
     server = PrometheusServer(tmp_path, openmetrics=text)
     await asyncio.to_thread(server.__enter__)
     try:
-        found = replace(history_flags.past(flags), prometheus=PrometheusOptions(url=server.url))
-        async with started(small, lambda: found, history_flags.span(flags)):
+        found = replace(
+            recommender_flags.history_of(flags), prometheus=PrometheusOptions(url=server.url)
+        )
+        async with started(small, lambda: found, recommender_flags.history_span(flags)):
             await small.until(lambda: bool(bounds(small.vpa().get("status") or {})))
     finally:
         await asyncio.to_thread(server.stop)

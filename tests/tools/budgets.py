@@ -42,7 +42,6 @@ CAPABILITIES: Mapping[str, Sequence[str]] = {
     "VPA explain, API, shared": ["vpa/"],
     "HPA with VPA": [
         "podscale/coordinate/", "vpa/recommender/coordination",
-        "vpa/recommender/publishing/anchored",
     ],
     "nodes": [
         "podscale/nodes/", "podscale/cli/commands/nodes", "podscale/cli/commands/explain_pod"

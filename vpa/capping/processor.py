@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
-from vpa.capping.limitranges import Cap, apply_container_range
-from vpa.capping.limits import proportional_limit
+from vpa.capping.limits import Cap, apply_container_range, proportional_limit
 from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,

@@ -16,12 +16,12 @@ from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.explanation import Explanation, Fact, Facts
 from vpa.explain.words import explanation
-from vpa.model.api.conditions import HISTORY_LOST
 from vpa.model.api.objects import Vpa, VpaCondition, container_policy, is_off
 from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import units
 from vpa.model.estimation.estimator import Bound, Derivation
 from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
+from vpa.model.estimation.status import HISTORY_LOST
 from vpa.model.samples.container_rows import PeakWindow
 
 Field = Literal["target", "lowerBound", "upperBound", "uncappedTarget"]

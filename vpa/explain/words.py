@@ -10,7 +10,7 @@ from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.explain.explanation import Explanation, Facts, Words, merged
 from vpa.model.api.quantities import of_units
-from vpa.model.estimation.amounts import humanized
+from vpa.model.estimation.estimator import humanized
 
 # Of BudgetExhausted, where something else than the pods of the group holds them.
 HELD_BY: Mapping[str, Words] = {

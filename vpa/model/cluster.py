@@ -17,14 +17,12 @@ from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, windows_of
 from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
 from vpa.model.estimation.recommendation import without_margin
-from vpa.model.groups import ContainerGroups
+from vpa.model.groups import ContainerGroups, ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
 from vpa.model.histograms.checkpoint import Checkpoint, check_times, wire_time
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
-from vpa.model.samples.container_rows import Containers, PeakWindow, holding
-from vpa.model.samples.entries import ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
-from vpa.model.samples.intake import Intake
+from vpa.model.samples.container_rows import Containers, Intake, PeakWindow, holding
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
 
 

@@ -1,4 +1,4 @@
-"""The columns of every VPA and container name, as the cluster has them now.
+"""What the model keeps of pods and VPAs, and the columns of every VPA and container name.
 
 What a pass reads and what a checkpoint saves are sums over these groups.
 """
@@ -6,14 +6,68 @@ What a pass reads and what a checkpoint saves are sums over these groups.
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from vpa.model.api.objects import TargetRef, Vpa, is_off
+from vpa.model.api.policy import Mistake
+from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.histograms.matrix import Columns
-from vpa.model.samples.aggregates import Aggregates, merged
-from vpa.model.samples.entries import VpaEntry
-from vpa.model.samples.membership import VpaKey
+from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
+from vpa.model.samples.container_rows import OpenWindow
+from vpa.model.samples.membership import Labels, VpaKey
 
 Named = tuple[VpaKey, str]  # a VPA and a container name
+ContainerKey = tuple[str, str, str]  # namespace, pod, container
+
+
+class PodEntry(Struct, frozen=True):
+    """A pod as the model knows it."""
+
+    labels: Labels
+    containers: tuple[str, ...]
+    is_active: bool  # neither succeeded nor failed
+
+
+class VpaEntry(Struct):
+    """A VPA in the model: its object, what it sets for itself, what it has gathered."""
+
+    vpa: Vpa
+    settings: VpaSettings
+    mistakes: tuple[Mistake, ...]
+    columns: dict[str, dict[AggregateKey, int]]  # by container name
+    initial: dict[str, int]  # columns that checkpoints filled
+    pending: dict[str, dict[str, OpenWindow]]  # open windows of checkpoints, by pod
+    is_resolved: bool = True  # whether its target is known now
+
+    def group(self, container: str) -> Columns:
+        """Return all columns of one container name, the checkpoint's last."""
+        own = list(self.columns.get(container, {}).values())
+        if container in self.initial:
+            own.append(self.initial[container])
+        return np.array(own, dtype=np.intp)
+
+    def containers(self) -> list[str]:
+        """Return the container names that are known, those with mode Off left out."""
+        policy = self.vpa.spec.resource_policy
+        names = sorted({*self.columns, *self.initial})
+        return [name for name in names if not is_off(policy, name)]
+
+
+class ParkedCheckpoints(Struct, frozen=True):
+    """What checkpoints brought of a VPA that is not in the model now, as ``VpaEntry`` has it."""
+
+    since_s: float
+    target: TargetRef | None  # whose history it is
+    initial: dict[str, int]
+    pending: dict[str, dict[str, OpenWindow]]
+
+    def is_of(self, target: TargetRef | None) -> bool:
+        """Return whether it is the history of what ``target`` names, in whatever version."""
+        before = self.target
+        if before is None or target is None:
+            return before is target
+        return (before.kind, before.name) == (target.kind, target.name)
 
 
 class ContainerGroups:
@@ -74,3 +128,24 @@ class ContainerGroups:
         """Return (old, new) numbers of the groups that were there before."""
         old = {key: row for row, key in enumerate(before)}
         return [(old[key], row) for row, key in enumerate(self.keys) if key in old]
+
+
+def share(size: int, age_s: float, interval_s: float) -> int:
+    """Return how many of ``size`` objects grow old in a pass on average."""
+    return size if age_s <= interval_s else int(np.ceil(size * interval_s / age_s))
+
+
+def paced(
+    ages: NDArray[np.float64], size: int, age_s: float, interval_s: float
+) -> NDArray[np.intp]:
+    """Return which to write now, oldest first; ``ages`` are those of some among ``size``.
+
+    What was written together grows old together, and each pass takes as few as possible. Nothing is
+    written later than in the first pass in which it is ``age_s`` old, as long as no more than
+    ``share`` per pass become worth writing meanwhile.
+    """
+    oldest = np.argsort(-ages, kind="stable")
+    left_s = np.maximum(age_s - ages[oldest], 0.0)
+    passes = np.ceil(left_s / interval_s)  # that may still go by
+    behind = np.arange(1, ages.size + 1) - passes * share(size, age_s, interval_s)
+    return oldest[: int(max(behind.max(initial=0.0), 0.0))]

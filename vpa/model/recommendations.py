@@ -23,9 +23,8 @@ from vpa.model.estimation.recommendation import (
     minimum,
     recommend,
 )
-from vpa.model.groups import ContainerGroups, Named
+from vpa.model.groups import ContainerGroups, Named, paced
 from vpa.model.histograms.matrix import Columns, Floats
-from vpa.model.pacing import paced
 from vpa.model.samples.aggregates import Aggregates, ResourceColumns, usage_of
 from vpa.model.samples.membership import VpaKey
 

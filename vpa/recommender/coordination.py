@@ -42,9 +42,9 @@ from vpa.model.api.policy import allowed
 from vpa.model.estimation.estimator import BOUNDS
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace
-from vpa.model.samples.entries import VpaEntry
+from vpa.model.groups import VpaEntry
 from vpa.model.samples.membership import VpaKey
-from vpa.recommender.publishing.anchored import AnchoredSize
+from vpa.recommender.publishing.published import AnchoredSize
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredVpa
 from vpa.stores import VpaStores

@@ -27,7 +27,6 @@ from vpa.decisions.api import SizingApi
 from vpa.recommender import flags as flags_
 from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
-from vpa.recommender.history import flags as history_flags
 from vpa.recommender.history.initial_state import FindPast
 from vpa.recommender.history.usage_history import UsageHistory
 from vpa.recommender.loop import Recommender
@@ -173,7 +172,7 @@ def find_past(
     if flags.text("storage") != "prometheus":
         return None
     if past_of is None:
-        return lambda: history_flags.past(flags)
+        return lambda: flags_.history_of(flags)
     return lambda: past_of(provider, _namespaces(stores))
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from podscale.core.quantity import Quantity
 from podscale.replay.fleet.reading import Amounts, FleetPast
 from podscale.replay.fleet.usage import FleetContainer
-from vpa.capping.limitranges import apply_container_range
+from vpa.capping.limits import apply_container_range
 from vpa.model.api.objects import LimitRangeItem
 from vpa.model.api.quantities import RESOURCES, ResourceList, of_units, units
 from vpa.model.estimation.nodes import NodeShape, largest

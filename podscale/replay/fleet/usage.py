@@ -16,8 +16,7 @@ from vpa.model.api.policy import Windows
 from vpa.model.autopilot import Autopilot
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.container_rows import Containers
-from vpa.model.samples.intake import Intake
+from vpa.model.samples.container_rows import Containers, Intake
 from vpa.model.samples.membership import VpaKey
 
 

@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vpa.model.estimation import estimator
-from vpa.model.estimation.amounts import MAX_AMOUNT, humanized, rounded_up
-from vpa.model.estimation.estimator import BOUNDS, EstimatorSettings, Percentiles
+from vpa.model.estimation.estimator import (
+    BOUNDS,
+    MAX_AMOUNT,
+    EstimatorSettings,
+    Percentiles,
+    humanized,
+    rounded_up,
+)
 from vpa.model.estimation.nodes import NodeShape, cap_to_nodes
 
 usage = st.floats(0.0, 1e13)

@@ -15,8 +15,7 @@ from podscale.replay.vertical import (
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.recommendation import RecommendedUsage, RecommenderSettings, recommend
 from vpa.model.samples.aggregates import Aggregates
-from vpa.model.samples.container_rows import Containers
-from vpa.model.samples.intake import Intake
+from vpa.model.samples.container_rows import Containers, Intake
 
 MIB = 2.0**20
 USUAL = SizingCandidate()

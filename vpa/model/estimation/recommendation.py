@@ -22,8 +22,16 @@ from vpa.model.api.objects import (
 from vpa.model.api.policy import allowed, capped, controlled_resources
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, units
 from vpa.model.estimation import estimator
-from vpa.model.estimation.amounts import as_quantity, from_cores, from_float, scale, whole
-from vpa.model.estimation.estimator import BOUNDS, Bound, Derivation
+from vpa.model.estimation.estimator import (
+    BOUNDS,
+    Bound,
+    Derivation,
+    as_quantity,
+    from_cores,
+    from_float,
+    scale,
+    whole,
+)
 from vpa.model.estimation.nodes import NodeCap, NodeShape, cap_to_nodes
 
 _WHOLE_CPU = ("vpa-post-processor.kubernetes.io/", "_integerCPU")  # around a container's name

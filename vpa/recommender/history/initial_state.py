@@ -15,9 +15,9 @@ import structlog
 from podscale.feed.errors import QueryError
 from podscale.kube.client.errors import KubeError
 from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
-from vpa.model.api.conditions import History
 from vpa.model.cluster import ClusterModel
-from vpa.model.samples.entries import VpaEntry
+from vpa.model.estimation.status import History
+from vpa.model.groups import VpaEntry
 from vpa.recommender.flags import Options
 from vpa.recommender.history.checkpoints import Checkpoints
 from vpa.recommender.history.usage_history import Labels, UsageHistory, load

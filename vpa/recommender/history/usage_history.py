@@ -18,8 +18,8 @@ from msgspec import Struct
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryColumns, HistoryReader, RangeReader
 from vpa.model.cluster import ClusterModel
+from vpa.model.groups import ContainerKey
 from vpa.model.histograms.matrix import Floats
-from vpa.model.samples.entries import ContainerKey
 
 Labels = Mapping[str, str]
 # An admission review waits for the piece that is under way. Pieces of twice the size are done

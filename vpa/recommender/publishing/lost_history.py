@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from vpa.model.api.conditions import HISTORY_LOST
 from vpa.model.api.objects import ContainerRecommendation, Vpa, VpaRecommendation, container_policy
 from vpa.model.api.policy import allowed, capped
 from vpa.model.api.quantities import RESOURCES, ResourceList
 from vpa.model.cluster import ClusterModel
+from vpa.model.estimation.status import HISTORY_LOST
+from vpa.model.groups import VpaEntry
 from vpa.model.recommendations import RecommendationReader
-from vpa.model.samples.entries import VpaEntry
 from vpa.model.samples.membership import VpaKey
 
 _DAY_S = 86400.0

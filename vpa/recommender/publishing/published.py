@@ -2,12 +2,15 @@
 
 Pure. A container or resource without a sample keeps the amounts that were published before
 (by an earlier process, whose checkpoint is gone): silence is not zero. Nor does a first
-sample lower what was learned from many (``lost``).
+sample lower what was learned from many (``lost``). Where an HPA counts on the CPU, it is the size
+of the anchor until that moves, with bounds around it, so that no pod is disturbed for it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from vpa.model.api.conditions import History, conditions, replace_history
+from msgspec import Struct, structs
+
 from vpa.model.api.objects import (
     ContainerRecommendation,
     ResourcePolicy,
@@ -18,11 +21,20 @@ from vpa.model.api.objects import (
 )
 from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import EMPTY, ResourceList, is_in_range
+from vpa.model.estimation.estimator import as_quantity
 from vpa.model.estimation.recommendation import RecommendationTrace
-from vpa.model.estimation.status import node_caps, status_wire
-from vpa.model.samples.entries import VpaEntry
-from vpa.recommender.publishing.anchored import AnchoredSize, anchored
+from vpa.model.estimation.status import History, conditions, node_caps, replace_history, status_wire
+from vpa.model.groups import VpaEntry
 from vpa.recommender.publishing.lost_history import HeldAmounts
+
+
+class AnchoredSize(Struct, frozen=True):
+    """What a pod is to have; milli-cores."""
+
+    container: str  # "": all containers together
+    size: int | None  # None: what was published last
+    requests: Mapping[str, int]  # of what counts, by container: also what the VPA does not size
+    may_shrink: bool = True  # False: there are not as many pods yet as smaller ones need
 
 
 def status_of(
@@ -142,4 +154,63 @@ def _completed(
         filled(new.lower_bound, old.lower_bound),
         filled(new.upper_bound, old.upper_bound),
         filled(new.uncapped_target, old.uncapped_target),
+    )
+
+
+def anchored(
+    new: VpaRecommendation, before: VpaRecommendation | None, wanted: AnchoredSize
+) -> VpaRecommendation:
+    """Return ``new`` with targets of CPU that add up to the size; those published before, where
+    they do."""
+    entries = new.container_recommendations or ()
+    measured = {
+        entry.container_name: entry.target["cpu"].milli
+        for entry in entries
+        if entry.target and "cpu" in entry.target and wanted.container in ("", entry.container_name)
+    }
+    published = {
+        name: old.target["cpu"].milli
+        for name in measured
+        if before is not None and (old := before.of(name)) and old.target and "cpu" in old.target
+    }
+    targets = {**measured, **published}
+    if wanted.size is not None:
+        others = sum(each for name, each in wanted.requests.items() if name not in measured)
+        size = max(wanted.size - others, len(measured))
+        waits = sum(published.values()) > size and not wanted.may_shrink
+        if sum(targets.values()) != size and not waits:
+            targets = _divided(measured, size)
+    return VpaRecommendation(
+        container_recommendations=tuple(
+            _with_target(entry, targets[entry.container_name])
+            if entry.container_name in targets
+            else entry
+            for entry in entries
+        )
+    )
+
+
+def _divided(measured: dict[str, int], size: int) -> dict[str, int]:
+    total = sum(measured.values())
+    if not total:
+        return measured
+    found = {name: max(size * amount // total, 1) for name, amount in measured.items()}
+    largest = max(found, key=lambda name: found[name])
+    found[largest] += size - sum(found.values())  # what rounding left
+    return found
+
+
+def _with_target(entry: ContainerRecommendation, milli: int) -> ContainerRecommendation:
+    def bounded(bound: ResourceList | None, *, is_upper: bool) -> ResourceList:
+        present = dict(bound or {})
+        found = present.get("cpu", target)
+        pick = max if is_upper else min
+        return ResourceList({**present, "cpu": pick(found, target, key=lambda each: each.nano)})
+
+    target = as_quantity("cpu", milli)
+    return structs.replace(
+        entry,
+        target=ResourceList({**(entry.target or {}), "cpu": target}),
+        lower_bound=bounded(entry.lower_bound, is_upper=False),
+        upper_bound=bounded(entry.upper_bound, is_upper=True),
     )

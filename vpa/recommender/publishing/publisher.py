@@ -19,14 +19,13 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
 from vpa.explain.recommendation import PublishedHolds
-from vpa.model.api.conditions import History
 from vpa.model.api.objects import Vpa
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import RecommendationTrace
-from vpa.model.estimation.status import says_the_same
+from vpa.model.estimation.status import History, says_the_same
+from vpa.model.groups import VpaEntry
 from vpa.model.recommendations import Estimates, RecommendationReader
-from vpa.model.samples.entries import VpaEntry
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination
 from vpa.recommender.flags import Options

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vpa.model.pacing import paced
+from vpa.model.groups import paced
 
 AGE_S, PASS_S = 600.0, 60.0
 

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 from tests.unit.vpa.model.worlds import NOW
-from vpa.model.api.conditions import conditions
 from vpa.model.api.objects import VpaStatus, decode
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import (
@@ -12,7 +11,7 @@ from vpa.model.estimation.recommendation import (
     ResourceUsage,
     recommend,
 )
-from vpa.model.estimation.status import node_caps, says_the_same, status_wire
+from vpa.model.estimation.status import conditions, node_caps, says_the_same, status_wire
 
 LARGE = ResourceUsage((4.0, 5.0, 6.0), 7.0)
 SMALL = ResourceUsage((0.1, 0.2, 0.3), 7.0)
