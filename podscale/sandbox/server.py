@@ -1,4 +1,6 @@
-"""The sandbox's API server as one object: start it and ask it."""
+"""The sandbox's API server as one object, and a whole little cluster around it: controllers,
+kubelets, and load with its metrics.
+"""
 
 import asyncio
 import base64
@@ -15,14 +17,14 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from podscale.sandbox.auth import Pki, SandboxTokens
-from podscale.sandbox.http.aggregator import Aggregator
-from podscale.sandbox.http.discovery import SandboxDiscovery
-from podscale.sandbox.http.request import OpenGate
-from podscale.sandbox.http.routes import Routes
+from podscale.sandbox.auth import OpenGate, Pki, SandboxTokens
+from podscale.sandbox.controllers.kubelet import Kubelet, NodeTiming
+from podscale.sandbox.controllers.workloads import Disruption, WorkloadControllers
+from podscale.sandbox.http.extensions import Admission, AdmittedWrite, Aggregator, Extensions
+from podscale.sandbox.http.routes import Routes, SandboxDiscovery
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.http.watch import OpenWatches
-from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
+from podscale.sandbox.load import CONTENT_TYPE, Load, metrics_page
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Object, Storage
@@ -72,8 +74,9 @@ class SandboxServer:
         self.pki = Pki()
         self.admin_token = self.tokens.issue("kubernetes-admin", MASTERS)
         gate = gate or OpenGate()
-        self._aggregator = Aggregator(self.objects, self.pki)
-        self._admission = Admission(self.objects)
+        self._extensions = Extensions(self.objects, self.pki)
+        self._aggregator = Aggregator(self.objects, self._extensions)
+        self._admission = Admission(self.objects, self._extensions)
         self._watches = OpenWatches(self.storage, gate, bookmark_interval_s)
         rest = ResourceVerbs(
             self.objects,
@@ -104,8 +107,7 @@ class SandboxServer:
         return self._routes.counts
 
     async def __aenter__(self) -> Self:
-        await self._aggregator.start()
-        await self._admission.start()
+        await self._extensions.start()
         server = web.Server(self._routes.handle, request_factory=_request)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.5, access_log=None)
         await self._runner.setup()
@@ -124,8 +126,7 @@ class SandboxServer:
         self.cut_watches()
         if self._runner is not None:
             await self._runner.cleanup()
-        await self._admission.stop()
-        await self._aggregator.stop()
+        await self._extensions.stop()
 
     def kubeconfig(self, path: Path, token: str = "") -> Path:
         """Write a kubeconfig for a token (the administrator's by default) and return its path."""
@@ -180,3 +181,55 @@ class SandboxServer:
                 },
             }
         )
+
+
+_CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
+
+
+class SandboxCluster:
+    """Runs while the context is open; ``server`` is its API server, ``load`` what pods do.
+
+    ``metrics_url`` is the page that a Prometheus scrapes (``honor_labels: true``).
+    """
+
+    def __init__(
+        self, server: SandboxServer, *, nodes: int = 3, timing: NodeTiming | None = None
+    ) -> None:
+        self.server = server
+        self.kubelet = Kubelet(server.objects, timing)
+        self.load = Load(server.objects, self.kubelet.kill_for_memory)
+        for number in range(nodes):
+            self.kubelet.add_node(f"node-{number + 1}")
+        self._workloads = WorkloadControllers(server.objects, self._create_pod)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runner: web.ServerRunner | None = None
+        self.metrics_url = ""
+
+    async def __aenter__(self) -> Self:
+        await self.server.__aenter__()
+        self._runner = web.ServerRunner(web.Server(self._metrics), access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.metrics_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/metrics"
+        self._tasks = [
+            asyncio.create_task(self._workloads.run()),
+            asyncio.create_task(self.kubelet.run()),
+            asyncio.create_task(Disruption(self.server.objects).run()),
+        ]
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.server.__aexit__(*reason)
+
+    async def _create_pod(self, namespace: str, pod: Object) -> Object:
+        return await self.server.create("pods", namespace, pod, _CONTROLLER)
+
+    async def _metrics(self, _: web.BaseRequest) -> web.Response:
+        text = metrics_page(self.load, self.server.storage.wall())
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})

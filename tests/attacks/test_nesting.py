@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from podscale.cli.parts import KINDS
-from podscale.sandbox.encoding import bodies
+from podscale.sandbox.http import bodies
 from podscale.sandbox.objects import storage
 from podscale.sandbox.objects.objects import SandboxObjects
 from tests.attacks.test_vpa_webhook import answered, patched, pod, review, sizing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podscale.sandbox.http.aggregator import URL_ANNOTATION
+from podscale.sandbox.http.extensions import URL_ANNOTATION
 from tests.docs import guides
 from tests.tools.process import LOOPBACK, Program, wait_until
 

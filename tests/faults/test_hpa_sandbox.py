@@ -24,8 +24,8 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.kube.leadership.lease import LeaseTimes
 from podscale.kube.objects.pod import Pod
-from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
+from podscale.sandbox.server import SandboxCluster
 from tests.kit.apiserver.faults import Fault
 from tests.kit.apiserver.server import FaultySandbox
 from tests.unit.hpa.world import deployment_object, hpa_object, pod_object

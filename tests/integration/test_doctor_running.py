@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podscale.sandbox.http.aggregator import URL_ANNOTATION
+from podscale.sandbox.http.extensions import URL_ANNOTATION
 from tests.integration.launched import NAMESPACE, Launched
 from tests.integration.upstream_arguments import INSTALLATIONS
 

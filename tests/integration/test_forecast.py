@@ -17,8 +17,8 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import GateProcess
 from podscale.replay.queries import LoadQuery, load_queries
-from podscale.sandbox.load.exporter import ExposedSample
-from podscale.sandbox.promql.head import SeriesHead
+from podscale.sandbox.load import ExposedSample
+from podscale.sandbox.promql.series import SeriesHead
 from podscale.sandbox.promql.server import PrometheusStandIn
 from tests.integration.test_hpa import NS, running, sandbox, until  # noqa: F401 - a fixture
 from tests.integration.test_replay import RULES

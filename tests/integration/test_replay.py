@@ -18,7 +18,7 @@ from podscale.feed.range_reader import HistoryReader
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import load_queries
-from podscale.sandbox.load.exporter import ExposedSample
+from podscale.sandbox.load import ExposedSample
 from podscale.sandbox.promql.server import PrometheusStandIn
 from tests.integration.test_demo import demo, end, shown_until
 from tests.unit.hpa.decide.handwritten import hpa, resource

@@ -34,11 +34,10 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.kube.leadership.lease import LeaseTimes
 from podscale.kube.objects.pod import Pod
-from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
-from podscale.sandbox.load.traffic import Traffic
-from podscale.sandbox.objects.field_values import is_ready
-from podscale.sandbox.server import SandboxServer
+from podscale.sandbox.load import Traffic
+from podscale.sandbox.objects.objects import is_ready
+from podscale.sandbox.server import SandboxCluster, SandboxServer
 from tests.integration.crane import Floats
 from tests.integration.test_replay_fidelity import METRIC, PEAK_PODS, PERIOD_S, TARGET
 from tests.kit.replayed import LivePass, ReplayedPasses, share_alike

@@ -8,13 +8,12 @@ import aiohttp
 import pytest
 
 from podscale.core.selectors import selector
-from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
-from podscale.sandbox.load.traffic import Load, Traffic
+from podscale.sandbox.load import Load, Traffic
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage
-from podscale.sandbox.server import SandboxServer
+from podscale.sandbox.server import SandboxCluster, SandboxServer
 
 QUICK = NodeTiming(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
 

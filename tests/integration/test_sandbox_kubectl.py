@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from podscale.sandbox.http.aggregator import URL_ANNOTATION
+from podscale.sandbox.http.extensions import URL_ANNOTATION
 from tests.kit.apiserver.server import FaultySandbox
 from tests.tools.required import require
 

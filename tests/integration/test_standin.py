@@ -11,9 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from podscale.sandbox.promql.head import SeriesHead
+from podscale.sandbox.promql.series import NAME, SeriesHead, label_set
 from podscale.sandbox.promql.server import PrometheusStandIn
-from podscale.sandbox.promql.values import NAME, label_set
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.standin_queries import Question, openmetrics, question, series
 

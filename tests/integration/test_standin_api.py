@@ -7,7 +7,7 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
-from podscale.sandbox.load.exporter import ExposedSample
+from podscale.sandbox.load import ExposedSample
 from podscale.sandbox.promql.server import PrometheusStandIn
 
 NOW_S = 1_700_000_000.0

@@ -14,9 +14,8 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchTiming
-from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
-from podscale.sandbox.server import SandboxServer
+from podscale.sandbox.server import SandboxCluster, SandboxServer
 from vpa.stores import VpaStores
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from podscale.sandbox.cluster import SandboxCluster
+from podscale.sandbox.server import SandboxCluster
 from tests.kit.apiserver.server import FaultySandbox
 
 

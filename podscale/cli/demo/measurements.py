@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.leftovers import note_child
-from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.load import exporter
+from podscale.sandbox import load
 from podscale.sandbox.promql.server import PrometheusStandIn
+from podscale.sandbox.server import SandboxCluster
 
 HOST = "127.0.0.1"
 _READY_S = 30.0
@@ -80,7 +80,7 @@ async def measuring(
             say(f"{binary} does not run here ({problem}): its stand-in measures instead")
             why = "stand-in, the prometheus found does not run"
 
-    page, every_s = partial(exporter.samples, cluster.load), clock.real_s(scrape_s)
+    page, every_s = partial(load.samples, cluster.load), clock.real_s(scrape_s)
     async with PrometheusStandIn(clock, page=page, every_s=every_s) as stand_in:
         yield Measurements(stand_in.url, why)
 

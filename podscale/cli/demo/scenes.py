@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from podscale.core.selectors import selector
 from podscale.core.settings import COORDINATE
-from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.load.traffic import Queue, Traffic
+from podscale.sandbox.load import Queue, Traffic
+from podscale.sandbox.server import SandboxCluster
 
 MIB = 2**20
 PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes

@@ -24,9 +24,8 @@ from podscale.cli.demo.flags import DEMO_KINDS, NAMESPACE, SERVICE, flags, rules
 from podscale.cli.demo.measurements import Measurements, measuring
 from podscale.cli.page import composed_with_page
 from podscale.core.unfailing import unfailing_file
-from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
-from podscale.sandbox.server import SandboxServer
+from podscale.sandbox.server import SandboxCluster, SandboxServer
 from podscale.serving.monitoring import logs
 from podscale.serving.monitoring.logs import Verbosity
 

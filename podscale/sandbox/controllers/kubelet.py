@@ -7,8 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core import quantity
-from podscale.sandbox.objects.field_values import is_true
-from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.objects import SandboxObjects, is_true
 from podscale.sandbox.objects.storage import Key, Object, changes
 from podscale.serving.status import StatusError
 

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from podscale.sandbox.http.subresources import allowance
-from podscale.sandbox.objects.field_values import is_ready
-from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.objects import SandboxObjects, is_ready
 from podscale.sandbox.objects.storage import Key, Object, changes
 from podscale.serving.status import StatusError
 

@@ -7,8 +7,7 @@ from typing import Any
 from podscale.core.selectors import selector as labels
 from podscale.sandbox.auth import SandboxTokens
 from podscale.sandbox.errors import bad_request, conflict, invalid
-from podscale.sandbox.objects.field_values import at, is_ready, is_true
-from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.objects import SandboxObjects, at, is_ready, is_true
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object, Stored
 from podscale.serving.status import Cause, Details, Status, StatusError

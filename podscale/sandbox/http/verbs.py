@@ -5,9 +5,17 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core.ascii_text import whole_number
-from podscale.sandbox.auth import SandboxTokens
-from podscale.sandbox.encoding import table
-from podscale.sandbox.encoding.bodies import (
+from podscale.sandbox.auth import Request, SandboxTokens
+from podscale.sandbox.errors import (
+    bad_request,
+    expired,
+    method_not_allowed,
+    unknown_path,
+    unprocessable,
+    unsupported_media,
+)
+from podscale.sandbox.http import bodies, subresources
+from podscale.sandbox.http.bodies import (
     SandboxPage,
     as_bytes,
     as_json,
@@ -20,18 +28,8 @@ from podscale.sandbox.encoding.bodies import (
     wants_metadata,
     write_page,
 )
-from podscale.sandbox.errors import (
-    bad_request,
-    expired,
-    method_not_allowed,
-    unknown_path,
-    unprocessable,
-    unsupported_media,
-)
-from podscale.sandbox.http import subresources
-from podscale.sandbox.http.request import Request
+from podscale.sandbox.http.extensions import Admission, AdmittedWrite
 from podscale.sandbox.http.watch import OpenWatches, selectors
-from podscale.sandbox.http.webhooks import Admission, AdmittedWrite
 from podscale.sandbox.objects import patch
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResource
@@ -108,7 +106,7 @@ class ResourceVerbs:
                 break
             found.append(stored)
         accept = asked.http.headers.get("Accept", "")
-        if table.is_wanted(accept):
+        if bodies.wants_table(accept):
             return self._rows(resource, asked, found, metadata)
         if wants_metadata(accept):
             return as_bytes(encode_metadata_list(found, metadata))
@@ -252,7 +250,7 @@ class ResourceVerbs:
         )
 
     def _one(self, resource: SandboxResource, asked: Request, stored: Stored) -> web.Response:
-        if table.is_wanted(asked.http.headers.get("Accept", "")):
+        if bodies.wants_table(asked.http.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
             return self._rows(resource, asked, [stored], metadata)
         if wants_metadata(asked.http.headers.get("Accept", "")):
@@ -267,8 +265,8 @@ class ResourceVerbs:
         metadata: dict[str, Any],
     ) -> web.Response:
         version, now = asked.target.version, self._objects.storage.wall()
-        rows = table.of_list(resource, version, found, metadata, asked.query, now)
-        return as_json(rows, table.CONTENT_TYPE)
+        rows = bodies.table_of(resource, version, found, metadata, asked.query, now)
+        return as_json(rows, bodies.TABLE)
 
     def _encoded(self, resource: SandboxResource, asked: Request, stored: Stored) -> bytes:
         return stored.encoded(resource.api_version(asked.target.version), resource.kind)

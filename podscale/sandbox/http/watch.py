@@ -13,11 +13,11 @@ from podscale.core.ascii_text import whole_number
 from podscale.core.selectors import selector as labels
 from podscale.core.selectors.fields import FieldRequirement
 from podscale.core.selectors.selector import SelectorError
-from podscale.sandbox.encoding import table
-from podscale.sandbox.encoding.bodies import metadata_line, wants_metadata
+from podscale.sandbox.auth import OpenGate, Request
 from podscale.sandbox.errors import bad_request, expired
-from podscale.sandbox.http.request import OpenGate, Request
-from podscale.sandbox.objects import field_values
+from podscale.sandbox.http import bodies
+from podscale.sandbox.http.bodies import metadata_line, wants_metadata
+from podscale.sandbox.objects import objects
 from podscale.sandbox.objects.objects import is_selected
 from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Storage, Stored, StoredChange
@@ -46,8 +46,8 @@ class OpenWatches:
         watch = _watch(resource, asked)
         accept = asked.http.headers.get("Accept", "")
         render: Render | None = metadata_line if wants_metadata(accept) else None
-        if table.is_wanted(accept):
-            render = table.renderer(resource, watch.version, asked.query, self._storage.wall)
+        if bodies.wants_table(accept):
+            render = bodies.table_renderer(resource, watch.version, asked.query, self._storage.wall)
         response = web.StreamResponse()
         response.content_type = "application/json"
         try:
@@ -97,7 +97,7 @@ def selectors(
         chosen = labels.parse(asked.query.get("labelSelector", ""))
     except SelectorError as error:
         raise bad_request(str(error)) from None
-    return chosen, field_values.read(asked.query.get("fieldSelector", ""), resource)
+    return chosen, objects.field_requirements(asked.query.get("fieldSelector", ""), resource)
 
 
 class _Watch(Struct, frozen=True):

@@ -16,19 +16,20 @@ from podscale.feed.prover.tree import (
     Number,
     VectorSelector,
 )
-from podscale.sandbox.promql.functions import (
+from podscale.sandbox.promql.operators import (
     KEEPS_NAME,
     NUMBERS,
     OVER_TIME,
+    aggregate,
     bucket_quantile,
+    combine,
     histograms,
     rounded,
 )
-from podscale.sandbox.promql.head import SeriesHead
-from podscale.sandbox.promql.operators import aggregate, combine
-from podscale.sandbox.promql.values import (
+from podscale.sandbox.promql.series import (
     BadData,
     PointSample,
+    SeriesHead,
     Value,
     Vector,
     Window,

@@ -5,15 +5,255 @@ It has no files and no process of its own: it lives in the sandbox's, on the clo
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Self
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
 
+import msgspec
 from aiohttp import web
+from multidict import MultiDict, MultiMapping
 
-from podscale.sandbox.load.exporter import ExposedSample
-from podscale.sandbox.promql.api import PromqlApi
-from podscale.sandbox.promql.head import STALE, SeriesHead
-from podscale.sandbox.promql.values import NAME, Labels, label_set
+from podscale.core.ascii_text import whole_number
+from podscale.core.pace import LoopPace
+from podscale.core.times.duration import DurationError, parse_prometheus_ns
+from podscale.feed.prover.tree import Node, NotPromql, VectorSelector, parse
+from podscale.sandbox.load import ExposedSample
+from podscale.sandbox.promql.evaluation import Evaluation
+from podscale.sandbox.promql.series import (
+    NAME,
+    STALE,
+    BadData,
+    Labels,
+    PromqlError,
+    SeriesHead,
+    Unanswerable,
+    label_set,
+    unsupported,
+)
+
+_STEPS = 11_000  # as Prometheus
+
+
+def time_ms(text: str, name: str) -> int:
+    """Return unix milliseconds of unix seconds or RFC 3339; raises ``BadData``."""
+    try:
+        return round(float(text) * 1000)  # which refuses what is not finite
+    except (OverflowError, ValueError):
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadData(
+                f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp'
+            ) from None
+        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def duration_ms(text: str, name: str) -> int:
+    """Return milliseconds of seconds or ``1h30m``; raises ``BadData``."""
+    try:
+        return round(float(text) * 1000)
+    except (OverflowError, ValueError):
+        try:
+            return parse_prometheus_ns(text) // 1_000_000
+        except DurationError:
+            raise BadData(
+                f'invalid parameter "{name}": cannot parse "{text}" to a valid duration'
+            ) from None
+
+
+def steps(start_ms: int, end_ms: int, step_ms: int) -> range:
+    """Return the times of a range query; raises ``BadData``."""
+    if end_ms < start_ms:
+        raise BadData('invalid parameter "end": end timestamp must not be before start time')
+    if step_ms <= 0:
+        raise BadData('invalid parameter "step": zero or negative query resolution step widths')
+    if (end_ms - start_ms) // step_ms > _STEPS:
+        raise BadData("exceeded maximum resolution of 11,000 points per timeseries")
+    return range(start_ms, end_ms + 1, step_ms)
+
+
+def query(text: str) -> Node:
+    """Return the tree of a query; raises ``BadData`` or ``Unanswerable``."""
+    try:
+        return parse(text)
+    except NotPromql as error:
+        # What the tree cannot say is PromQL that we do not know; the rest is no PromQL.
+        if error.__cause__ is None or isinstance(error.__cause__, NotPromql):
+            raise unsupported(str(error)) from None
+        raise BadData(f'invalid parameter "query": {error}') from None
+
+
+def selection(text: str) -> VectorSelector:
+    """Return the selector of a ``match[]``; raises ``BadData`` or ``Unanswerable``."""
+    selector = query(text)
+    if not isinstance(selector, VectorSelector) or selector.range_ms is not None:
+        raise BadData(f'invalid parameter "match[]": {text} is not a vector selector')
+    return selector
+
+
+_PREFIX = "/api/v1/"
+_EVER_MS = 2**53
+VERSION = "3.0.0-podscale-stand-in"
+
+Fields = MultiMapping[str]
+
+
+class PromqlApi:
+    """Answers requests. ``handle`` is an aiohttp handler of a low-level server."""
+
+    def __init__(self, head: SeriesHead, clock: Callable[[], float]) -> None:
+        """``clock`` is unix seconds."""
+        self._head = head
+        self._clock = clock
+        self._evaluation = Evaluation(head)
+        self._paths: Mapping[str, Callable[[Fields], Awaitable[object]]] = {
+            "query": self._query,
+            "query_range": self._query_range,
+            "series": self._series,
+            "labels": self._labels,
+            "metadata": self._metadata,
+            "status/buildinfo": self._build,
+            "status/runtimeinfo": self._runtime,
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path in ("/-/ready", "/-/healthy"):
+            return web.Response(text="podscale's stand-in for Prometheus is ready.\n")
+        act = self._action(request.path)
+        if act is None or request.method not in ("GET", "POST"):
+            return web.Response(status=404 if act is None else 405, text="not found\n")
+        try:
+            fields: MultiDict[str] = MultiDict(request.query)
+            if request.method == "POST":
+                for name, value in (await request.post()).items():
+                    fields.add(name, str(value))
+            body: dict[str, object] = {"status": "success", "data": await act(fields)}
+            status = 200
+        except PromqlError as error:
+            status = error.status
+            body = {"status": "error", "errorType": error.kind, "error": str(error)}
+        except RecursionError:
+            status = Unanswerable.status
+            body = {"status": "error", "errorType": "execution", "error": "nested too deeply"}
+        response = web.Response(
+            status=status, body=msgspec.json.encode(body), content_type="application/json"
+        )
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    def _action(self, path: str) -> Callable[[Fields], Awaitable[object]] | None:
+        if not path.startswith(_PREFIX):
+            return None
+        action = path.removeprefix(_PREFIX)
+        first, _, after = action.partition("/")
+        if first == "label" and after.endswith("/values"):
+            return lambda fields: self._label_values(fields, after.removesuffix("/values"))
+        return self._paths.get(action)
+
+    async def _query(self, fields: Fields) -> object:
+        node = query(_one(fields, "query"))
+        at = fields.get("time")
+        now_ms = time_ms(at, "time") if at else round(self._clock() * 1000)
+        if _is_range(node):
+            return _matrix(
+                {
+                    window.labels: [
+                        _point(*pair)
+                        for pair in zip(window.times.tolist(), window.values.tolist(), strict=True)
+                    ]
+                    for window in self._evaluation.windows(node, now_ms)
+                }
+            )
+        value = self._evaluation.at(node, now_ms)
+        if isinstance(value, float):
+            return {"resultType": "scalar", "result": _point(now_ms, value)}
+        result = [
+            {"metric": dict(each.labels), "value": _point(now_ms, each.value)} for each in value
+        ]
+        return {"resultType": "vector", "result": result}
+
+    async def _query_range(self, fields: Fields) -> object:
+        node = query(_one(fields, "query"))
+        start_ms = time_ms(_one(fields, "start"), "start")
+        end_ms = time_ms(_one(fields, "end"), "end")
+        step_ms = duration_ms(_one(fields, "step"), "step")
+        if _is_range(node):
+            raise BadData(
+                'invalid parameter "query": invalid expression type "range vector" for range '
+                "query, must be Scalar or instant Vector"
+            )
+        points: dict[Labels, list[list[Any]]] = {}
+        pace = LoopPace()
+        for now_ms in steps(start_ms, end_ms, step_ms):
+            value = self._evaluation.at(node, now_ms)
+            if isinstance(value, float):
+                points.setdefault((), []).append(_point(now_ms, value))
+            else:
+                for sample in value:
+                    points.setdefault(sample.labels, []).append(_point(now_ms, sample.value))
+            await pace.rest()
+        return _matrix(dict(sorted(points.items())))
+
+    async def _series(self, fields: Fields) -> object:
+        if not fields.getall("match[]", []):
+            raise BadData("no match[] parameter provided")
+        limit = whole_number(fields.get("limit", "0"))
+        if limit is None:
+            raise BadData('invalid parameter "limit": not a whole number')
+        return [dict(labels) for labels in sorted(self._selected(fields))[: limit or None]]
+
+    async def _labels(self, fields: Fields) -> object:
+        return sorted({name for labels in self._selected(fields) for name, _ in labels})
+
+    async def _label_values(self, fields: Fields, name: str) -> object:
+        return sorted(
+            {value for labels in self._selected(fields) for key, value in labels if key == name}
+        )
+
+    async def _metadata(self, _: Fields) -> object:
+        return {}  # pages tell no types
+
+    async def _build(self, _: Fields) -> object:
+        return {"version": VERSION, "revision": "", "branch": "", "goVersion": ""}
+
+    async def _runtime(self, _: Fields) -> object:
+        return {"serverTime": self._clock(), "storageRetention": "6h", "GOMAXPROCS": 1}
+
+    def _selected(self, fields: Fields) -> list[Labels]:
+        start, end = fields.get("start"), fields.get("end")
+        since_ms = time_ms(start, "start") if start else -_EVER_MS
+        to_ms = time_ms(end, "end") if end else _EVER_MS
+        selections = [selection(text) for text in fields.getall("match[]", [])]
+        chosen = [(each.name, each.matchers) for each in selections] or [(None, ())]
+        return self._head.series(chosen, since_ms, to_ms)
+
+
+def _is_range(node: Node) -> bool:
+    return isinstance(node, VectorSelector) and node.range_ms is not None
+
+
+def _one(fields: Fields, name: str) -> str:
+    text: str = fields.get(name, "")
+    if not text:
+        raise BadData(f'invalid parameter "{name}": cannot parse "" to a valid value')
+    return text
+
+
+def _point(time_ms: int, value: float) -> list[Any]:
+    """Return seconds, and the number as Prometheus writes it."""
+    if math.isnan(value):
+        return [time_ms / 1000, "NaN"]
+    if math.isinf(value):
+        return [time_ms / 1000, "+Inf" if value > 0 else "-Inf"]
+    return [time_ms / 1000, repr(value).removesuffix(".0")]
+
+
+def _matrix(points: Mapping[Labels, list[list[Any]]]) -> dict[str, Any]:
+    result = [{"metric": dict(labels), "values": values} for labels, values in points.items()]
+    return {"resultType": "matrix", "result": result}
+
 
 HOST = "127.0.0.1"
 _FORGET_EVERY = 500  # scrapes

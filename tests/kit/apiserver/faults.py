@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from podscale.sandbox.encoding.bodies import as_json, read_object
+from podscale.sandbox.auth import Request
 from podscale.sandbox.errors import bad_request, conflict, expired
-from podscale.sandbox.http.request import Request
+from podscale.sandbox.http.bodies import as_json, read_object
 from podscale.serving import status
 from podscale.serving.status import Details, Status, StatusError
 

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core.goquote import quote
-from podscale.sandbox.http.request import OpenGate, Request
+from podscale.sandbox.auth import OpenGate, Request
 from podscale.sandbox.server import SandboxServer
 from podscale.serving import status
 from podscale.serving.auth.user import User

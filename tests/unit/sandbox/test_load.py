@@ -2,7 +2,7 @@
 
 from podscale.core.selectors import selector
 from podscale.sandbox.controllers.kubelet import Kubelet
-from podscale.sandbox.load.traffic import Load, Queue, Traffic
+from podscale.sandbox.load import Load, Queue, Traffic
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage

@@ -1,6 +1,6 @@
 import pytest
 
-from podscale.sandbox.encoding import table
+from podscale.sandbox.http import bodies
 from podscale.sandbox.objects.resources import BUILTIN, Column, SandboxResource
 from podscale.sandbox.objects.storage import Stored
 
@@ -11,7 +11,7 @@ META = {"name": "x", "namespace": "default", "creationTimestamp": "2020-01-01T00
 
 def cells(resource, content):
     stored = Stored(("default", "x"), {"metadata": META, **content}, 1)
-    printed = table.of_list(resource, resource.version, [stored], {}, {}, NOW)
+    printed = bodies.table_of(resource, resource.version, [stored], {}, {}, NOW)
     columns = [column["name"] for column in printed["columnDefinitions"]]
     return dict(zip(columns, printed["rows"][0]["cells"], strict=True))
 
@@ -31,7 +31,7 @@ def cells(resource, content):
     ],
 )
 def test_ages_are_written_as_kubectl_writes_them(seconds, text):
-    assert table.duration_text(seconds) == text
+    assert bodies.duration_text(seconds) == text
 
 
 def test_an_autoscaler_shows_current_and_target_values():
@@ -107,4 +107,4 @@ def test_every_builtin_resource_prints_even_when_it_is_nearly_empty(resource):
 def test_a_condition_is_found_by_either_quote(quote):
     path = f".status.conditions[?(@.type=={quote}Ready{quote})].status"
     content = {"status": {"conditions": [{"type": "Other"}, {"type": "Ready", "status": "True"}]}}
-    assert table.follow(content, path) == "True"
+    assert bodies.follow(content, path) == "True"

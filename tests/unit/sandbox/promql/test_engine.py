@@ -5,10 +5,18 @@ import struct
 
 import pytest
 
-from podscale.sandbox.promql import parameters
+from podscale.sandbox.promql import server
 from podscale.sandbox.promql.evaluation import Evaluation
-from podscale.sandbox.promql.head import STALE, SeriesColumns, SeriesHead
-from podscale.sandbox.promql.values import NAME, BadData, PromqlError, Unanswerable, label_set
+from podscale.sandbox.promql.series import (
+    NAME,
+    STALE,
+    BadData,
+    PromqlError,
+    SeriesColumns,
+    SeriesHead,
+    Unanswerable,
+    label_set,
+)
 
 MINUTE = 60_000
 
@@ -21,7 +29,7 @@ def head(*values, name="m", every_ms=MINUTE, **labels):
 
 
 def ask(found, query, at_ms):
-    value = Evaluation(found).at(parameters.query(query), at_ms)
+    value = Evaluation(found).at(server.query(query), at_ms)
     return [sample.value for sample in value] if isinstance(value, list) else value
 
 
@@ -122,21 +130,21 @@ def test_many_to_many_is_refused():
     [("15", 15_000), ("0.5", 500), ("1h30m", 5_400_000), ("250ms", 250)],
 )
 def test_durations(text, expected):
-    assert parameters.duration_ms(text, "step") == expected
+    assert server.duration_ms(text, "step") == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "5 m", "inf"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(BadData, match="step"):
-        parameters.duration_ms(text, "step")
+        server.duration_ms(text, "step")
 
 
 def test_times_are_seconds_or_rfc3339():
-    assert parameters.time_ms("1700000000.5", "time") == 1_700_000_000_500
-    assert parameters.time_ms("2023-11-14T22:13:20Z", "time") == 1_700_000_000_000
+    assert server.time_ms("1700000000.5", "time") == 1_700_000_000_500
+    assert server.time_ms("2023-11-14T22:13:20Z", "time") == 1_700_000_000_000
 
 
 def test_a_range_of_too_many_steps_is_refused():
-    assert len(parameters.steps(0, 11_000, 1)) == 11_001
+    assert len(server.steps(0, 11_000, 1)) == 11_001
     with pytest.raises(BadData, match="11,000"):
-        parameters.steps(0, 11_001, 1)
+        server.steps(0, 11_001, 1)

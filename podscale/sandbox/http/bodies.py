@@ -1,30 +1,139 @@
-"""Tables for ``kubectl get``: one list of columns a kind, as a CRD's additionalPrinterColumns."""
+"""Bodies: reading what a client sent; writing objects, lists, metadata alone and kubectl's tables.
 
+Objects are written whole, or reduced to their metadata (``as=PartialObjectMetadata``), which
+cheap watches ask for. A table has one list of columns a kind, as a CRD's
+additionalPrinterColumns.
+"""
+
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
+import yaml
+from aiohttp import web
+from msgspec import Struct
 
-from podscale.sandbox.objects.field_values import is_true
+from podscale.core.json_decoder import decode_json
+from podscale.sandbox.errors import bad_request, unsupported_media
+from podscale.sandbox.objects import patch
+from podscale.sandbox.objects.objects import is_true
 from podscale.sandbox.objects.resources import Column, SandboxResource
 from podscale.sandbox.objects.storage import Object, Stored
 
-CONTENT_TYPE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+_JSON = "application/json"
+_YAML = ("application/yaml", "application/x-yaml")
+_PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC)
 _encode = msgspec.json.Encoder().encode
+_METADATA = b'{"kind":"PartialObjectMetadata%b","apiVersion":"meta.k8s.io/v1","metadata":%b'
+
+
+class SandboxPage(Struct, frozen=True):
+    """A continue token: where the next page starts, and what revision the list has."""
+
+    rv: int
+    namespace: str
+    name: str
+
+
+async def read_object(request: web.BaseRequest) -> Object:
+    sent = await request.read()
+    if not sent:
+        return {}
+    # As upstream: nothing said is JSON, and anything else is refused, so that no web page can
+    # send an object without asking first.
+    kind = request.content_type if request.headers.get("Content-Type") else _JSON
+    if kind not in (_JSON, *_YAML):
+        raise unsupported_media(", ".join((_JSON, _YAML[0])))
+    try:
+        decoded = yaml.safe_load(sent) if kind in _YAML else decode_json(sent)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from None
+    if not isinstance(decoded, dict):
+        raise bad_request("the body must be an object")
+    return decoded
+
+
+async def read_patch(request: web.BaseRequest) -> Any:
+    """Return what was sent; raises ``StatusError`` for a type that is not served."""
+    if request.content_type not in _PATCHES:
+        raise unsupported_media(", ".join(_PATCHES))
+    try:
+        return decode_json(await request.read())
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+
+
+def encode_list(
+    resource: SandboxResource, version: str, found: Sequence[Stored], metadata: Mapping[str, Any]
+) -> bytes:
+    api_version = resource.api_version(version)
+    head = (
+        f'{{"kind":"{resource.kind}List","apiVersion":"{api_version}","metadata":'.encode()
+        + _encode(metadata)
+        + b',"items":['
+    )
+    if resource.is_custom:
+        items = b",".join([stored.encoded(api_version, resource.kind) for stored in found])
+    else:
+        items = b",".join([stored.tail for stored in found])
+    return b"%b%b]}" % (head, items)
+
+
+def wants_metadata(accept: str) -> bool:
+    """Return whether the first form the client takes is metadata alone."""
+    return "as=PartialObjectMetadata" in accept.split(",")[0]
+
+
+def encode_metadata(stored: Stored) -> bytes:
+    """Return one object's metadata."""
+    return _METADATA % (b"", _encode(stored.object["metadata"])) + b"}"
+
+
+def encode_metadata_list(listed: Sequence[Stored], metadata: Mapping[str, Any]) -> bytes:
+    items = b",".join(map(encode_metadata, listed))
+    return _METADATA % (b"List", _encode(metadata)) + b',"items":[%b]}' % items
+
+
+def metadata_line(kind: str, stored: Stored) -> bytes:
+    """Return a watch event."""
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), encode_metadata(stored))
+
+
+def write_page(page: SandboxPage) -> str:
+    return base64.urlsafe_b64encode(_encode(page)).decode()
+
+
+def read_page(token: str) -> SandboxPage:
+    try:
+        return decode_json(base64.urlsafe_b64decode(token), SandboxPage)
+    except (ValueError, msgspec.DecodeError):
+        raise bad_request(f"invalid continue token: continue key is not valid: {token!r}") from None
+
+
+def as_json(body: object, content_type: str = _JSON, status: int = 200) -> web.Response:
+    return as_bytes(_encode(body), status, content_type)
+
+
+def as_bytes(body: bytes, status: int = 200, content_type: str = _JSON) -> web.Response:
+    return web.Response(body=body, status=status, headers={"Content-Type": content_type})
+
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _TARGETS = {"averageUtilization": "%", "averageValue": " (avg)", "value": ""}  # and their units
 _STEPS = re.compile(r"\[\?\(@\.(\w+)==[\"']([^\"']*)[\"']\)\]|\[(\d+)\]|\['([^']+)'\]|([^.\[\]]+)")
 _NAME = Column("Name", "string", ".metadata.name")
 _AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
-def is_wanted(accept: str) -> bool:
+def wants_table(accept: str) -> bool:
     """Return whether the first form the client takes is a Table."""
     return "as=Table" in accept.split(",")[0] and "g=meta.k8s.io" in accept
 
 
-def of_list(
+def table_of(
     resource: SandboxResource,
     version: str,
     listed: Sequence[Stored],
@@ -66,14 +175,14 @@ def of_list(
     }
 
 
-def renderer(
+def table_renderer(
     resource: SandboxResource, version: str, query: Mapping[str, str], wall: Callable[[], float]
 ) -> Callable[[str, Stored], bytes]:
     """Return what writes a watch event with a Table of one row."""
 
     def render(kind: str, stored: Stored) -> bytes:
         metadata = {"resourceVersion": str(stored.revision)}
-        content = of_list(resource, version, [stored], metadata, query, wall())
+        content = table_of(resource, version, [stored], metadata, query, wall())
         return _encode({"type": kind, "object": content}) + b"\n"
 
     return render

@@ -6,14 +6,14 @@ killed. Counters go up between two looks by what was used.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from podscale.core import quantity
+from podscale.core.goquote import quote
 from podscale.core.selectors.selector import Selector
-from podscale.sandbox.objects.field_values import is_ready
-from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.objects import SandboxObjects, is_ready
 from podscale.sandbox.objects.storage import Key, Object
 
 
@@ -176,3 +176,80 @@ def _limit(pod: Object, resource: str) -> float:
     if not limits or not all(resource in limit for limit in limits):
         return math.inf
     return sum(float(quantity.from_wire(limit[resource])) for limit in limits)
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+_TYPES = {
+    "http_requests_total": "counter",
+    "container_cpu_usage_seconds_total": "counter",
+    "container_memory_working_set_bytes": "gauge",
+    "queue_messages": "gauge",
+}
+
+
+class ExposedSample(Struct, frozen=True, gc=False):
+    """One line of the page."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(load: Load, now: float) -> list[ExposedSample]:
+    """Return the metrics of all running pods and of the queues at ``now``."""
+    load.advance(now)
+    found = [
+        ExposedSample(
+            "queue_messages", {"namespace": queue.namespace, "queue": name}, queue.messages
+        )
+        for name, queue in load.queues.items()
+    ]
+    for pod, usage in load.pods():
+        labels = _labels(pod)
+        found.append(ExposedSample("http_requests_total", labels, usage.requests))
+        for inner, part in _containers(pod, labels):
+            found += [
+                ExposedSample("container_cpu_usage_seconds_total", inner, usage.cpu_s * part),
+                ExposedSample(
+                    "container_memory_working_set_bytes", inner, usage.memory_bytes * part
+                ),
+            ]
+    return found
+
+
+def metrics_page(load: Load, now: float) -> str:
+    """Return ``samples`` in the text format, families together."""
+    lines: dict[str, list[str]] = {name: [] for name in _TYPES}
+    for sample in samples(load, now):
+        lines[sample.name].append(_line(sample.name, sample.labels, sample.value))
+    return "".join(
+        text for name, kind in _TYPES.items() for text in _family(name, kind, lines[name])
+    )
+
+
+def _labels(pod: Object) -> dict[str, str]:
+    metadata = pod["metadata"]
+    return {
+        "namespace": metadata["namespace"],
+        "pod": metadata["name"],
+        "node": pod["spec"].get("nodeName", ""),
+    }
+
+
+def _containers(pod: Object, labels: Mapping[str, str]) -> Iterable[tuple[dict[str, str], float]]:
+    """Yield each container's labels and its share of the pod: the first works, the others idle."""
+    names = [container["name"] for container in pod["spec"].get("containers", ())]
+    rest = 0.02 * (len(names) - 1)
+    for place, name in enumerate(names):
+        yield {**labels, "container": name}, 0.02 if place else 1 - rest
+
+
+def _family(name: str, kind: str, lines: list[str]) -> list[str]:
+    return [f"# TYPE {name} {kind}\n", *lines] if lines else []
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f"{key}={quote(text)}" for key, text in labels.items() if text)
+    return f"{name}{{{shown}}} {value!r}\n"
