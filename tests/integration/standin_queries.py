@@ -136,7 +136,7 @@ def _histogram(chance: random.Random, labels: dict[str, str]) -> list[Series]:
 
 
 _WINDOWED = (
-    "rate", "rate", "rate", "increase", "delta", "irate", "avg_over_time", "sum_over_time",
+    "rate", "rate", "rate", "increase", "delta", "avg_over_time", "sum_over_time",
     "count_over_time", "min_over_time", "max_over_time", "last_over_time", "present_over_time",
 )  # fmt: skip
 _EACH = ("abs", "ceil", "floor", "sqrt")
@@ -173,7 +173,7 @@ def _vector(chance: random.Random, depth: int) -> str:
     if depth <= 0:
         return _selector(chance)
     kinds = (_over, _over, _over, _aggregated, _aggregated, _aggregated, _binary, _binary, _sets,
-             _each, _misc, _quantile, _selector)  # fmt: skip
+             _each, _misc, _selector)  # fmt: skip
     kind = chance.choice(kinds)
     return _selector(chance) if kind is _selector else kind(chance, depth)
 
@@ -231,22 +231,8 @@ def _misc(chance: random.Random, depth: int) -> str:
     inner = _vector(chance, depth - 1)
     return chance.choice(
         [
-            f"timestamp({_selector(chance)})",
             f"round({inner})",
             f"round({inner}, 0.25)",
-            f"clamp_min({inner}, 3)",
-            f"clamp_max({inner}, 30)",
             f"vector({chance.choice(['1', 'time()', 'NaN'])})",
         ]
     )
-
-
-def _quantile(chance: random.Random, depth: int) -> str:
-    by = chance.choice(["le", "le,namespace", "namespace", "le,pod,namespace"])
-    rate = chance.choice(["rate", "increase"])
-    buckets = _selector(chance, "latency_bucket", "[5m]")
-    return f"histogram_quantile({_share(chance)}, sum by ({by}) ({rate}({buckets})))"
-
-
-def _share(chance: random.Random) -> str:
-    return chance.choice(["0.5", "0.9", "0.99", "0", "1", "-1", "2", "0.25", "NaN"])

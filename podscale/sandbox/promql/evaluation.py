@@ -1,13 +1,17 @@
 """Evaluates a parsed query over the series in memory, at one time.
 
-The subset is what podscale itself and the demo's rules ask; the rest is refused by name.
+The subset is what podscale itself and the demo's rules ask; the rest is refused by name. Windows
+and rates follow ``promql/functions.go``, operators ``VectorBinop`` of Prometheus 3: windows are
+open on the left, arithmetic and ``bool`` drop the metric's name, comparisons keep the left side.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from podscale.feed.prover.tree import (
+    SET_OPS,
     Aggregation,
     Binary,
     FunctionCall,
@@ -16,27 +20,254 @@ from podscale.feed.prover.tree import (
     Number,
     VectorSelector,
 )
-from podscale.sandbox.promql.operators import (
-    KEEPS_NAME,
-    NUMBERS,
-    OVER_TIME,
-    aggregate,
-    bucket_quantile,
-    combine,
-    histograms,
-    rounded,
-)
 from podscale.sandbox.promql.series import (
     BadData,
+    Labels,
     PointSample,
     SeriesHead,
+    Unanswerable,
     Value,
     Vector,
     Window,
     distinct,
+    label,
+    label_set,
     nameless,
+    only,
     unsupported,
+    without,
 )
+
+# "Close to the end of the window" is this many average intervals.
+_NEAR = 1.1
+
+
+def total(values: Sequence[float]) -> float:
+    """Return the sum as exact as Prometheus's compensated one."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # beyond floats, or infinities of both signs
+        return float(np.sum(values))
+
+
+def mean(values: Sequence[float]) -> float:
+    return total(values) / len(values)
+
+
+def _rate(window: Window) -> float | None:
+    change = _extrapolated(window)
+    return None if change is None else change * 1000 / (window.end_ms - window.start_ms)
+
+
+def _extrapolated(window: Window, *, is_counter: bool = True) -> float | None:
+    """Return the change over the whole window, as ``extrapolatedRate`` guesses it."""
+    values, count = window.values, len(window.times)
+    if count < 2:
+        return None
+    first, last = values[0], values[-1]
+    change = last - first
+    if is_counter:
+        for place in np.flatnonzero(values[1:] < values[:-1]):
+            change += values[place]
+    sampled = float(window.times[-1] - window.times[0])
+    interval = sampled / (count - 1)
+    before = float(window.times[0] - window.start_ms)
+    after = float(window.end_ms - window.times[-1])
+    # A gap of more than an interval means that the series starts or ends within the window:
+    # half an interval is the guess of where.
+    if before >= interval * _NEAR:
+        before = interval / 2
+    if is_counter and change > 0 and first >= 0:
+        # A counter was never below zero.
+        before = min(before, sampled * (first / change))
+    if after >= interval * _NEAR:
+        after = interval / 2
+    return float(change * ((sampled + before + after) / sampled))
+
+
+# Of one range vector and nothing else.
+OVER_TIME: Mapping[str, Callable[[Window], float | None]] = {
+    "rate": _rate,
+    "increase": _extrapolated,
+    "delta": lambda window: _extrapolated(window, is_counter=False),
+    "avg_over_time": lambda window: mean(window.values.tolist()),
+    "sum_over_time": lambda window: total(window.values.tolist()),
+    "count_over_time": lambda window: float(len(window.values)),
+    # NaN gives way to any number.
+    "min_over_time": lambda window: float(np.fmin.reduce(window.values)),
+    "max_over_time": lambda window: float(np.fmax.reduce(window.values)),
+    "last_over_time": lambda window: float(window.values[-1]),
+    "present_over_time": lambda _window: 1.0,
+}
+
+# It says the same thing as the sample it picks, so it keeps its name.
+KEEPS_NAME = "last_over_time"
+
+# Of one number.
+NUMBERS: Mapping[str, Callable[[float], float]] = {
+    "abs": abs,
+    "ceil": lambda value: float(np.ceil(value)),
+    "floor": lambda value: float(np.floor(value)),
+    "sqrt": lambda value: float(np.sqrt(value)),
+}
+
+
+def rounded(value: float, to_nearest: float) -> float:
+    """Return the nearest multiple, halves upwards."""
+    inverse = float(np.float64(1.0) / to_nearest)
+    return float(np.floor(value * inverse + 0.5) / np.float64(inverse))
+
+
+_INTO_ONE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "sum": total,
+    "avg": mean,
+    "min": lambda values: float(np.fmin.reduce(values)),
+    "max": lambda values: float(np.fmax.reduce(values)),
+    "count": lambda values: float(len(values)),
+    "group": lambda _values: 1.0,
+}
+_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: float(np.float64(a) / b),
+    "%": lambda a, b: float(np.fmod(a, b)),
+    "^": lambda a, b: float(np.float64(a) ** b),
+}
+_COMPARISON: Mapping[str, Callable[[float, float], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    ">": lambda a, b: a > b,
+    "<": lambda a, b: a < b,
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+}
+
+
+def aggregate(node: Aggregation, vector: Vector, k: float) -> Vector:
+    """Return the groups; ``k`` is how many elements ``topk`` keeps of each."""
+    groups: dict[Labels, Vector] = {}
+    for sample in vector:
+        if node.clause == "without":
+            key = without(nameless(sample.labels), node.labels)
+        else:
+            key = only(sample.labels, node.labels)
+        groups.setdefault(key, []).append(sample)
+    if node.op in ("topk", "bottomk"):
+        if math.isnan(k):
+            raise BadData("Parameter value is NaN")
+        sign = -1 if node.op == "topk" else 1
+        kept: Vector = []
+        for members in groups.values():
+            # NaN comes last in both orders.
+            members.sort(key=lambda sample: (math.isnan(sample.value), sign * sample.value))
+            kept += members[: max(int(min(k, len(members))), 0)]
+        return kept
+    into_one = _INTO_ONE.get(node.op)
+    if into_one is None:
+        raise unsupported(f"the aggregation {node.op}")
+    return [
+        PointSample(labels, into_one([sample.value for sample in members]))
+        for labels, members in groups.items()
+    ]
+
+
+def combine(node: Binary, left: Value, right: Value) -> Value:
+    """Return the operation's value; raises ``Unanswerable``."""
+    if node.op not in _ARITHMETIC and node.op not in _COMPARISON and node.op not in SET_OPS:
+        raise unsupported(f"the operator {node.op}")
+    if isinstance(left, list) and isinstance(right, list):
+        return _set(node, left, right) if node.op in SET_OPS else _matched(node, left, right)
+    if isinstance(left, list) and isinstance(right, float):
+        return [
+            PointSample(labels, value)
+            for sample in left
+            for labels, value in _applied(node, sample, sample.value, right)
+        ]
+    if isinstance(left, float) and isinstance(right, list):
+        return [
+            # A comparison keeps the vector's value, on whichever side it stands.
+            PointSample(
+                labels, sample.value if node.op in _COMPARISON and not node.is_bool else value
+            )
+            for sample in right
+            for labels, value in _applied(node, sample, left, sample.value)
+        ]
+    a, b = (side for side in (left, right) if isinstance(side, float))
+    return _ARITHMETIC[node.op](a, b) if node.op in _ARITHMETIC else float(
+        _COMPARISON[node.op](a, b)
+    )  # fmt: skip
+
+
+def _applied(node: Binary, sample: PointSample, a: float, b: float) -> list[tuple[Labels, float]]:
+    """Return labels and value of the result; nothing where a comparison is false."""
+    if node.op in _ARITHMETIC:
+        return [(nameless(sample.labels), _ARITHMETIC[node.op](a, b))]
+    is_true = _COMPARISON[node.op](a, b)
+    if node.is_bool:
+        return [(nameless(sample.labels), float(is_true))]
+    return [(sample.labels, a)] if is_true else []
+
+
+def _signature(node: Binary, labels: Labels) -> Labels:
+    if node.clause == "on":
+        return only(labels, node.labels)
+    return without(nameless(labels), node.labels)
+
+
+def _set(node: Binary, left: Vector, right: Vector) -> Vector:
+    if node.op == "or":
+        keys = {_signature(node, sample.labels) for sample in left}
+        return left + [each for each in right if _signature(node, each.labels) not in keys]
+    keys = {_signature(node, sample.labels) for sample in right}
+    is_and = node.op == "and"
+    return [each for each in left if (_signature(node, each.labels) in keys) is is_and]
+
+
+def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
+    if not left or not right:
+        return []
+    many, one = (right, left) if node.group == "right" else (left, right)
+    ones: dict[Labels, PointSample] = {}
+    for sample in one:
+        key = _signature(node, sample.labels)
+        if key in ones:
+            raise Unanswerable(
+                f"found duplicate series for the match group {dict(key)} on one side of the "
+                "operation;many-to-many matching not allowed: matching labels must be unique on "
+                "one side"
+            )
+        ones[key] = sample
+    places: set[tuple[Labels, Labels]] = set()
+    result: Vector = []
+    for sample in many:
+        key = _signature(node, sample.labels)
+        other = ones.get(key)
+        if other is None:
+            continue
+        labels = _result(node, sample.labels, other.labels)
+        place = (key, labels if node.group else ())
+        if place in places:
+            raise Unanswerable(
+                "multiple matches for labels: many-to-one matching must be explicit "
+                "(group_left/group_right), and grouping labels must ensure unique matches"
+            )
+        places.add(place)
+        a, b = (other, sample) if node.group == "right" else (sample, other)
+        for _, value in _applied(node, sample, a.value, b.value):
+            result.append(PointSample(labels, value))
+    return result
+
+
+def _result(node: Binary, many: Labels, one: Labels) -> Labels:
+    labels = nameless(many) if node.op in _ARITHMETIC or node.is_bool else many
+    if not node.group:
+        side = only if node.clause == "on" else without
+        labels = side(labels, node.labels)
+    if node.included:
+        labels = label_set({**dict(labels), **{name: label(one, name) for name in node.included}})
+    return labels
+
 
 LOOKBACK_MS = 5 * 60 * 1000
 
@@ -75,22 +306,19 @@ class Evaluation:
             case Number(text):
                 return float(text)
             case VectorSelector():
-                return [
-                    PointSample(sample.labels, sample.value, now_ms)
-                    for sample in self._samples(node, now_ms)
-                ]
+                return self._samples(node, now_ms)
             case Negation(operand):
                 value = self._value(operand, now_ms)
                 if isinstance(value, float):
                     return -value
-                return _each(value, now_ms, lambda number: -number)
+                return _each(value, lambda number: -number)
             case Binary():
                 left, right = self._value(node.left, now_ms), self._value(node.right, now_ms)
-                value = combine(node, left, right, now_ms)
+                value = combine(node, left, right)
                 return value if isinstance(value, float) else distinct(value)
             case Aggregation():
                 k = 0.0 if node.parameter is None else self._number(node.parameter, now_ms)
-                return aggregate(node, self._vector(node.operand, now_ms), k, now_ms)
+                return aggregate(node, self._vector(node.operand, now_ms), k)
             case FunctionCall(name, arguments):
                 return self._call(name, arguments, now_ms)
         raise unsupported(f"a {type(node).__name__.lower()} here")
@@ -103,43 +331,20 @@ class Evaluation:
                 for window in self.windows(arguments[0], now_ms)
             )  # fmt: skip
             return distinct(
-                [PointSample(labels, value, now_ms) for labels, value in changes
+                [PointSample(labels, value) for labels, value in changes
                  if value is not None]
             )  # fmt: skip
         if name in NUMBERS:
-            return _each(self._vector(arguments[0], now_ms), now_ms, NUMBERS[name])
+            return _each(self._vector(arguments[0], now_ms), NUMBERS[name])
         match name:
             case "time":
                 return now_ms / 1000
             case "vector":
-                return [PointSample((), self._number(arguments[0], now_ms), now_ms)]
-            case "timestamp":
-                if not isinstance(arguments[0], VectorSelector):
-                    raise unsupported("timestamp of anything but a selector")
-                return distinct(
-                    [
-                        PointSample(nameless(sample.labels), sample.time_ms / 1000, now_ms)
-                        for sample in self._samples(arguments[0], now_ms)
-                    ]
-                )
-            case "clamp_min" | "clamp_max":
-                bound = self._number(arguments[1], now_ms)
-                nearer = np.maximum if name == "clamp_min" else np.minimum
-                vector = self._vector(arguments[0], now_ms)
-                return _each(vector, now_ms, lambda value: float(nearer(value, bound)))
+                return [PointSample((), self._number(arguments[0], now_ms))]
             case "round":
                 nearest = self._number(arguments[1], now_ms) if arguments[1:] else 1.0
                 vector = self._vector(arguments[0], now_ms)
-                return _each(vector, now_ms, lambda value: rounded(value, nearest))
-            case "histogram_quantile":
-                share = self._number(arguments[0], now_ms)
-                buckets = histograms(self._vector(arguments[1], now_ms))
-                return distinct(
-                    [
-                        PointSample(nameless(labels), bucket_quantile(share, each), now_ms)
-                        for labels, each in buckets.items()
-                    ]
-                )
+                return _each(vector, lambda value: rounded(value, nearest))
         raise unsupported(f"the function {name}")
 
     def _vector(self, node: Node, now_ms: int) -> Vector:
@@ -155,7 +360,6 @@ class Evaluation:
         return value
 
     def _samples(self, node: VectorSelector, now_ms: int) -> Vector:
-        """Return the newest samples, with their own times."""
         if node.range_ms is not None:
             raise BadData("expected an instant vector and got a range vector")
         at_ms = _end(node, now_ms)
@@ -163,7 +367,7 @@ class Evaluation:
             (labels, columns.last(at_ms - LOOKBACK_MS, at_ms))
             for labels, columns in self._head.select(node.name, node.matchers)
         )
-        return [PointSample(labels, last[1], last[0]) for labels, last in newest if last]
+        return [PointSample(labels, value) for labels, value in newest if value is not None]
 
 
 def _end(node: VectorSelector, now_ms: int) -> int:
@@ -172,6 +376,6 @@ def _end(node: VectorSelector, now_ms: int) -> int:
     return now_ms - node.offset_ms
 
 
-def _each(vector: Vector, now_ms: int, change: Callable[[float], float]) -> Vector:
+def _each(vector: Vector, change: Callable[[float], float]) -> Vector:
     """Return every element changed, without its name."""
-    return distinct([PointSample(nameless(s.labels), change(s.value), now_ms) for s in vector])
+    return distinct([PointSample(nameless(s.labels), change(s.value)) for s in vector])

@@ -54,11 +54,10 @@ def unsupported(construct: str) -> Unanswerable:
 
 
 class PointSample(Struct, frozen=True, gc=False):
-    """One element of an instant vector; ``time_ms`` is when it was scraped or evaluated."""
+    """One element of an instant vector."""
 
     labels: Labels
     value: float
-    time_ms: int
 
 
 class Window(Struct, frozen=True, eq=False):
@@ -148,14 +147,14 @@ class SeriesColumns:
         """Drop what is older."""
         self._begin += int(np.searchsorted(self.times, before_ms))
 
-    def last(self, after_ms: int, until_ms: int) -> tuple[int, float] | None:
-        """Return the newest sample within (after, until]; None also where it is a marker."""
+    def last(self, after_ms: int, until_ms: int) -> float | None:
+        """Return the newest value within (after, until]; None also where it is a marker."""
         place = int(np.searchsorted(self.times, until_ms, side="right")) - 1
         if place < 0 or self.times[place] <= after_ms:
             return None
         if self.values.view(np.uint64)[place] == _STALE_BITS:
             return None
-        return int(self.times[place]), float(self.values[place])
+        return float(self.values[place])
 
     def window(self, after_ms: int, until_ms: int) -> tuple[Times, Values]:
         """Return the samples within (after, until], without markers."""

@@ -95,6 +95,7 @@ def test_series_whose_samples_retention_has_passed_are_gone():
         ("sort_by_label(m, 'a')", Unanswerable, "sort_by_label"),
         ("limitk(1, m)", Unanswerable, "limitk"),
         ("histogram_count(m)", Unanswerable, "histogram_count"),
+        ("histogram_quantile(0.9, m)", Unanswerable, "histogram_quantile"),
         ("predict_linear(m[5m], 60)", Unanswerable, "predict_linear"),
         ("quantile(0.9, m)", Unanswerable, "quantile"),
         ("max_over_time((m + 1)[5m:1m])", Unanswerable, "subquery"),
