@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from podscale.nodes.cluster.node_table import BALLAST_LABEL, THRESHOLD_LABELS
-from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.new_nodes import POOL, broken_limits
+from podscale.nodes.scheduling.cluster_view import (
+    POOL,
+    ClusterView,
+    NodeRefusal,
+    PodRefusal,
+    broken_limits,
+)
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.predicates import Verdicts, verdicts
-from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 
 _YOUNG_S = 10.0  # cluster autoscaler looks at pods after its scan interval
 _EXPENDABLE = -10  # cluster autoscaler's --expendable-pods-priority-cutoff

@@ -11,8 +11,7 @@ from podscale.kube.client.connect import ApiServerTarget
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.headroom.keeper import HeadroomChoice
-from podscale.nodes.room.room_maker import RoomChoice
-from podscale.nodes.room.view import RoomRules
+from podscale.nodes.room.plan import RoomChoice
 from podscale.nodes.settings import Mode, NodesChoice
 from podscale.process.clusters import Targets
 from podscale.process.flags import leader_election, lease_of, lease_problems
@@ -85,10 +84,14 @@ def choice(
     mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
     lease = lease_of(flags, own_namespace)
     limit = _limit(flags.text("headroom-max"))
-    rules = RoomRules(flags.number("min-replicas"), flags.seconds("eviction-tolerance"))
     admission = flags.text("admission-controller-status-lease-namespace") or own_namespace
     namespace = flags.text("ballast-namespace")
-    room = RoomChoice(rules, (admission, "vpa-admission-controller"), namespace)
+    room = RoomChoice(
+        flags.number("min-replicas"),
+        flags.seconds("eviction-tolerance"),
+        (admission, "vpa-admission-controller"),
+        namespace,
+    )
     return NodesChoice(
         mode=mode,
         ballast=structs.replace(

@@ -8,7 +8,7 @@ from podscale.core.selectors.selector import EVERYTHING, Selector
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.headroom.keeper import HeadroomChoice
-from podscale.nodes.room.room_maker import RoomChoice
+from podscale.nodes.room.plan import RoomChoice
 
 Mode = Literal["shadow", "ballast", "extender", "taint"]
 

@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from podscale.core.metrics import NodeUsageColumns
 from podscale.kube.client.api import Response
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import PartialObjectMetadata, decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
@@ -36,7 +36,7 @@ from podscale.nodes.cluster.pod_sums import LiveRequests
 from podscale.nodes.explain import explain
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.objects import NamespaceLabels, ScheduledPod
+from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Route
@@ -341,7 +341,7 @@ def _read(asked: dict) -> ClusterView:
     return ClusterView(
         nodes=tuple(_as(Node, each) for each in asked["nodes"]),
         pods=tuple(_as(ScheduledPod, each) for each in asked["pods"]),
-        namespaces=tuple(_as(NamespaceLabels, each) for each in asked["namespaces"]),
+        namespaces=tuple(_as(PartialObjectMetadata, each) for each in asked["namespaces"]),
     )
 
 

@@ -6,19 +6,17 @@ from collections import Counter
 import msgspec
 import pytest
 
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import PartialObjectMetadata, decode
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.explain import message
-from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.cluster_view import ClusterView, PodRefusal
 from podscale.nodes.scheduling.objects import (
-    NamespaceLabels,
     PersistentVolume,
     ScheduledPod,
     StorageClass,
     VolumeClaim,
 )
 from podscale.nodes.scheduling.predicates import verdicts
-from podscale.nodes.scheduling.refusals import PodRefusal
 from tests.cluster.scheduler_draws import question
 from tests.cluster.scheduler_executed import Json, execute, program
 from tests.tools.programs import OLDER, release
@@ -46,7 +44,7 @@ def cluster_of(asked: Json) -> tuple[ScheduledPod, ClusterView]:
     cluster = ClusterView(
         all_of("nodes", Node), all_of("pods", ScheduledPod), all_of("claims", VolumeClaim),
         all_of("volumes", PersistentVolume), all_of("classes", StorageClass),
-        all_of("namespaces", NamespaceLabels),
+        all_of("namespaces", PartialObjectMetadata),
     )  # fmt: skip
     return decode(wire(asked["pod"]), ScheduledPod), cluster
 

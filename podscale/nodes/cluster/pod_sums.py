@@ -11,10 +11,10 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.selectors import selector as selectors
 from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
 from podscale.kube.informer.fed_store import Change
-from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
+from podscale.kube.objects.pod import WirePodTemplate
 from podscale.nodes.cluster.node_table import NodeArrays
 from podscale.nodes.decide.ballast import LEAST, Bools, Floats
-from podscale.nodes.scheduling.requests import ContainerAmounts, pod_request
+from podscale.nodes.scheduling.requests import summed
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
 # By either a DaemonSet's controller knows the pods of its newest revision. Another value is an
@@ -111,8 +111,9 @@ class PodTotals:
         older ones that hold something. Empty: one of them has gone."""
         rows = [int(sums.ballast_rows[place]), *sums.older_rows.get(place, ())]
         # The row of a pod that has gone may be another's by now.
+        home = self._namespace
         pods = [pod for pod in self._pods.at(rows)
-                if pod.node == node and _is_ballast(pod, self._namespace)]  # fmt: skip
+                if pod.node == node and is_ballast(pod.namespace, pod.labels, home)]  # fmt: skip
         return pods if len(pods) == len(rows) else []
 
     def young_pods(self, sums: PodSums) -> list[PodView]:
@@ -216,10 +217,20 @@ def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeA
     return found
 
 
+def is_headroom(namespace: str, labels: Mapping[str, str]) -> bool:
+    return namespace == HEADROOM_NAMESPACE and HEADROOM_LABELS.matches(labels)
+
+
+def is_ballast(namespace: str, labels: Mapping[str, str], ballast_namespace: str) -> bool:
+    # By its namespace too: anybody may write the label on a pod of their own, and nobody but us
+    # writes there.
+    return namespace == ballast_namespace and BALLAST_LABELS.matches(labels)
+
+
 def gives_way(pod: PodView, ballast_namespace: str) -> bool:
     """Return whether it is ballast or headroom: what it requests counts for no decision."""
-    is_headroom = pod.namespace == HEADROOM_NAMESPACE and HEADROOM_LABELS.matches(pod.labels)
-    return is_headroom or _is_ballast(pod, ballast_namespace)
+    where = pod.namespace, pod.labels
+    return is_headroom(*where) or is_ballast(*where, ballast_namespace)
 
 
 def counted_requests(pod: PodView) -> tuple[float, float]:
@@ -228,39 +239,29 @@ def counted_requests(pod: PodView) -> tuple[float, float]:
     wanted = requests_of(pod.template)
     if not pod.resize:
         return wanted
-    actual = requests_of(_actual(pod))
+    in_force = {state.name: state.requests_milli for state in pod.states if not state.is_init}
+    actual = requests_of(pod.template, in_force)
     if any(condition.reason == "Infeasible" for condition in pod.resize):
         return actual
     return max(wanted[0], actual[0]), max(wanted[1], actual[1])
 
 
-def requests_of(template: WirePodTemplate) -> tuple[float, float]:
-    """Return thousandths of a core and bytes, rounded up."""
-    containers, init = (
-        [ContainerAmounts(each.requests_milli, each.is_sidecar) for each in some]
-        for some in (template.containers, template.init_containers)
+def requests_of(
+    template: WirePodTemplate, in_force: Mapping[str, Mapping[str, int] | None] | None = None
+) -> tuple[float, float]:
+    """Return thousandths of a core and bytes, rounded up; ``in_force``: by container what it runs
+    with, where the status says that."""
+    found = summed(
+        ((in_force or {}).get(each.name) or each.requests_milli for each in template.containers),
+        ((each.requests_milli, each.is_sidecar) for each in template.init_containers),
     )
+    if in_force is None:
+        found |= template.pod_requests_milli or {}
     cpu, memory = (
-        -(-pod_request(name, containers, init, pod_level=template.pod_requests_milli,
-                       overhead=template.overhead_milli) // unit)
+        float(-(-(found.get(name, 0) + template.overhead_milli.get(name, 0)) // unit))
         for name, unit in _UNITS
-    )  # fmt: skip
-    return float(cpu), float(memory)
-
-
-def _is_ballast(pod: PodView, namespace: str) -> bool:
-    return pod.namespace == namespace and BALLAST_LABELS.matches(pod.labels)
-
-
-def _actual(pod: PodView) -> WirePodTemplate:
-    # The template with the requests that the containers run with, where the status tells.
-    actual = {state.name: state.requests_milli for state in pod.states if not state.is_init}
-    containers = tuple(
-        TemplateContainer(each.name, actual.get(each.name) or each.requests_milli, {}, {})
-        for each in pod.template.containers
     )
-    return WirePodTemplate(containers, pod.template.init_containers,
-                           overhead_milli=pod.template.overhead_milli)  # fmt: skip
+    return cpu, memory
 
 
 def _summed(amounts: Floats, place: NDArray[np.int32], count: int) -> Floats:

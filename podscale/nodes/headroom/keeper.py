@@ -42,7 +42,7 @@ from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLim
 from podscale.nodes.headroom import shapes
 from podscale.nodes.headroom.shapes import Quota, ScalingDecision, TemplatedWorkload
 from podscale.nodes.scheduling.cluster_reading import read_all
-from podscale.nodes.scheduling.new_nodes import lasting
+from podscale.nodes.scheduling.cluster_view import lasting
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)

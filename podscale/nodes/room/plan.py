@@ -1,5 +1,5 @@
 """What makes a resize fit that its node has no room for: evictions, or the move of the pod
-itself. Pure; from objects as they were read to a ``RoomPlan``.
+itself. Pure; from one node's objects as they were read to a ``RoomPlan``.
 """
 
 import dataclasses
@@ -9,23 +9,52 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.disruptions import MAKE_ROOM, PaceError, allowance, pace_of
+from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.objects.cluster import Node, PodDisruptionBudget
+from podscale.nodes.cluster.pod_sums import is_ballast, is_headroom
+from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa
 from podscale.nodes.decide.evictions import EvictionCandidate, fewest_evictions
-from podscale.nodes.room.candidates import budgets, candidate, key
-from podscale.nodes.room.view import (
-    RoomRules,
-    RoomView,
-    held,
-    is_ballast,
-    is_headroom,
-    lacking,
-    resize_state,
-    vpa_of,
-)
-from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.cluster_view import ClusterView, PodRefusal
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.predicates import verdicts
-from podscale.nodes.scheduling.refusals import PodRefusal
-from podscale.nodes.scheduling.requests import requests
+from podscale.nodes.scheduling.requests import held_requests, pending_resize, requests
+from podscale.nodes.scheduling.volumes import claim_names
+
+_RESOURCES = ("cpu", "memory")  # those that can be resized
+_QOS = {"Guaranteed": 0, "Burstable": 1}
+
+
+class RoomChoice(Struct, frozen=True):
+    """Who may be evicted for room: the updater's budgets, and where others' objects are."""
+
+    min_replicas: int = 2
+    tolerance: float = 0.5  # share of a controller's pods that may be down
+    admission: tuple[str, str] = ("podscale", "vpa-admission-controller")  # its Lease
+    ballast_namespace: str = "podscale-ballast"
+
+
+class LivePods(Struct, frozen=True):
+    """The pods of one controller, wherever they are."""
+
+    live: int = 0
+    running: int = 0
+
+
+class RoomView(Struct, frozen=True):
+    """One node and what decides about its pods, as read for this plan."""
+
+    node: Node
+    pods: tuple[ScheduledPod, ...]
+    choice: RoomChoice
+    now: float  # unix seconds
+    spent: Mapping[str, int]  # what other plans of this round have taken, by budget
+    vpas: tuple[WorkloadVpa, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    controllers: Mapping[str, PodController] = {}  # by UID; those of opted-in namespaces
+    groups: Mapping[str, LivePods] = {}  # by UID of the controller
+    local_claims: frozenset[str] = frozenset()  # namespace/name of claims on a node's own disk
 
 
 class RoomPlan(Struct, frozen=True):
@@ -40,38 +69,30 @@ class RoomPlan(Struct, frozen=True):
     refused: Mapping[str, int] = {}  # pods of the node by why they may not go
 
 
-def plan(
-    pod: ScheduledPod,
-    view: RoomView,
-    rules: RoomRules,
-    now: float,
-    spent: Mapping[str, int],
-) -> RoomPlan:
-    """Return the evictions that make the resize of ``pod`` fit.
-
-    ``spent``: what other plans of this round have taken of budgets.
-    """
+def plan(pod: ScheduledPod, view: RoomView) -> RoomPlan:
+    """Return the evictions that make the resize of ``pod`` fit."""
     if resize_state(pod) == "Infeasible":
         return RoomPlan("NoRoom")
     others = [each for each in view.pods if each.metadata.uid != pod.metadata.uid]
     staying = [each for each in others if each.metadata.deletion_timestamp is None]
-    lacks = lacking(pod, replace(view, pods=tuple(staying)))
-    if len(staying) < len(others) and lacking(pod, view):
+    lacks = _lacking(pod, staying, view)
+    if len(staying) < len(others) and _lacking(pod, others, view):
         return RoomPlan("PodsLeave")  # one plan of a node at a time
     if not lacks:
         return RoomPlan("Fits")
-    ours = sorted(filter(is_headroom, staying), key=lambda each: sorted(requests(each).items()))
-    candidates, refused = _candidates(pod, staying, view, rules, now)
+    ours = sorted(filter(_is_headroom, staying), key=lambda each: sorted(requests(each).items()))
+    candidates, refused = _candidates(pod, staying, view)
     left = {name: amount - sum(requests(each).get(name, 0) for each in ours)
             for name, amount in lacks.items()}  # fmt: skip
-    found = fewest_evictions(left, candidates, budgets(view, rules, spent))
-    if found is None:
+    chosen = fewest_evictions(left, candidates, _budgets(view))
+    if chosen is None:
         return RoomPlan("NoRoom", refused=refused)
-    victims = [each for each in staying if key(each) in found.keys]
+    keys = {each.key for each in chosen}
+    victims = [each for each in staying if _key(each) in keys]
     # Of headroom no more goes than is needed: it will be wanted again.
     for each in list(ours):
         without = [*victims, *(other for other in ours if other is not each)]
-        if all(sum(held(v, pod).get(name, 0) for v in without) >= amount
+        if all(sum(_held(v, pod).get(name, 0) for v in without) >= amount
                for name, amount in lacks.items()):  # fmt: skip
             ours.remove(each)
     return RoomPlan("Evict", (*ours, *victims), refused)
@@ -79,24 +100,14 @@ def plan(
 
 def is_worth_moving(made: RoomPlan) -> bool:
     """Return whether the pod's own eviction would be less than what is planned."""
-    users = sum(not is_headroom(each) for each in made.victims)
+    users = sum(not _is_headroom(each) for each in made.victims)
     return made.reason == "NoRoom" or users > 1
 
 
-def move(
-    pod: ScheduledPod,
-    view: RoomView,
-    rules: RoomRules,
-    now: float,
-    spent: Mapping[str, int],
-    cluster: ClusterView,
-) -> RoomPlan | None:
+def move(pod: ScheduledPod, view: RoomView, cluster: ClusterView) -> RoomPlan | None:
     """Return the plan that evicts the pod itself, where it may go and another node has room."""
-    own, vpa = candidate(pod, pod, view, now), vpa_of(pod.metadata, view)
+    own, vpa = _candidate(pod, pod, view, _budgets(view)), vpa_of(pod.metadata, view)
     if isinstance(own, str) or vpa is None or vpa.spec.update_policy.update_mode == "Off":
-        return None
-    left = budgets(view, rules, spent)
-    if any(left.get(name, 0) < 1 for name in own.budgets):
         return None
     others = tuple(each for each in cluster.pods if each.metadata.uid != pod.metadata.uid)
     found = verdicts(replace(pod, spec=replace(pod.spec, node_name="")),
@@ -107,23 +118,159 @@ def move(
     return RoomPlan("Move", (pod,)) if has_room else None
 
 
+def resize_state(pod: ScheduledPod) -> str:
+    """Return ``Deferred`` or ``Infeasible``; empty where no resize waits for room."""
+    pending = pending_resize(pod)
+    reason = "" if pending is None else pending.reason
+    return reason if reason in ("Deferred", "Infeasible") else ""
+
+
+def queue_key(pod: ScheduledPod) -> tuple[int, int, float]:
+    """Return the order in which the kubelet grants resizes that wait."""
+    # Follows sortPendingResizes of pkg/kubelet/allocation, Kubernetes 1.37.
+    pending = pending_resize(pod)
+    since = pending.last_transition_time if pending is not None else None
+    return -pod.spec.priority, _QOS.get(pod.status.qos_class, 2), since or 0.0
+
+
+def vpa_of(meta: ObjectMeta, view: RoomView) -> WorkloadVpa | None:
+    """Return the VPA that has opted in for the pod; None where one has not, or none is there."""
+    controller = meta.controller
+    known = view.controllers.get(controller.uid) if controller is not None else None
+    if controller is None or known is None:
+        return None
+    above = known.metadata.controller or controller
+    target = WorkloadReference(above.kind, above.name)
+    vpas = [each for each in view.vpas if each.metadata.namespace == meta.namespace
+            and each.spec.target_ref == target]  # fmt: skip
+    return vpas[0] if vpas and all(map(has_opted_in, vpas)) else None
+
+
+def has_opted_in(vpa: WorkloadVpa) -> bool:
+    """Return whether its owner allows evictions for room."""
+    return (vpa.metadata.annotations or {}).get(MAKE_ROOM) == "true"
+
+
+def budgets_of(pod: ScheduledPod, view: RoomView) -> tuple[str, ...]:
+    """Return the names of the budgets that an eviction of the pod takes one of."""
+    controller = pod.metadata.controller
+    group = (f"group/{controller.uid}",) if controller is not None else ()
+    covering = [f"pdb/{_key(each)}" for each in view.budgets
+                if each.metadata.namespace == pod.metadata.namespace
+                and each.covers(pod.metadata.labels or {})]  # fmt: skip
+    return (*group, *covering)
+
+
 def _candidates(
-    pod: ScheduledPod,
-    others: Sequence[ScheduledPod],
-    view: RoomView,
-    rules: RoomRules,
-    now: float,
+    pod: ScheduledPod, others: Sequence[ScheduledPod], view: RoomView
 ) -> tuple[list[EvictionCandidate], dict[str, int]]:
-    left = budgets(view, rules, {})
-    found, refused = [], Counter[str]()
+    # And how many are none, by why.
+    left = _budgets(replace(view, spent={}))
+    found = [_candidate(other, pod, view, left) for other in others
+             if not (_is_ballast(other, view) or _is_headroom(other))]  # fmt: skip
+    refused = Counter(each for each in found if isinstance(each, str))
+    return [each for each in found if isinstance(each, EvictionCandidate)], refused
+
+
+def _candidate(
+    pod: ScheduledPod, grower: ScheduledPod, view: RoomView, left: Mapping[str, float]
+) -> EvictionCandidate | str:
+    # For the resize of ``grower``, or why it is none; ``left`` of each budget.
+    meta, controller = pod.metadata, pod.metadata.controller
+    annotations = meta.annotations or {}
+    if controller is None:
+        return "NoController"
+    if controller.kind == "DaemonSet":
+        return "DaemonSet"
+    if pod.spec.priority > grower.spec.priority:
+        return "HigherPriority"
+    if (
+        annotations.get("karpenter.sh/do-not-disrupt", "false") != "false"
+        or annotations.get("cluster-autoscaler.kubernetes.io/safe-to-evict") == "false"
+    ):
+        return "DoNotDisrupt"
+    vpa = vpa_of(meta, view)
+    if vpa is None:
+        return "NotOptedIn"
+    if _is_local(pod, view):
+        return "LocalStorage"
+    if pod.status.phase != "Running":
+        return "NotRunning"
+    try:
+        pace = pace_of(vpa.metadata.annotations)
+    except PaceError:
+        return "OutsideDisruptionWindow"
+    if pace.per_day is not None:
+        return "DailyBudget"  # the updater alone counts that
+    if (closed := pace.allows(view.now, 0)) is not None:
+        return closed
+    budgets = budgets_of(pod, view)
+    if len(budgets) > 2:
+        return "SeveralBudgets"  # the API server refuses every such eviction
+    if any(left.get(name, 0) < 1 for name in budgets):
+        return "BudgetExhausted"
+    return EvictionCandidate(_key(pod), _held(pod, grower), pod.spec.priority, budgets)
+
+
+def _budgets(view: RoomView) -> dict[str, float]:
+    # How many may go of each budget, less what is spent.
+    left: dict[str, float] = {}
+    for pod in view.pods:
+        controller, vpa = pod.metadata.controller, vpa_of(pod.metadata, view)
+        if controller is not None and vpa is not None:
+            left[f"group/{controller.uid}"] = _group_allowance(controller.uid, vpa, view)
+    for budget in view.budgets:
+        is_current = budget.status.observed_generation >= budget.metadata.generation
+        left[f"pdb/{_key(budget)}"] = budget.status.disruptions_allowed if is_current else 0
+    return {name: most - view.spent.get(name, 0) for name, most in left.items()}
+
+
+def _group_allowance(uid: str, vpa: WorkloadVpa, view: RoomView) -> float:
+    sizes, configured = view.groups.get(uid, LivePods()), view.controllers[uid].spec.replicas
+    required = vpa.spec.update_policy.min_replicas
+    if sizes.live < (view.choice.min_replicas if required is None else required):
+        return 0
+    return allowance(configured, sizes.running, int(configured * view.choice.tolerance))
+
+
+def _is_local(pod: ScheduledPod, view: RoomView) -> bool:
+    annotated = (pod.metadata.annotations or {}).get(
+        "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", ""
+    )
+    safe = {name.strip() for name in annotated.split(",")}
+    for volume in pod.spec.volumes:
+        disk = volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
+        if (disk or volume.host_path is not None) and volume.name not in safe:
+            return True
+    claims = {f"{pod.metadata.namespace}/{name}" for name, _ in claim_names(pod)}
+    return not claims.isdisjoint(view.local_claims)
+
+
+def _lacking(pod: ScheduledPod, others: Sequence[ScheduledPod], view: RoomView) -> dict[str, int]:
+    # In thousandths, as the kubelet counts: what it has allocated, and what it will before it
+    # comes to this resize. Ballast lets go in its next round, since Σ has grown.
+    has, wanted, used = amounts(view.node.status.allocatable), requests(pod), Counter[str]()
     for other in others:
-        if is_ballast(other, view) or is_headroom(other):
-            continue
-        made = candidate(other, pod, view, now)
-        if isinstance(made, str):
-            refused[made] += 1
-        elif any(left.get(name, 0) < 1 for name in made.budgets):
-            refused["BudgetExhausted"] += 1
-        else:
-            found.append(made)
-    return found, dict(refused)
+        if not _is_ballast(other, view):
+            used.update(_held(other, pod))
+    lacks = {name: used[name] + wanted.get(name, 0) - has.get(name, 0) for name in _RESOURCES}
+    return {name: amount for name, amount in lacks.items() if amount > 0 and wanted.get(name)}
+
+
+def _held(pod: ScheduledPod, grower: ScheduledPod) -> dict[str, int]:
+    # Of the node while ``grower`` waits, in thousandths.
+    is_later = resize_state(pod) == "Deferred" and queue_key(pod) > queue_key(grower)
+    return held_requests(pod, is_later=is_later)
+
+
+def _is_ballast(pod: ScheduledPod, view: RoomView) -> bool:
+    meta = pod.metadata
+    return is_ballast(meta.namespace, meta.labels or {}, view.choice.ballast_namespace)
+
+
+def _is_headroom(pod: ScheduledPod) -> bool:
+    return is_headroom(pod.metadata.namespace, pod.metadata.labels or {})
+
+
+def _key(item: ScheduledPod | PodDisruptionBudget) -> str:
+    return f"{item.metadata.namespace}/{item.metadata.name}"

@@ -5,6 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 import structlog
@@ -22,12 +23,12 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, Node, ObjectReference, PodDisruptionBudget
 from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
 from podscale.nodes.room import plan as planning
-from podscale.nodes.room.candidates import budgets_of
-from podscale.nodes.room.plan import RoomPlan
-from podscale.nodes.room.view import (
+from podscale.nodes.room.plan import (
     LivePods,
-    RoomRules,
+    RoomChoice,
+    RoomPlan,
     RoomView,
+    budgets_of,
     has_opted_in,
     queue_key,
     resize_state,
@@ -49,12 +50,6 @@ _GATE = re.compile(
     rb'^kubernetes_feature_enabled\{name="InPlacePodVerticalScalingSchedulerPreemption".*\} 1$',
     re.MULTILINE,
 )
-
-
-class RoomChoice(Struct, frozen=True):
-    rules: RoomRules = RoomRules()
-    admission: tuple[str, str] = ("podscale", "vpa-admission-controller")  # its Lease
-    ballast_namespace: str = "podscale-ballast"
 
 
 class RoomMaker:
@@ -108,9 +103,7 @@ class RoomMaker:
         return {name: tuple(self._vpas.values(name)) for name in found}
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
-        view = await read_room(
-            self._api, node, self._pods, round_.vpas, self._choice.ballast_namespace
-        )
+        view = await self._read(node, round_)
         waiting = [
             pod
             for pod in view.pods
@@ -131,17 +124,39 @@ class RoomMaker:
             if made.reason == "Fits":
                 return
 
+    async def _read(self, node: str, round_: "_Round") -> RoomView:
+        # Now: nothing is decided on what a watch said some time ago.
+        api, vpas = self._api, round_.vpas
+        fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+        pods = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
+        concerned = [pod for pod in pods if pod.metadata.namespace in vpas]
+        namespaces = sorted({pod.metadata.namespace for pod in concerned})
+        controllers = await _controllers(api, concerned)
+        budgets = [await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
+                   for namespace in namespaces]  # fmt: skip
+        return RoomView(
+            decode((await api.request("GET", NODES.path("", node))).body, Node),
+            pods,
+            self._choice,
+            round_.now,
+            round_.spent,
+            vpas=tuple(vpa for namespace in namespaces for vpa in vpas[namespace]),
+            budgets=tuple(chain.from_iterable(budgets)),
+            controllers=controllers,
+            groups={uid: _live(self._pods, uid) for uid in controllers},
+            local_claims=await _local_claims(api, concerned),
+        )
+
     async def _plan(self, pod: ScheduledPod, view: RoomView, round_: "_Round") -> RoomPlan:
         is_deferred = resize_state(pod) == "Deferred"
         if is_deferred and round_.scheduler_preempts and _is_preempted_on(view):
             return RoomPlan("SchedulerPreempts")
-        told = pod, view, self._choice.rules, round_.now, round_.spent
-        made = await asyncio.to_thread(planning.plan, *told)
+        made = await asyncio.to_thread(planning.plan, pod, view)
         if not planning.is_worth_moving(made) or not await self._is_admission_alive(round_.now):
             return made
         if round_.cluster is None:
             round_.cluster = await read_cluster(self._api)
-        return await asyncio.to_thread(planning.move, *told, round_.cluster) or made
+        return await asyncio.to_thread(planning.move, pod, view, round_.cluster) or made
 
     async def _carry_out(
         self, pod: ScheduledPod, made: RoomPlan, view: RoomView, round_: "_Round"
@@ -240,41 +255,6 @@ def _is_preempted_on(view: RoomView) -> bool:
 def _about(pod: ScheduledPod) -> ObjectReference:
     meta = pod.metadata
     return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
-
-
-async def read_room(
-    api: Api,
-    node: str,
-    pods: PodStore,
-    vpas: Mapping[str, tuple[WorkloadVpa, ...]],
-    ballast_namespace: str,
-) -> RoomView:
-    """Return one node with its pods, read now: nothing is decided on what a watch said some time
-    ago. ``vpas`` by namespaces in which one has opted in.
-
-    Raises ``KubeError``.
-    """
-    fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    found = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
-    concerned = [pod for pod in found if pod.metadata.namespace in vpas]
-    namespaces = sorted({pod.metadata.namespace for pod in concerned})
-    controllers = await _controllers(api, concerned)
-    return RoomView(
-        node=decode((await api.request("GET", NODES.path("", node))).body, Node),
-        pods=found,
-        vpas=tuple(vpa for namespace in namespaces for vpa in vpas[namespace]),
-        budgets=tuple(
-            [
-                budget
-                for namespace in namespaces
-                for budget in await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
-            ]
-        ),
-        controllers=controllers,
-        groups={uid: _live(pods, uid) for uid in controllers},
-        local_claims=await _local_claims(api, concerned),
-        ballast_namespace=ballast_namespace,
-    )
 
 
 async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodController]:

@@ -7,11 +7,10 @@ from typing import TypeVar
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
-from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import (
-    NamespaceLabels,
     NodePool,
     PersistentVolume,
     ScheduledPod,
@@ -51,9 +50,9 @@ async def read_cluster(api: Api, *, is_lenient: bool = False) -> ClusterView:
         nodes=await read_all(api, NODES.path(), Node),
         pods=await read_all(api, PODS.path(), ScheduledPod),
         namespaces=await (
-            _optional(api, NAMESPACES.path(), NamespaceLabels)
+            _optional(api, NAMESPACES.path(), PartialObjectMetadata)
             if is_lenient
-            else read_all(api, NAMESPACES.path(), NamespaceLabels)
+            else read_all(api, NAMESPACES.path(), PartialObjectMetadata)
         ),
     )
 

@@ -4,7 +4,14 @@ import msgspec
 from msgspec import Struct
 
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity
-from podscale.kube.objects.pod import PodCondition, ResourceRequirements
+from podscale.kube.objects.pod import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
 
 
 class NodeRequirement(Struct, frozen=True, rename="camel"):
@@ -79,11 +86,8 @@ class ContainerPort(Struct, frozen=True, rename="camel"):
     protocol: str = "TCP"
 
 
-class ScheduledContainer(Struct, frozen=True, rename="camel"):
-    name: str
-    resources: ResourceRequirements = ResourceRequirements()
+class ScheduledContainer(Container, frozen=True, rename="camel"):
     ports: tuple[ContainerPort, ...] = ()
-    restart_policy: str = ""
 
 
 class ClaimSource(Struct, frozen=True, rename="camel"):
@@ -110,41 +114,35 @@ class SchedulingGate(Struct, frozen=True, rename="camel"):
     name: str
 
 
-class ScheduledPodSpec(Struct, frozen=True, rename="camel"):
+class ScheduledPodSpec(PodSpec, frozen=True, rename="camel"):
     containers: tuple[ScheduledContainer, ...] = ()
     init_containers: tuple[ScheduledContainer, ...] = ()
-    resources: ResourceRequirements | None = None
-    overhead: dict[str, Quantity] | None = None
-    node_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity = Affinity()
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    priority: int = 0
 
 
-class ScheduledContainerStatus(Struct, frozen=True, rename="camel"):
-    """One of ``containerStatuses``: what a resize has come to."""
+class AllocatedStatus(ContainerStatus, frozen=True, rename="camel"):
+    """One of ``containerStatuses``, with what the kubelet has allocated."""
 
-    name: str
-    resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class ScheduledPodStatus(Struct, frozen=True, rename="camel"):
-    phase: str = ""
+class ScheduledPodStatus(PodStatus, frozen=True, rename="camel"):
     qos_class: str = ""
-    conditions: tuple[PodCondition, ...] = ()
-    container_statuses: tuple[ScheduledContainerStatus, ...] = ()
-    init_container_statuses: tuple[ScheduledContainerStatus, ...] = ()
+    container_statuses: tuple[AllocatedStatus, ...] = ()
+    init_container_statuses: tuple[AllocatedStatus, ...] = ()
     resources: ResourceRequirements | None = None  # of the pod
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class ScheduledPod(Struct, frozen=True, rename="camel"):
-    metadata: ObjectMeta
+class ScheduledPod(Pod, frozen=True, rename="camel"):
+    """A pod with what the scheduler and the kubelet read besides, for the pods that are asked
+    about: lists and watches of all pods would take three quarters longer to decode."""
+
     spec: ScheduledPodSpec = ScheduledPodSpec()
     status: ScheduledPodStatus = ScheduledPodStatus()
 
@@ -217,12 +215,6 @@ class StorageClass(Struct, frozen=True, rename="camel"):
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""
     allowed_topologies: tuple[TopologyTerm, ...] = ()
-
-
-class NamespaceLabels(Struct, frozen=True, rename="camel"):
-    """A Namespace."""
-
-    metadata: ObjectMeta
 
 
 class NodePoolSpec(Struct, frozen=True):

@@ -13,7 +13,7 @@ from itertools import chain
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.taints import KEY
-from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.cluster_view import LEAST, ClusterView, NodeRefusal, PodRefusal
 from podscale.nodes.scheduling.matching import (
     UNSCHEDULABLE,
     concerns,
@@ -25,9 +25,7 @@ from podscale.nodes.scheduling.matching import (
     untolerated,
     wants_node,
 )
-from podscale.nodes.scheduling.new_nodes import LEAST
 from podscale.nodes.scheduling.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
-from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 from podscale.nodes.scheduling.requests import requests
 from podscale.nodes.scheduling.volumes import PodClaims
 

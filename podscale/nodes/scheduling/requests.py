@@ -4,53 +4,38 @@ Follows ``PodRequests`` of k8s.io/component-helpers/resource, Kubernetes 1.37. T
 but CPU in whole units, rounded up.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-
-from msgspec import Struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from podscale.kube.columns.pod_shapes import amounts
-from podscale.nodes.scheduling.objects import ScheduledContainer, ScheduledPod
+from podscale.kube.objects.pod import Container, PodCondition
+from podscale.nodes.scheduling.objects import ScheduledPod
 
 Requests = dict[str, int]
-_Amounts = Callable[[ScheduledContainer], Mapping[str, int]]
+_Amounts = Mapping[str, int]
 
 
-class ContainerAmounts(Struct, frozen=True):
-    """One container's requests, in thousandths."""
-
-    requests: Mapping[str, int]
-    is_sidecar: bool = False  # an init container that stays
-
-
-def pod_request(
-    resource: str,
-    containers: Sequence[ContainerAmounts],
-    init_containers: Sequence[ContainerAmounts],
-    *,
-    pod_level: Mapping[str, int] | None = None,
-    overhead: Mapping[str, int] | None = None,
-) -> int:
-    """Return thousandths of ``resource``: the containers with the sidecars, or the init container
-    that needs most beside the sidecars before it; the pod's own word goes before theirs."""
-    total = (pod_level or {}).get(resource)
-    if total is None:
-        running = sum(each.requests.get(resource, 0) for each in containers)
-        sidecars = peak = 0
-        for each in init_containers:
-            amount = each.requests.get(resource, 0)
-            if each.is_sidecar:
-                sidecars += amount
-                peak = max(peak, sidecars)
-            else:
-                peak = max(peak, sidecars + amount)
-        total = max(running + sidecars, peak)
-    return total + (overhead or {}).get(resource, 0)
+def summed(
+    containers: Iterable[_Amounts], init_containers: Iterable[tuple[_Amounts, bool]]
+) -> Requests:
+    """Return the containers with the sidecars, or the init container that needs most beside the
+    sidecars before it; of each init container it is said whether it is one."""
+    running, sidecars = Counter[str](), Counter[str]()
+    peak: _Amounts = {}
+    for each in containers:
+        running.update(each)
+    for each, is_sidecar in init_containers:
+        beside = sidecars + Counter(each)
+        peak = _most(peak, beside)
+        if is_sidecar:
+            sidecars = beside
+    running.update(sidecars)
+    return _most(running, peak)
 
 
 def requests(pod: ScheduledPod) -> Requests:
     """Return what the pod's spec requests of every resource."""
-    spec = pod.spec
-    pod_level = None if spec.resources is None else amounts(spec.resources.requests)
+    pod_level = None if pod.spec.resources is None else amounts(pod.spec.resources.requests)
     return _with_overhead(pod, _summed(pod, _wanted) | (pod_level or {}))
 
 
@@ -61,28 +46,34 @@ def limits(pod: ScheduledPod) -> Requests:
     return _with_overhead(pod, found | (pod_level or {}))
 
 
-def held_requests(pod: ScheduledPod) -> Requests:
+def pending_resize(pod: ScheduledPod) -> PodCondition | None:
+    """Return the condition by which a resize waits."""
+    return next((each for each in pod.status.conditions if each.type == "PodResizePending"), None)
+
+
+def held_requests(pod: ScheduledPod, *, is_later: bool = False) -> Requests:
     """Return what counts of a pod on a node: the most of what its spec wants, what the kubelet
-    allocated and what is in force; the spec not, where the node can never give it."""
+    allocated and what is in force; the spec not, where the node can never give it, nor where the
+    resize's turn ``is_later``."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return requests(pod)
-    pending = next((each for each in status.conditions if each.type == "PodResizePending"), None)
-    is_infeasible = pending is not None and pending.reason == "Infeasible"
-    given = {each.name: each
+    pending = pending_resize(pod)
+    is_left_out = is_later or (pending is not None and pending.reason == "Infeasible")
+    known = {each.name: each
              for each in (*status.init_container_statuses, *status.container_statuses)}  # fmt: skip
 
-    def allocated(container: ScheduledContainer) -> Mapping[str, int]:
-        found = given.get(container.name)
-        if found is not None and found.allocated_resources is not None:
-            return amounts(found.allocated_resources)
-        return {} if is_infeasible else _wanted(container)
+    def allocated(container: Container) -> _Amounts:
+        own = known.get(container.name)
+        if own is not None and own.allocated_resources is not None:
+            return amounts(own.allocated_resources)
+        return {} if is_left_out else _wanted(container)
 
-    def in_force(container: ScheduledContainer) -> Mapping[str, int]:
-        found = given.get(container.name)
-        if found is None or found.resources is None or found.resources.requests is None:
+    def in_force(container: Container) -> _Amounts:
+        own = known.get(container.name)
+        if own is None or own.resources is None or own.resources.requests is None:
             return allocated(container)
-        return amounts(found.resources.requests)
+        return amounts(own.resources.requests)
 
     pod_allocated = amounts(status.allocated_resources)
     pod_in_force = {} if status.resources is None else amounts(status.resources.requests)
@@ -90,38 +81,33 @@ def held_requests(pod: ScheduledPod) -> Requests:
         lists = [pod_allocated, pod_in_force]
     else:
         lists = [_summed(pod, allocated), _summed(pod, in_force)]
-    if not is_infeasible:
+    if not is_left_out:
         lists.append(_summed(pod, _wanted))
     found = _most(*lists)
     if spec.resources is not None and spec.resources.requests:
         own = amounts(spec.resources.requests)
         if status.resources is not None:
-            own = _most({} if is_infeasible else own, pod_in_force, pod_allocated)
+            own = _most({} if is_left_out else own, pod_in_force, pod_allocated)
         found |= own
     return _with_overhead(pod, found)
 
 
-def _wanted(container: ScheduledContainer) -> Mapping[str, int]:
+def _wanted(container: Container) -> _Amounts:
     return amounts(container.resources.requests)
 
 
-def _summed(pod: ScheduledPod, of: _Amounts) -> Requests:
-    containers, init = (
-        [ContainerAmounts(of(each), each.restart_policy == "Always") for each in some]
-        for some in (pod.spec.containers, pod.spec.init_containers)
-    )
-    names = {name for each in (*containers, *init) for name in each.requests}
-    return {name: pod_request(name, containers, init) for name in names}
+def _summed(pod: ScheduledPod, of: Callable[[Container], _Amounts]) -> Requests:
+    init = ((of(each), each.restart_policy == "Always") for each in pod.spec.init_containers)
+    return summed(map(of, pod.spec.containers), init)
 
 
-def _most(*lists: Mapping[str, int]) -> Requests:
+def _most(*lists: _Amounts) -> Requests:
     names = {name for each in lists for name in each}
     return {name: max(each.get(name, 0) for each in lists) for name in names}
 
 
 def _with_overhead(pod: ScheduledPod, found: Requests) -> Requests:
-    overhead = amounts(pod.spec.overhead)
-    for name in overhead:
-        found[name] = found.get(name, 0) + overhead[name]
+    total = Counter(found)
+    total.update(amounts(pod.spec.overhead))
     return {name: amount if name == "cpu" else -(-amount // 1000) * 1000
-            for name, amount in found.items()}  # fmt: skip
+            for name, amount in total.items()}  # fmt: skip

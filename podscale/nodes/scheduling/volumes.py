@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from podscale.kube.client.wire import Quantity
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.scheduling.cluster_view import ClusterView
+from podscale.nodes.scheduling.cluster_view import ClusterView, NodeRefusal, PodRefusal
 from podscale.nodes.scheduling.matching import matches_labels, matches_node
 from podscale.nodes.scheduling.objects import ClaimRef, PersistentVolume, ScheduledPod, VolumeClaim
-from podscale.nodes.scheduling.refusals import NodeRefusal, PodRefusal
 
 _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED = "volume.kubernetes.io/selected-node"

@@ -27,7 +27,8 @@ from podscale.kube.informer.list_watch import (
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.workloads import WorkloadVpa
-from podscale.nodes.room.room_maker import RoomChoice, RoomMaker
+from podscale.nodes.room.plan import RoomChoice
+from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.selfmetrics import NodesMetrics
 
 NOW = 1_795_000_000.0  # Wednesday, 2026-11-18, 11:06:40 UTC

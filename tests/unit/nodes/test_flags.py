@@ -31,7 +31,7 @@ def test_defaults_are_those_of_the_decision() -> None:
 def test_what_is_switched_on() -> None:
     got = chosen("--make-room", "--min-replicas=3", "--headroom-max=memory=1Gi, cpu=1500m")
     assert got.room is not None
-    assert (got.room.rules.min_replicas, got.room.admission[0]) == (3, "podscale")
+    assert (got.room.min_replicas, got.room.admission[0]) == (3, "podscale")
     elsewhere = chosen("--make-room", "--ballast-namespace=own")
     assert elsewhere.room is not None
     assert (elsewhere.namespace, elsewhere.room.ballast_namespace) == ("own", "own")
