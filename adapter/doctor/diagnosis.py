@@ -7,7 +7,7 @@ generator that yields ``evidence.Need`` and is sent the answers.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from adapter.discovery.registry import is_namespaced
 from adapter.doctor import query_checks
@@ -66,8 +66,8 @@ def diagnose(
         return found
     spot = parsed.problem(f"{found.section}[{found.rule}]", "")
     place = f"{file}:{spot.line}" if spot.line else file
-    beside = tuple(msgspec.structs.replace(each, place=place) for each in found.beside)
-    return msgspec.structs.replace(found, place=place, beside=beside)
+    beside = tuple(replace(each, place=place) for each in found.beside)
+    return replace(found, place=place, beside=beside)
 
 
 def may_answer(rule: Rule, asked: AskedEvidence) -> bool:
@@ -102,18 +102,11 @@ def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundin
                 return _shadowed(earlier, answering, found, asked)
         return found
     if unreached := reached(asked, around):
-        return Diagnosis.of(
-            answering.rule, unreached.stage, unreached.seen, unreached.change, found.promql
-        )
+        return unreached.of(answering.rule, found.promql)
     beside = tuple(_beside(exposing, asked, found.lacking))
-    served = Diagnosis.of(
-        answering.rule,
-        Stage.HEALTHY,
-        f"{asked.metric} is served to the reader.",
-        "Nothing stops it." if beside else "Nothing needs to change.",
-        found.promql,
-    )
-    return msgspec.structs.replace(served, beside=beside)
+    change = "Nothing stops it." if beside else "Nothing needs to change."
+    served = Diagnosis(Stage.HEALTHY, f"{asked.metric} is served to the reader.", change)
+    return replace(served.of(answering.rule, found.promql), beside=beside)
 
 
 def _beside(exposing: Sequence[Track], asked: AskedEvidence, lacking: str) -> Iterator[LintFinding]:
@@ -145,11 +138,11 @@ def _explain_series(track: Track, around: Surroundings) -> Way:
         return lost
     older = yield SeriesOf(rule.series_query, within_window=False)
     if isinstance(older, Series) and older.labels:
-        return window_too_short(rule, around)
+        return window_too_short(rule, around).of(rule)
     for name in names_in(rule.series_query):
         bare = yield SeriesOf(name)
         if isinstance(bare, Series) and bare.labels:
-            return selector_too_narrow(rule, name, bare.labels)
+            return selector_too_narrow(rule, name, bare.labels).of(rule)
     return lost
 
 
@@ -189,23 +182,17 @@ def rbac_of(asked: AskedEvidence) -> tuple[str, str]:
     return "get", f"{kind}/{asked.metric}"
 
 
-def _shadowed(
-    earlier: Track,
-    later: Track,
-    lost: Diagnosis,
-    asked: AskedEvidence,
-) -> Diagnosis:
+def _shadowed(earlier: Track, later: Track, lost: Diagnosis, asked: AskedEvidence) -> Diagnosis:
     first, last = earlier.rule, later.rule
     goes_before = "and goes before it" if last.origin else "later in the file"
-    return Diagnosis.of(
-        first,
+    return Diagnosis(
         Stage.SHADOWED_BY_OTHER_RULE,
         f"{first.id} would serve {asked.metric} from the series {earlier.series}, but {last.id} "
         f"exposes {later.series} under the same name {goes_before}, answers instead, and "
         f"fails ({lost.stage}: {lost.seen})",
         f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "
         "or remove it.",
-    )
+    ).of(first)
 
 
 def _unreachable(error: str, around: Surroundings) -> Diagnosis:

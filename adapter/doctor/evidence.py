@@ -4,7 +4,9 @@ The doctor is a generator: it yields one ``Need`` at a time and is sent the answ
 same diagnosis runs against a living cluster, a recording in a bug report, or a test.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -42,8 +44,20 @@ class Point(Struct, frozen=True):
     """One sample of a result."""
 
     labels: Mapping[str, str]
-    value: float
+    value: float | Literal["nan", "inf", "-inf"]  # JSON has no number for these
     age_s: float | None = None  # None: not known
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str], number: float, age_s: float | None) -> "Point":
+        """Return the sample, in a form that a recording can hold."""
+        if math.isfinite(number):
+            return cls(labels, number, age_s)
+        return cls(labels, "nan" if math.isnan(number) else "inf" if number > 0 else "-inf", age_s)
+
+    @property
+    def number(self) -> float:
+        """The value as it was measured."""
+        return float(self.value)
 
 
 class Result(Struct, frozen=True, tag=True):

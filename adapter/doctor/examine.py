@@ -151,7 +151,7 @@ class Examiner:
             return Result([])
         stamps = await self._stamps(need.promql, answer, now)
         return Result([
-            Point(labels, value, None if stamps is None else _age(stamps, labels, now))
+            Point.of(labels, value, None if stamps is None else _age(stamps, labels, now))
             for labels, value in list(zip(answer.metrics, answer.values, strict=True))[
                 :_MOST_POINTS
             ]

@@ -5,6 +5,7 @@ a running adapter tells, and in the status of a MetricRule.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adapter.discovery.listing import RuleListing
 from adapter.discovery.registry import RuleState
@@ -47,11 +48,10 @@ class Diagnosis(Struct, frozen=True):
     promql: str = ""  # as rendered, if the way got so far
     beside: tuple[LintFinding, ...] = ()  # what does not stop a metric that is served
 
-    @classmethod
-    def of(cls, rule: Rule, stage: Stage, seen: str, change: str, promql: str = "") -> "Diagnosis":
-        """Return what is to blame on ``rule``."""
+    def of(self, rule: Rule, promql: str = "") -> "Diagnosis":
+        """Return the same as what is to blame on ``rule``."""
         index = None if rule.origin else rule.index
-        return cls(stage, seen, change, rule.section, index, rule.origin, promql)
+        return replace(self, section=rule.section, rule=index, place=rule.origin, promql=promql)
 
     @property
     def text(self) -> str:

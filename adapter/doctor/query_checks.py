@@ -21,7 +21,7 @@ from adapter.doctor.evidence import (
     Unreachable,
 )
 from adapter.doctor.findings import Diagnosis
-from adapter.doctor.series_checks import LabelSet, listed, names_in
+from adapter.doctor.series_checks import LabelSet, labels_of, listed, names_in
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import Rule
@@ -42,6 +42,22 @@ class Served(Struct, frozen=True):
     lacking: str = ""  # objects without a number of their own, where others have one
 
 
+class _Request(Struct, frozen=True):
+    """The query of a rule for the objects that are asked about."""
+
+    rule: Rule
+    series: str
+    asked: AskedEvidence
+    around: Surroundings
+    names: Sequence[str]
+    promql: str
+
+    @property
+    def label(self) -> str:
+        """The label that names the object; "" for an external metric."""
+        return self.rule.labels.label(self.asked.resource) if self.asked.api == "custom" else ""
+
+
 def follow(
     rule: Rule, series: str, asked: AskedEvidence, around: Surroundings
 ) -> Generator[Need, Given, Diagnosis | Served]:
@@ -51,144 +67,110 @@ def follow(
         names = [asked.namespace]
     try:
         chosen = selector.parse(asked.metric_selector)
-        source = MetricSource(rule, series)
         resource = "" if asked.api == "external" else asked.resource
         is_scoped = bool(asked.namespace) and resource != "namespaces"
+        source = MetricSource(rule, series)
         plan = Plans().metric(source, resource, is_scoped, chosen, asked.metric_selector)
         promql = plan.text(asked.namespace, names)
     except (RuleQueryError, selector.SelectorError, NotConfined) as error:
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.QUERY_INVALID,
             f"No query can be made for this request: {error}.",
             "Mend metricsQuery (usually sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)).",
-        )
-    if asked.api == "custom" and not names:
-        return Diagnosis.of(
-            rule,
+        ).of(rule)
+    found = yield from _judged(_Request(rule, series, asked, around, names, promql))
+    return found.of(rule, promql) if isinstance(found, Diagnosis) else found
+
+
+def _judged(request: _Request) -> Generator[Need, Given, Diagnosis | Served]:
+    asked, promql = request.asked, request.promql
+    if asked.api == "custom" and not request.names:
+        return Diagnosis(
             Stage.OBJECT_MISMATCH,
             f"No {asked.resource} in namespace {asked.namespace} match {asked.selector!r}.",
             "Check the selector of the HPA's target.",
-            promql,
         )
     given = yield ResultOf(promql)
     if isinstance(given, Rejected):
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.QUERY_INVALID,
             f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
             f"{given.error}.",
             f"Mend metricsQuery; {advice(given.error) or _AS_IT_IS}.",
-            promql,
         )
     if isinstance(given, Unreachable):
-        return Diagnosis.of(
-            rule,
-            Stage.PROMETHEUS_UNREACHABLE,
-            f"Prometheus failed on {promql!r}: {given.error}.",
-            "",
-            promql,
-        )
+        text = f"Prometheus failed on {promql!r}: {given.error}."
+        return Diagnosis(Stage.PROMETHEUS_UNREACHABLE, text, "")
     points = given.points if isinstance(given, Result) else ()
     if not points:
-        hints = yield from _why_empty(rule, series, asked, names, around, promql)
-        return Diagnosis.of(
-            rule,
-            Stage.EMPTY_RESULT,
-            f"{promql!r} is right and returns no sample.{hints}",
-            "",
-            promql,
+        hints = yield from _why_empty(request)
+        return Diagnosis(
+            Stage.EMPTY_RESULT, f"{promql!r} is right and returns no sample.{hints}", ""
         )
-    return _judge(rule, points, asked, names, around, promql)
+    return _of_points(request, points)
 
 
-def _judge(
-    rule: Rule,
-    points: Sequence[Point],
-    asked: AskedEvidence,
-    names: Sequence[str],
-    around: Surroundings,
-    promql: str,
-) -> Diagnosis | Served:
-    label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
+def _of_points(request: _Request, points: Sequence[Point]) -> Diagnosis | Served:
+    label, names, promql = request.label, request.names, request.promql
     if label:
         labelled = [p for p in points if p.labels.get(label)]
         if not labelled:
-            return Diagnosis.of(
-                rule,
+            return Diagnosis(
                 Stage.GROUP_BY_LOST,
                 f"The result of {promql!r} has no label {label}, so no sample belongs to an "
-                f"object (its labels: {_labels_of(points) or 'none'}).",
+                f"object (its labels: {labels_of([p.labels for p in points]) or 'none'}).",
                 "Keep the label through every aggregation: write by (<<.GroupBy>>) behind each.",
-                promql,
             )
         points = [p for p in labelled if p.labels[label] in set(names)]
         if not points:
             have = ", ".join(sorted({p.labels[label] for p in labelled})[:5])
-            return Diagnosis.of(
-                rule,
+            return Diagnosis(
                 Stage.OBJECT_MISMATCH,
-                f"The samples are of {label} {have}; asked for {', '.join(list(names)[:5])}.",
+                f"The samples are of {label} {have}; asked for {', '.join(names[:5])}.",
                 f"Have the label {label} carry the object's name, or put <<.LabelMatchers>> "
                 "into metricsQuery.",
-                promql,
             )
-    numbers = [p for p in points if math.isfinite(p.value)]
+    metric, limit = request.asked.metric, request.around.sample_max_age_s
+    numbers = [p for p in points if math.isfinite(p.number)]
     if not numbers:
-        shown = {("NaN" if math.isnan(p.value) else f"{p.value:+}") for p in points}
-        return Diagnosis.of(
-            rule,
+        shown = {("NaN" if math.isnan(p.number) else f"{p.number:+}") for p in points}
+        return Diagnosis(
             Stage.NOT_A_NUMBER,
-            f"{asked.metric} is {' and '.join(sorted(shown))}, which is no value to act on "
+            f"{metric} is {' and '.join(sorted(shown))}, which is no value to act on "
             "(a division by zero or an empty histogram).",
             "Give the query a default, for example `... or <<.Series>>{<<.LabelMatchers>>} * 0`.",
-            promql,
         )
-    limit = around.sample_max_age_s
     fresh = [p for p in numbers if p.age_s is None or p.age_s <= limit]
     if not fresh:
         age = min(p.age_s or 0.0 for p in numbers)
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.STALE,
-            f"The newest sample behind {asked.metric} is {duration.format_go(age)} old; nothing "
+            f"The newest sample behind {metric} is {duration.format_go(age)} old; nothing "
             f"older than {duration.format_go(limit)} is served (--max-sample-age).",
             "See why the target is not scraped any more.",
-            promql,
         )
-    return Served(promql, _lacking(label, points, fresh, names, around.young))
+    return Served(promql, _lacking(request, points, fresh) if label else "")
 
 
-def _lacking(
-    label: str,
-    points: Sequence[Point],
-    fresh: Sequence[Point],
-    names: Sequence[str],
-    young: Sequence[str],
-) -> str:
-    if not label:
-        return ""
-    served = {point.labels[label] for point in fresh}
+def _lacking(request: _Request, points: Sequence[Point], fresh: Sequence[Point]) -> str:
+    label = request.label
+    served = {point.labels[label] for point in fresh} | set(request.around.young)
     why = {
-        point.labels[label]: "is no number" if not math.isfinite(point.value) else "is too old"
+        point.labels[label]: "is no number" if not math.isfinite(point.number) else "is too old"
         for point in points
     }
-    silent = [name for name in names if name not in served and name not in young]
-    told = [f"{name} (its value {why[name]})" if name in why else name for name in silent]
-    return listed(told)
+    return listed([
+        f"{name} (its value {why[name]})" if name in why else name
+        for name in request.names
+        if name not in served
+    ])  # fmt: skip
 
 
-def _why_empty(
-    rule: Rule,
-    series: str,
-    asked: AskedEvidence,
-    names: Sequence[str],
-    around: Surroundings,
-    promql: str,
-) -> Generator[Need, Given, str]:
+def _why_empty(request: _Request) -> Generator[Need, Given, str]:
+    rule, series, label, names = request.rule, request.series, request.label, request.names
     hints: list[str] = []
-    interval = around.scrape_interval_s
-    for text in dict.fromkeys(_WINDOW.findall(promql)):
+    interval = request.around.scrape_interval_s
+    for text in dict.fromkeys(_WINDOW.findall(request.promql)):
         window_s = _seconds(text)
         if interval and window_s is not None and window_s < 2 * interval:
             hints.append(
@@ -196,15 +178,14 @@ def _why_empty(
                 f"{duration.format_go(interval)}: widen it to four scrape intervals, "
                 f"[{duration.format_prometheus(4 * interval)}]."
             )
-    label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
     known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(names))
     labels = [
         each
         for each in (known.labels if isinstance(known, Series) else ())
         if not series or each.get("__name__") == series or series in names_in(rule.series_query)
     ]
-    hints += _selector_hints(asked, labels)
-    if asked.api == "custom":
+    hints += _selector_hints(request.asked, labels)
+    if label:
         hints += _object_hints(label, set(names), labels)
     return "".join(f" {hint}" for hint in hints) or (
         " Take matchers out of metricsQuery one by one to see which of them excludes the series."
@@ -243,10 +224,6 @@ def _object_hints(label: str, wanted: Set[str], labels: Sequence[LabelSet]) -> l
             "resources.overrides (or set honor_labels in the scrape configuration)."
         )
     return hints
-
-
-def _labels_of(points: Sequence[Point]) -> str:
-    return ", ".join(sorted({label for p in points for label in p.labels}))
 
 
 def _seconds(text: str) -> float | None:

@@ -42,14 +42,6 @@ class RecordedAnswer(Struct, frozen=True):
     given: Given
 
 
-class NonFinite(Struct, frozen=True):
-    """Where a point of a result is NaN or infinite, which JSON cannot write."""
-
-    entry: int
-    point: int
-    value: str
-
-
 class Recording(Struct, frozen=True, kw_only=True):
     """One examination of one metric."""
 
@@ -58,7 +50,6 @@ class Recording(Struct, frozen=True, kw_only=True):
     asked: AskedEvidence
     around: Surroundings
     entries: Sequence[RecordedAnswer] = ()
-    non_finite: Sequence[NonFinite] = ()
     is_masked: bool = False
 
 
@@ -68,20 +59,7 @@ class RecordingInvalid(ValueError):
 
 def encode(recording: Recording) -> bytes:
     """Return the JSON document."""
-    strange, entries = [], []
-    for i, entry in enumerate(recording.entries):
-        if isinstance(entry.given, Result):
-            points = []
-            for j, point in enumerate(entry.given.points):
-                if math.isfinite(point.value):
-                    points.append(point)
-                else:
-                    strange.append(NonFinite(i, j, str(point.value)))
-                    points.append(structs.replace(point, value=0.0))
-            entry = RecordedAnswer(entry.need, Result(points))  # noqa: PLW2901
-        entries.append(entry)
-    written = structs.replace(recording, entries=entries, non_finite=strange)
-    return msgspec.json.format(msgspec.json.encode(written), indent=1)
+    return msgspec.json.format(msgspec.json.encode(recording), indent=1)
 
 
 def decode(document: bytes) -> Recording:
@@ -92,18 +70,7 @@ def decode(document: bytes) -> Recording:
         raise RecordingInvalid(f"not a recording of podscale doctor: {error}") from None
     if read.format != FORMAT:
         raise RecordingInvalid(f"a recording of format {read.format!r}; this reads {FORMAT!r}")
-    entries = list(read.entries)
-    for strange in read.non_finite:
-        try:
-            given = entries[strange.entry].given
-            points = list(given.points) if isinstance(given, Result) else []
-            points[strange.point] = structs.replace(
-                points[strange.point], value=float(strange.value)
-            )
-        except (IndexError, ValueError):
-            raise RecordingInvalid("not a recording: non_finite names no sample") from None
-        entries[strange.entry] = RecordedAnswer(entries[strange.entry].need, Result(points))
-    return structs.replace(read, entries=entries, non_finite=())
+    return read
 
 
 def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
@@ -200,18 +167,18 @@ class _Mask:
             case Series():
                 return Series([self.labels(each) for each in given.labels])
             case Result():
-                return Result([
-                    Point(self.labels(p.labels), _value(p.value), p.age_s) for p in given.points
-                ])  # fmt: skip
+                return Result([self.point(each) for each in given.points])
             case Rejected():
                 return Rejected(given.status, self.text(given.error))
             case Unreachable():
                 return Unreachable("(masked)")
         return given
 
+    def point(self, point: Point) -> Point:
+        value, labels = point.value, self.labels(point.labels)
+        if not isinstance(value, str) and value:
+            value = math.copysign(1.0, value)
+        return structs.replace(point, labels=labels, value=value)
+
     def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
         return {k: v if k == "__name__" else self.word(v) for k, v in labels.items()}
-
-
-def _value(value: float) -> float:
-    return math.copysign(1.0, value) if math.isfinite(value) and value else value

@@ -39,7 +39,7 @@ def track(rule: Rule, asked: AskedEvidence, given: Given) -> Track:
     names = [name for each in written if (name := rule.namer.name(each)) is not None]
     found = _answering(rule, asked, given)
     if isinstance(found, Diagnosis):
-        return Track(rule, names or series, lost=found)
+        return Track(rule, names or series, lost=found.of(rule))
     return Track(rule, names, found)
 
 
@@ -48,8 +48,7 @@ def _answering(rule: Rule, asked: AskedEvidence, given: Given) -> str | Diagnosi
         return refusal(rule, given)
     found = given.labels if isinstance(given, Series) else ()
     if not found:
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.NO_SERIES,
             f"seriesQuery {rule.series_query!r} matches no series within the discovery window.",
             "Try the selector on Prometheus, and mend the metric's name or its matchers.",
@@ -64,14 +63,12 @@ def _answering(rule: Rule, asked: AskedEvidence, given: Given) -> str | Diagnosi
 def refusal(rule: Rule, given: Rejected) -> Diagnosis:
     """Return how Prometheus refuses seriesQuery."""
     if lighter := advice(given.error):
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.QUERY_INVALID,
             f"Prometheus gave up on seriesQuery {rule.series_query!r}: {given.error}.",
             f"Mend seriesQuery; {lighter}.",
         )
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.SERIES_QUERY_INVALID,
         f"Prometheus refuses seriesQuery {rule.series_query!r} as a selector: {given.error}.",
         "Write seriesQuery as a series selector, as you would type it into the graph page.",
@@ -81,8 +78,7 @@ def refusal(rule: Rule, given: Rejected) -> Diagnosis:
 def _filtered_out(rule: Rule, names: Sequence[str]) -> Diagnosis:
     blamed = [each for each in rule.filters if not any(map(each.keeps, names))] or rule.filters
     filters = ", ".join(f"{'is' if f.is_positive else 'isNot'} {f.text!r}" for f in blamed)
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.FILTERED_OUT,
         f"The series {listed(names, 3)} are dropped by name: {filters} "
         "(name.matches is a filter too).",
@@ -93,7 +89,7 @@ def _filtered_out(rule: Rule, names: Sequence[str]) -> Diagnosis:
 def _custom(
     rule: Rule, asked: AskedEvidence, kept: Sequence[LabelSet]
 ) -> Sequence[LabelSet] | Diagnosis:
-    labels, names = _labels_of(kept), listed(_names_of(kept), 3)
+    labels, names = labels_of(kept), listed(_names_of(kept), 3)
     mapped: dict[str, list[LabelSet]] = {}
     unresolved: set[str] = set()
     for each in kept:
@@ -102,8 +98,7 @@ def _custom(
         for described in reading.resources:
             mapped.setdefault(described.group_resource, []).append(each)
     if unresolved and not mapped:
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.LABEL_NOT_A_RESOURCE,
             f"The labels {', '.join(sorted(unresolved))} of {names} fit resources.template, and "
             "the cluster has no resource of that name.",
@@ -114,8 +109,7 @@ def _custom(
         template = "the template" if rule.labels.has_template else "none"
         wanted = ", ".join(sorted(rule.labels.override_labels)) or template
         others = f"; its labels map to {', '.join(sorted(mapped))}" if mapped else ""
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.NO_RESOURCE_LABEL,
             f"No label of {names} maps to {asked.resource}: the rule looks for {wanted}, and the "
             f"series carry {labels or 'no label'}{others}.",
@@ -123,8 +117,7 @@ def _custom(
         )
     is_scoped = asked.namespace and asked.resource != "namespaces" and rule.confinement is None
     if is_scoped and "namespaces" not in mapped:
-        return Diagnosis.of(
-            rule,
+        return Diagnosis(
             Stage.NOT_NAMESPACED,
             f"The series {names} carry no label that maps to namespaces (labels: {labels}), and "
             f"the request is for namespace {asked.namespace}.",
@@ -145,12 +138,11 @@ def _external(
         wanted = ""
     if wanted and any(wanted in each for each in kept):
         return kept
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.NOT_NAMESPACED,
         f"The query is confined to namespace {asked.namespace} by the label "
         f"{wanted or '(none mapped)'}, which {listed(_names_of(kept), 3)} do not carry "
-        f"(labels: {_labels_of(kept) or 'none'}).",
+        f"(labels: {labels_of(kept) or 'none'}).",
         "Set resources.namespaced: false if the metric belongs to no namespace, or map the label "
         "that holds it.",
     )
@@ -164,8 +156,7 @@ def _named(rule: Rule, asked: AskedEvidence, series: Sequence[str]) -> str | Dia
     shown = ", ".join(repr(name) for name in sorted(by_name)[:5])
     meant = rule.namer.meant()
     hint = f" In name.as Go reads no group there: write {meant}." if meant else ""
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.NAME_MISMATCH,
         f"The series {listed(sorted(by_name.values()), 3)} are exposed as {shown}, not as "
         f"{asked.metric!r}.{hint}",
@@ -197,8 +188,7 @@ def window_too_short(rule: Rule, around: Surroundings) -> Diagnosis:
     """Return what to change when only the discovery window is empty."""
     window, scrape_s = _short(around.relist_interval_s), around.scrape_interval_s
     interval = f"is {_short(scrape_s)}" if scrape_s else "may be longer"
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.NO_SERIES,
         f"seriesQuery {rule.series_query!r} matches series, but none was scraped within the "
         f"discovery window of {window} (--metrics-relist-interval); the scrape interval "
@@ -212,10 +202,9 @@ def selector_too_narrow(rule: Rule, name: str, existing: Sequence[LabelSet]) -> 
     asked_for = _matched_labels(rule.series_query)
     carried = {label for each in existing for label in each}
     absent = [label for label in asked_for if label not in carried and label != "__name__"]
-    return Diagnosis.of(
-        rule,
+    return Diagnosis(
         Stage.NO_SERIES,
-        f"Series called {name} exist with the labels {_labels_of(existing)}; seriesQuery "
+        f"Series called {name} exist with the labels {labels_of(existing)}; seriesQuery "
         f"{rule.series_query!r} asks for {', '.join(absent or asked_for)}.",
         "Select by labels that the series carry, and map those under resources.overrides.",
     )
@@ -234,7 +223,8 @@ def _names_of(series: Iterable[LabelSet]) -> list[str]:
     return sorted({each.get("__name__", "") for each in series})
 
 
-def _labels_of(series: Iterable[LabelSet]) -> str:
+def labels_of(series: Iterable[LabelSet]) -> str:
+    """Return the names of the labels that are there, sorted, but for ``__name__``."""
     return ", ".join(sorted({label for each in series for label in each} - {"__name__"}))
 
 
