@@ -55,23 +55,23 @@ class Examiner:
     """Answers needs from Prometheus, each distinct one once; counts its requests."""
 
     def __init__(
-        self, client: PrometheusClient, window_s: float, rules: RuleSet | None = None
+        self,
+        client: PrometheusClient,
+        window_s: float,
+        rules: RuleSet | None = None,
+        asked: Callable[[Need], None] = lambda _: None,
     ) -> None:
         """``window_s`` is how far back discovery looks; labels that ``rules`` map are kept even
-        of metrics with too many.
+        of metrics with too many; ``asked`` hears each question.
         """
         self._client = client
         self._window_s = window_s
         self._rules = rules or RuleSet.empty()
         self.crowded: dict[str, Collection[str]] = {}  # by query: names with too many label names
-        self._asked: Callable[[Need], None] = lambda _: None
+        self._asked = asked
         self._known: dict[Need, Given] = {}
         self.requests = 0
         self.taken: list[tuple[Need, Given]] = []  # in the order of asking, for a recording
-
-    def hear(self, asked: Callable[[Need], None]) -> None:
-        """Tell ``asked`` of each question from now on."""
-        self._asked = asked
 
     async def problem(self) -> str | None:
         """Return what is wrong with Prometheus itself, after the cheapest of queries."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +12,6 @@ from adapter.doctor.diagnosis import API_GROUPS, rbac_of
 from adapter.doctor.evidence import Access, AskedEvidence
 from hpa.decide.api.spec import MetricObject
 from podscale.cli.cluster import OTHER_CLUSTER
-from podscale.cli.doctor.objects import LintedHpa
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
@@ -212,9 +212,8 @@ class DoctorCluster:
             ]
         return services
 
-    async def listed_metrics(self, hpas: Sequence[LintedHpa]) -> dict[str, frozenset[str]]:
-        """Return the names that are listed, by each API that one of ``hpas`` asks."""
-        types = {metric.type for hpa in hpas for metric in hpa.spec.metrics}
+    async def listed_metrics(self, types: AbstractSet[str]) -> dict[str, frozenset[str]]:
+        """Return the names that are listed, by each API of metrics of these types."""
         found: dict[str, frozenset[str]] = {}
         for api, group in API_GROUPS.items():
             if types & _TYPES[api]:

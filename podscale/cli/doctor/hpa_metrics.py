@@ -10,7 +10,7 @@ from adapter.stages import Stage
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.wire import WireAutoscaler
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
-from podscale.cli.doctor.objects import LintedHpa
+from podscale.cli.doctor.object_lints import LintedHpa
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors import selector
 from podscale.core.selectors.labels import since_1_36

@@ -5,20 +5,17 @@ the words that the doctor has for a rule of a file; what one is refused for is f
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adapter.apis.rules_api import RuleTold
-from adapter.backends.backend_router import BackendTold
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.relisted_rule import MOST_METRICS
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
-from adapter.doctor.findings import LintFinding, problem_of
-from adapter.doctor.lints import EXTERNAL_BACKEND
+from adapter.doctor.findings import problem_of
 from adapter.doctor.series_checks import refusal
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
@@ -32,7 +29,7 @@ from adapter.metric_rules.status import SERVING, MetricRuleStatus, is_refused, w
 from adapter.rules.ruleset import ResourceRules, Rule
 from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, SourceAccess
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.report import RuleReport
+from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 
@@ -83,31 +80,6 @@ async def found_by_usage(
         if found:
             reports.append(RuleReport(rule.id, len(good), good, "; ".join(problems)))
     return reports
-
-
-def told_by(told: RuleTold) -> RuleReport:
-    """Return what the running adapter says of a rule."""
-    problem = told.problem
-    if not problem and told.listed_s is None:
-        problem = "NotListedYet: the adapter has just begun; ask again after its relist interval"
-    elif not problem and not told.metrics:
-        problem = (
-            "NoSeries: the rule exposes no metric; "
-            "--prometheus-url shows which stage loses its series"
-        )
-    return RuleReport(told.rule, told.metrics, (), problem)
-
-
-def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
-    """Yield what keeps the adapters behind the running one from answering."""
-    for each in backends:
-        subject = f"external backend {each.name}" if each.url else each.name
-        if each.problem:
-            yield LintFinding(EXTERNAL_BACKEND, subject, each.problem)
-        if each.shadowed:
-            listed = "; ".join(each.shadowed)
-            text = f"lists what others answer before it ({listed}): rename it on one side"
-            yield LintFinding(EXTERNAL_BACKEND, subject, text)
 
 
 _EVERY = SourceAccess(("*",))
@@ -172,11 +144,16 @@ def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:
     return sorted(rules, key=lambda rule: bool(rule.namespace))
 
 
-def answering(metric: str, found: Sequence[RuleReport]) -> str:
-    """Return which of the objects answers for a metric; "": none does."""
-    names = [each.rule for each in found if metric in each.names and not each.problem]
-    own = [name for name in names if name.startswith(METRIC_RULES.kind)]
-    return (own or names or [""])[-1]
+def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorReport) -> None:
+    """Add what became of MetricRules, and which of them answers for what is asked for."""
+    rules = [*map(_reported, stored), *_crowded_namespaces(stored)]
+    for asked in plan.asked:
+        names = [each.rule for each in rules if asked.metric in each.names and not each.problem]
+        own = [name for name in names if name.startswith(METRIC_RULES.kind)]
+        if names:
+            report.notes.append(f"{asked.metric} is answered by {(own or names)[-1]}")
+    is_lost = not report.is_healthy
+    report.rules += [each for each in rules if not plan.asked or (each.problem and is_lost)]
 
 
 async def _listed(
@@ -187,7 +164,7 @@ async def _listed(
             yield decode(each, StoredMetricRule)
 
 
-def reported_by(found: ReadObject) -> RuleReport:
+def _reported(found: ReadObject) -> RuleReport:
     """Return what became of an object."""
     stored, rule = found.stored, found.rule
     status = written_status(stored)
@@ -203,7 +180,7 @@ def reported_by(found: ReadObject) -> RuleReport:
     return RuleReport(stored.origin, status.metrics_exposed, status.metrics, problem)
 
 
-def crowded_namespaces(stored: Sequence[ReadObject]) -> list[RuleReport]:
+def _crowded_namespaces(stored: Sequence[ReadObject]) -> list[RuleReport]:
     """Return the namespaces whose own rules may list more metrics than an adapter keeps.
 
     The adapter that runs now says how many names a rule exposes; each counts for every kind of

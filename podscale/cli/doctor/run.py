@@ -1,49 +1,51 @@
-"""One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
+"""One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing.
+
+There is one way to what is known of a metric: a running adapter's answer, and Prometheus's.
+"""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from adapter.apis.rules_api import RulesTold, RuleTold
-from adapter.doctor.diagnosis import config_invalid, may_answer
-from adapter.doctor.evidence import Need, Rejected, Series, SeriesOf, Unreachable
-from adapter.doctor.examine import Examiner
+from adapter.apis.rules_api import RuleTold
+from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
+from adapter.doctor.evidence import (
+    AskedEvidence,
+    Need,
+    Rejected,
+    Series,
+    SeriesOf,
+    Surroundings,
+    Unreachable,
+)
+from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
+from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
-from adapter.rules.presumed import PresumingMapper
+from adapter.rules.presumed import BUILT_IN, PresumingMapper
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.evidence import MetricEvidence
 from podscale.cli.doctor.hpa_metrics import unexposed
-from podscale.cli.doctor.object_lints import lint_objects
-from podscale.cli.doctor.objects import LintedHpa, World
+from podscale.cli.doctor.object_lints import LintedHpa, World, lint_objects, read_world
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.doctor.rule_reports import (
     ReadObject,
-    answering,
-    crowded_namespaces,
+    add_objects,
     found_by,
     found_by_usage,
-    of_backends,
     of_default_source,
-    reported_by,
     stored_rules,
-    told_by,
 )
-from podscale.cli.doctor.served import measured
+from podscale.cli.doctor.served import answered, measured, of_backends, told_by
 from podscale.cli.output import Progress, count, plainly
-from podscale.core.plainwords import plain_words
 from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
-from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
-from podscale.kube.client.wire import decode
+from podscale.migrate.rules_source import RulesText
 
 _NO_RESOURCE_RULES = Diagnosis(
     Stage.NO_SERIES,
@@ -56,42 +58,35 @@ async def examine(
     plan: DoctorPlan, cluster: DoctorCluster | None, progress: Progress
 ) -> DoctorReport:
     """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
-    report = DoctorReport()
-    lints: list[LintFinding] = []
     stored: list[ReadObject] = []
     if cluster is not None and plan.has_objects:
         label = plan.told.namespace_label if plan.told is not None else ""
         stored = await stored_rules(cluster, plan.namespace, label)
         plan = replace(plan, object_rules=of_default_source(stored))
-    read: tuple[Parsed, RuleSet] | None = None
-    if (source := plan.rules) is not None:
-        mapper = cluster.mapper if cluster is not None else PresumingMapper()
-        try:
-            read = read_rules(source.text, source.file, mapper)
-        except ConfigInvalid as error:
-            report.config_problem = config_invalid(error)
-            lints += query_findings(source.text, source.file, error.problems, mapper)
-    world = World()
+    examination = _Examination(plan, cluster)
+    examination.read()
+    report, world = examination.report, World()
     if report.config_problem is None:
         if cluster is not None:
-            world = await _world(plan, cluster)
-        hpas = () if plan.asked or plan.usage or plan.hpa else world.hpas
-        async with _prometheus(plan, read, progress) as examiner:
-            lints += await _Examination(plan, cluster, examiner, read, report).lints(hpas)
-    _add_objects(plan, stored, report)
-    # Of a file's rules Prometheus has told what they find, whatever is served now.
-    is_followed = read is not None and plan.told is None and _by_source(read[1])[0].resource
-    for asked in () if is_followed and not plan.hpa else plan.usage:
-        found = _NO_RESOURCE_RULES if cluster is None else await measured(cluster, asked)
-        report.findings.append((asked, found))
-        lints += found.beside
-    if plan.told is not None:
-        _add_adapter(plan, plan.told, report)
-        if all(each.api == "external" for each in plan.asked):
-            lints += of_backends(plan.told.backends)
-    lints += _of_world(plan, world)
-    unmeant = plan.disabled if _needs_rules(plan, stored) else plan.disabled | {NO_RULES}
-    report.lints = [each for each in lints if each.lint not in unmeant]
+            world = await read_world(cluster, plan.namespace)
+        async with _prometheus(plan, examination.rules, progress) as examiner:
+            await examination.follow(
+                examiner, () if plan.asked or plan.usage or plan.hpa else world.hpas
+            )
+    add_objects(plan, stored, report)
+    await examination.add_usage()
+    examination.add_adapter()
+    # Nothing may be served beside the rules of the file: others may have MetricRules.
+    is_one_namespace = plan.has_objects and plan.namespace
+    has_more = plan.told is not None and (plan.told.backends or is_one_namespace)
+    unmeant = plan.disabled | ({NO_RULES} if stored or has_more else set())
+    if not plan.told and not plan.hpa:
+        # What a file's rules will do for it, an HPA cannot say before an adapter has them.
+        unmeant |= {"NotScaling"}
+    about = f"hpa/{plan.hpa} in {plan.namespace}"
+    of_world = [each for each in lint_objects(world) if not plan.hpa or each.subject == about]
+    every = [*examination.lints, *of_world]
+    report.lints = [each for each in every if each.lint not in unmeant]
     if cluster is not None:
         report.cluster_requests = cluster.requests
         report.notes += cluster.notes
@@ -100,131 +95,213 @@ async def examine(
 
 @asynccontextmanager
 async def _prometheus(
-    plan: DoctorPlan, read: tuple[Parsed, RuleSet] | None, progress: Progress
+    plan: DoctorPlan, rules: RuleSet | None, progress: Progress
 ) -> AsyncIterator[Examiner | None]:
     """Yield who asks Prometheus; ``None`` without one, or anything to ask it."""
-    if plan.prometheus is None or not (read or plan.asked):
+    if plan.prometheus is None or not (rules or plan.asked):
         yield None
         return
-    rules = read[1] if read else RuleSet.empty()
+    rules = rules or RuleSet.empty()
     most = len({rule.series_query for rule in (*rules.custom, *rules.external)}) + 1
     async with PrometheusClient(plan.prometheus) as client:
-        examiner = Examiner(client, plan.relist_interval_s, rules)
 
         def show(need: Need) -> None:
             about = getattr(need, "match", "the metric's query")
             progress(min(examiner.requests, most - 1), most, about)
 
-        examiner.hear(show)
+        examiner = Examiner(client, plan.relist_interval_s, rules, show)
         yield examiner
         progress(most, most, "done")
 
 
 class _Examination:
-    """The rules and the metrics of one run; adds to ``report`` what they come to."""
+    """What one call comes to; whoever cannot be asked is ``None``."""
 
-    def __init__(
-        self,
-        plan: DoctorPlan,
-        cluster: DoctorCluster | None,
-        examiner: Examiner | None,
-        read: tuple[Parsed, RuleSet] | None,
-        report: DoctorReport,
-    ) -> None:
-        self._plan, self._cluster, self._examiner, self._report = plan, cluster, examiner, report
-        self._parsed = read[0] if read is not None else None
-        self._every = read[1] if read is not None else RuleSet.empty()
-        self._rules, self._elsewhere = _by_source(self._every)
+    def __init__(self, plan: DoctorPlan, cluster: DoctorCluster | None) -> None:
+        self._plan, self._cluster = plan, cluster
+        self.report = DoctorReport()
+        self.lints: list[LintFinding] = []  # all of them; what is not meant goes at the end
+        self._parsed: Parsed | None = None
+        self.rules: RuleSet | None = None  # every rule of the file
+        self._own = RuleSet.empty()  # those that the default Prometheus answers
+        self._elsewhere: list[Rule] = []  # those of named sources
+        self._examiner: Examiner | None = None
+        self._problem: str | None = None  # what is wrong with Prometheus itself
+        self._interval_s = plan.scrape_interval_s
+
+    def read(self) -> None:
+        """Read the rules, or add why they do not load."""
+        plan = self._plan
+        if (source := plan.rules) is None:
+            return
+        mapper = self._cluster.mapper if self._cluster is not None else PresumingMapper()
+        try:
+            self._parsed, rules = read_rules(source.text, source.file, mapper)
+        except ConfigInvalid as error:
+            self.report.config_problem = config_invalid(error)
+            self.lints += query_findings(source.text, source.file, error.problems, mapper)
+            return
+        self.rules = rules
+        self._own, self._elsewhere = _by_source(rules)
         if plan.usage and not plan.asked:  # which resourceRules alone answer
-            self._rules, self._elsewhere = replace(self._rules, custom=(), external=()), []
+            self._own, self._elsewhere = replace(self._own, custom=(), external=()), []
 
-    async def lints(self, hpas: Sequence[LintedHpa]) -> list[LintFinding]:
-        """Return what is wrong with the rules, and with what is served by them; ``hpas`` are
-        those whose metrics have to be served.
+    async def follow(self, examiner: Examiner | None, hpas: Sequence[LintedHpa]) -> None:
+        """Add what is wrong with the rules, and with what is served by them; ``hpas`` are those
+        whose metrics have to be served.
         """
-        plan, report, examiner = self._plan, self._report, self._examiner
+        plan, report = self._plan, self.report
+        self._examiner = examiner
         if self._elsewhere:
             names = ", ".join(f"{each.id} ({each.source})" for each in self._elsewhere)
             report.notes.append(
                 f"of other sources, and linted only: {names}; the adapter's own relist tells of "
                 "them"
             )
-        problem: str | None = None
         answers: Mapping[Need | None, str] = {}
         if examiner is not None:
-            problem = await examiner.problem()
-            if problem is None:
+            self._problem = await examiner.problem()
+            if self._problem is None:
                 answers = await self._answers(examiner)
-                if plan.scrape_interval_s is None:
-                    plan = replace(plan, scrape_interval_s=await examiner.scrape_interval_s())
-        has_others = bool(self._elsewhere) or plan.has_objects
-        evidence = MetricEvidence(
-            plan, self._cluster, examiner, problem=problem, has_others=has_others
-        )
+                if self._interval_s is None:
+                    self._interval_s = await examiner.scrape_interval_s()
         series: dict[str, Sequence[str]] = {}
         if plan.asked:
             for asked in plan.asked:
-                if found := await evidence.find(asked):
+                if found := await self._find(asked):
                     report.findings.append((asked, found))
-        elif problem is not None:
-            report.rules.append(RuleReport("", 0, (), plainly(problem)))
+        elif self._problem is not None:
+            report.rules.append(RuleReport("", 0, (), plainly(self._problem)))
         else:
-            await self._look_for(evidence, hpas, await self._exposed(series, hpas))
+            await self._look_for(hpas, await self._exposed(series, hpas))
         self._add_told()
-        report.recording = evidence.recording
         if examiner is not None:
             report.prometheus_requests = examiner.requests
-        if self._parsed is None:
-            return []
+        if (parsed := self._parsed) is None or self.rules is None:
+            return
         report.rules = [
-            replace(each, place=self._parsed.place(each.rule))
-            if each.rule in self._parsed.places  # and is of the file: not of a MetricRule
+            replace(each, place=parsed.place(each.rule))
+            if each.rule in parsed.places  # and is of the file: not of a MetricRule
             else each
             for each in report.rules
         ]
-        known = KnownMetrics(plan.scrape_interval_s, series, self._crowded(), answers)
-        return self._of_findings(lint(self._parsed, self._every, known))
+        known = KnownMetrics(self._interval_s, series, self._crowded(), answers)
+        self._add_lints(lint(parsed, self.rules, known))
+
+    async def _find(self, asked: AskedEvidence) -> Diagnosis | None:
+        """Return what is known of a metric; ``None`` where nobody can be asked."""
+        found, plan = None, self._plan
+        is_running = plan.told is not None or plan.rules is None
+        # With rules that Prometheus does not answer, only the adapter knows.
+        asks_adapter = self._examiner is None or bool(self._elsewhere) or plan.has_objects
+        if self._cluster is not None and is_running and asks_adapter:
+            found = await self._served(asked, self._cluster)
+        if self._examiner is None or (found is not None and found.stage == Stage.HEALTHY):
+            return found
+        return await self._followed(asked, self._examiner) or found
+
+    async def _served(self, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
+        plan, told = self._plan, self._plan.told
+        found = await answered(cluster, asked, told.prometheus_problem if told is not None else "")
+        is_bare = told is not None and not (told.rules or told.backends or plan.object_rules)
+        if found.stage == Stage.NO_SERIES and is_bare:
+            return replace(found, change="Write a rule for it: there is none.")
+        if found.stage != Stage.HEALTHY:
+            return found
+        return reached(asked, await self._reader(Surroundings(""), asked, cluster)) or found
+
+    async def _followed(self, asked: AskedEvidence, examiner: Examiner) -> Diagnosis | None:
+        source, report = self._plan.rules, self.report
+        objects = [each for each in self._plan.object_rules if may_answer(each, asked)]
+        if source is None:  # nobody may read the rules: objects explain what they are meant for
+            source = RulesText("rules: []", "no file", "no file")
+            objects = [
+                each for each in objects if replace(each, filters=()).may_expose(asked.metric)
+            ]
+            if not objects:
+                return None
+        around = await self._surroundings(asked)
+        before = len(examiner.taken)
+        found = await drive(diagnose(source.text, asked, around, source.file, objects), examiner)
+        if report.recording is None and not objects:  # which a recording does not hold
+            entries = [RecordedAnswer(need, given) for need, given in examiner.taken[before:]]
+            report.recording = Recording(
+                config=source.text, asked=asked, around=around, entries=entries
+            )
+        return found
+
+    async def _surroundings(self, asked: AskedEvidence) -> Surroundings:
+        plan, cluster = self._plan, self._cluster
+        around = Surroundings(
+            prometheus_url=shown_url(plan.prometheus.url) if plan.prometheus else "",
+            prometheus_error=self._problem,
+            scrape_interval_s=self._interval_s,
+            relist_interval_s=plan.relist_interval_s,
+            sample_max_age_s=plan.sample_max_age_s,
+            resources=BUILT_IN,
+            objects=[asked.name] if asked.name not in ("", "*") else [],
+        )
+        if cluster is None:
+            return around
+        objects = await cluster.object_names(asked)
+        around = replace(
+            around, resources=cluster.mapper.resources, objects=objects, young=sorted(cluster.young)
+        )
+        return await self._reader(around, asked, cluster)
+
+    async def _reader(
+        self, around: Surroundings, asked: AskedEvidence, cluster: DoctorCluster
+    ) -> Surroundings:
+        """Return ``around`` with what stands between the metric and its reader."""
+        plan = self._plan
+        return replace(
+            around,
+            apiservices=await cluster.api_services(asked.api),
+            self_service=plan.service,
+            access=await cluster.access(asked, plan.reader) if plan.reader else None,
+        )
 
     async def _exposed(
         self, series: dict[str, Sequence[str]], hpas: Sequence[LintedHpa]
     ) -> Mapping[str, Collection[str]]:
         """Return the metrics that are served, by API; add each rule's report and its ``series``."""
-        examiner, cluster, rules = self._examiner, self._cluster, self._rules
+        examiner, cluster, rules = self._examiner, self._cluster, self._own
         custom, external = set[str](), set[str]()
         if examiner is not None:
             for rule in (*rules.custom, *rules.external):
                 found = found_by(rule, await examiner.answer(SeriesOf(rule.series_query)))
-                self._report.rules.append(found.report)
+                self.report.rules.append(found.report)
                 series[rule.id] = found.series
                 custom |= {f"{kind}/{metric}" for kind, metric in found.exposed if kind}
                 external |= {metric for kind, metric in found.exposed if not kind}
             if rules.resource is not None:
                 nodes = await cluster.node_names() if cluster is not None else ()
-                self._report.rules += await found_by_usage(rules.resource, examiner, nodes)
+                self.report.rules += await found_by_usage(rules.resource, examiner, nodes)
         is_listed = self._elsewhere if examiner is not None else self._plan.told
         if cluster is not None and is_listed:
-            return await cluster.listed_metrics(hpas)
+            return await cluster.listed_metrics(
+                {m.type for each in hpas for m in each.spec.metrics}
+            )
         return {} if examiner is None else {"custom": custom, "external": external}
 
     async def _look_for(
         self,
-        evidence: MetricEvidence,
         hpas: Sequence[LintedHpa],
         exposed: Mapping[str, Collection[str]],
     ) -> None:
         if self._cluster is None or not exposed:
             return
         for hpa, asked, certain in unexposed(hpas, self._cluster.mapper, exposed):
-            found = certain or await evidence.find(asked)
+            found = certain or await self._find(asked)
             # A server that lists no names (KEDA's) may answer all the same.
             if found is not None and found.stage != Stage.HEALTHY:
                 seen = f"{hpa.subject} asks for it. {found.seen}"
-                self._report.findings.append((asked, replace(found, seen=seen)))
+                self.report.findings.append((asked, replace(found, seen=seen)))
 
     def _add_told(self) -> None:
-        plan, report = self._plan, self._report
+        plan, report = self._plan, self.report
         told: Sequence[RuleTold] = plan.told.rules if plan.told is not None else ()
-        number = len(self._rules.custom) + len(self._rules.external)
+        number = len(self._own.custom) + len(self._own.external)
         if self._examiner is not None:
             ids = {each.id for each in self._elsewhere}
             told = [each for each in told if each.rule in ids and not plan.asked]
@@ -235,7 +312,7 @@ class _Examination:
         elif plan.told is None and number:
             text = f"{count(number, 'rule')} read and linted; --prometheus-url shows what they find"
             report.notes.append(text)
-        elif plan.told is None and self._every.resource is not None:
+        elif plan.told is None and self.rules is not None and self.rules.resource is not None:
             report.notes.append("there are no rules for custom or external metrics")
         report.rules += map(told_by, told)
 
@@ -243,12 +320,12 @@ class _Examination:
         """Return what Prometheus says of what is no PromQL; "" where it takes it, a series query
         that finds some: VictoriaMetrics takes more, {a="1" or b="2"}.
         """
-        if self._parsed is None or self._plan.prometheus is None:
+        if self._parsed is None or self.rules is None or self._plan.prometheus is None:
             return {}
         at = f"Prometheus at {shown_url(self._plan.prometheus.url)}"
         elsewhere = {each.id for each in self._elsewhere}
         answers: dict[Need | None, str] = {}
-        for each in lint(self._parsed, self._every):
+        for each in lint(self._parsed, self.rules):
             if each.need is None or each.subject in elsewhere:
                 continue
             match await examiner.answer(each.need):
@@ -267,22 +344,22 @@ class _Examination:
         if self._examiner is None:
             told = self._plan.told.rules if self._plan.told is not None else ()
             return {each.rule: each.crowded for each in told}
-        rules, known = self._rules, self._examiner.crowded
+        rules, known = self._own, self._examiner.crowded
         return {
             each.id: known.get(each.series_query, ()) for each in (*rules.custom, *rules.external)
         }
 
-    def _of_findings(self, lints: Sequence[LintFinding]) -> list[LintFinding]:
-        """Return those that concern what is asked for, and what the findings have beside."""
-        plan, findings = self._plan, self._report.findings
-        if plan.asked:  # the whole file is checked without a metric
+    def _add_lints(self, lints: Sequence[LintFinding]) -> None:
+        """Add those that concern what is asked for, and what the findings have beside."""
+        plan, findings = self._plan, self.report.findings
+        if plan.asked and self.rules is not None:  # the whole file is checked without a metric
             about = {f"{found.section}[{found.rule}]" for _, found in findings}
             blamed = {
                 rule.id
                 for asked, found in findings
                 # The adapter only says that a query is refused.
                 if found.stage == Stage.QUERY_INVALID and found.rule is None
-                for rule in (*self._every.custom, *self._every.external)
+                for rule in (*self.rules.custom, *self.rules.external)
                 if may_answer(rule, asked) and rule.may_expose(asked.metric)
             }
             lints = [
@@ -294,50 +371,36 @@ class _Examination:
             lints = [each for each in lints if each.subject.startswith("resourceRules")]
         known = {(each.lint, each.subject) for each in lints}
         beside = [each for _, found in findings for each in found.beside]
-        return [*lints, *(each for each in beside if (each.lint, each.subject) not in known)]
+        self.lints += [*lints, *(each for each in beside if (each.lint, each.subject) not in known)]
 
+    async def add_usage(self) -> None:
+        """Add what metrics.k8s.io says of the usage that is asked for."""
+        plan, cluster = self._plan, self._cluster
+        # Of a file's rules Prometheus has told what they find, whatever is served now.
+        is_followed = self._parsed is not None and plan.told is None and self._own.resource
+        for asked in () if is_followed and not plan.hpa else plan.usage:
+            found = _NO_RESOURCE_RULES if cluster is None else await measured(cluster, asked)
+            self.report.findings.append((asked, found))
+            self.lints += found.beside
 
-def _add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorReport) -> None:
-    """Add what became of MetricRules, and which of them answers for what is asked for."""
-    found = [*map(reported_by, stored), *crowded_namespaces(stored)]
-    for asked in plan.asked:
-        if rule := answering(asked.metric, found):
-            report.notes.append(f"{asked.metric} is answered by {rule}")
-    is_lost = not report.is_healthy
-    report.rules += [each for each in found if not plan.asked or (each.problem and is_lost)]
-
-
-def _add_adapter(plan: DoctorPlan, told: RulesTold, report: DoctorReport) -> None:
-    """Add what the running adapter says of its Prometheus and of its file."""
-    if told.prometheus_problem and plan.prometheus is None:
-        problem = f"PrometheusUnreachable: {told.prometheus_problem}"
-        report.rules.insert(0, RuleReport("Prometheus", 0, (), problem))
-    if told.problem:
-        report.config_problem = Diagnosis(
-            Stage.CONFIG_INVALID,
-            "The adapter refused its rules file as it is now, and the old rules are in force:\n"
-            f"{told.problem}",
-            "Correct the file; the adapter reads it again as soon as it changes.",
-            place=told.file,
-        )
-
-
-def _of_world(plan: DoctorPlan, world: World) -> list[LintFinding]:
-    # What a file's rules will do for it, an HPA cannot say before an adapter has them.
-    unsaid = "" if plan.told or plan.hpa else "NotScaling"
-    about = f"hpa/{plan.hpa} in {plan.namespace}"
-    return [
-        each
-        for each in lint_objects(world)
-        if each.lint != unsaid and (not plan.hpa or each.subject == about)
-    ]
-
-
-def _needs_rules(plan: DoctorPlan, stored: Sequence[ReadObject]) -> bool:
-    """Return whether nothing is served beside the rules of the file."""
-    is_one_namespace = plan.has_objects and plan.namespace  # others may have MetricRules
-    is_more = plan.told is not None and (plan.told.backends or is_one_namespace)
-    return not (stored or is_more)
+    def add_adapter(self) -> None:
+        """Add what the running adapter says of its Prometheus, its file and its backends."""
+        plan, report = self._plan, self.report
+        if (told := plan.told) is None:
+            return
+        if told.prometheus_problem and plan.prometheus is None:
+            problem = f"PrometheusUnreachable: {told.prometheus_problem}"
+            report.rules.insert(0, RuleReport("Prometheus", 0, (), problem))
+        if told.problem:
+            report.config_problem = Diagnosis(
+                Stage.CONFIG_INVALID,
+                "The adapter refused its rules file as it is now, and the old rules are in "
+                f"force:\n{told.problem}",
+                "Correct the file; the adapter reads it again as soon as it changes.",
+                place=told.file,
+            )
+        if all(each.api == "external" for each in plan.asked):
+            self.lints += of_backends(told.backends)
 
 
 def _by_source(rules: RuleSet) -> tuple[RuleSet, list[Rule]]:
@@ -351,22 +414,3 @@ def _by_source(rules: RuleSet) -> tuple[RuleSet, list[Rule]]:
     if resource is not None and (resource.cpu.source or resource.memory.source):
         resource = None
     return replace(rules, custom=custom, external=external, resource=resource), elsewhere
-
-
-async def _world(plan: DoctorPlan, cluster: DoctorCluster) -> World:
-    world = World()
-    for resource in (HPAS, VPAS, DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, PODS):
-        if resource is VPAS and not any(r.plural == VPAS.plural for r in cluster.mapper.resources):
-            continue
-        # Little is kept of an object, so no more than one page is held as it came.
-        async for page in cluster.listed(resource.path(plan.namespace), resource.plural):
-            for each in page:  # an odd one is noted, and hides none of the others
-                try:
-                    world.add(resource.kind, each)
-                except (msgspec.DecodeError, ValueError) as error:
-                    name = decode(each, dict[str, Any]).get("metadata", {}).get("name", "")
-                    why = plain_words(str(error))
-                    cluster.notes.append(f"{resource.kind} {name} is not linted: {why}")
-        if resource is HPAS and not world.hpas:
-            break
-    return world

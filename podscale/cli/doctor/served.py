@@ -5,19 +5,21 @@ rules are followed as a file's are; without it nobody here can reach the adapter
 Prometheus, and what the adapter itself says of the metric is the finding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold
+from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold, RuleTold
+from adapter.backends.backend_router import BackendTold
 from adapter.doctor.diagnosis import API_GROUPS, without_sample
 from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.findings import Diagnosis, LintFinding
-from adapter.doctor.lints import NO_SAMPLE
+from adapter.doctor.lints import EXTERNAL_BACKEND, NO_SAMPLE
 from adapter.doctor.series_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.report import RuleReport
 from podscale.cli.output import count
 from podscale.core.json_decoder import decode_json
 from podscale.feed.http.refusals import QUERY_TIMEOUT
@@ -60,6 +62,31 @@ def _tells(pod: PodMetrics, metric: str, container: str) -> bool:
     """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_apis``."""
     counted = [each for each in pod.containers or () if container in ("", each.name)]
     return bool(counted) and all(metric in each.usage for each in counted)
+
+
+def told_by(told: RuleTold) -> RuleReport:
+    """Return what the running adapter says of a rule."""
+    problem = told.problem
+    if not problem and told.listed_s is None:
+        problem = "NotListedYet: the adapter has just begun; ask again after its relist interval"
+    elif not problem and not told.metrics:
+        problem = (
+            "NoSeries: the rule exposes no metric; "
+            "--prometheus-url shows which stage loses its series"
+        )
+    return RuleReport(told.rule, told.metrics, (), problem)
+
+
+def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
+    """Yield what keeps the adapters behind the running one from answering."""
+    for each in backends:
+        subject = f"external backend {each.name}" if each.url else each.name
+        if each.problem:
+            yield LintFinding(EXTERNAL_BACKEND, subject, each.problem)
+        if each.shadowed:
+            listed = "; ".join(each.shadowed)
+            text = f"lists what others answer before it ({listed}): rename it on one side"
+            yield LintFinding(EXTERNAL_BACKEND, subject, text)
 
 
 async def running_rules(cluster: DoctorCluster) -> RulesTold:

@@ -10,7 +10,6 @@ from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.findings import Diagnosis
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan
-from podscale.cli.doctor.rule_reports import reported_by, stored_rules
 from podscale.cli.doctor.run import examine
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.api import Response
@@ -131,8 +130,9 @@ async def test_what_a_bound_refuses_is_named_before_an_adapter_has_it() -> None:
         for i, spec in enumerate(specs)
     ]
     api._lists[f"{GROUP}/namespaces/shop/metricrules"] = rules
-    found = await stored_rules(DoctorCluster(api), "shop", "")  # type: ignore[arg-type]
-    problems = {each.stored.metadata.name: reported_by(each).problem for each in found}
+    plan = DoctorPlan(rules=None, namespace="shop", has_objects=True)
+    report = await examine(plan, DoctorCluster(api), lambda *_: None)  # type: ignore[arg-type]
+    problems = {each.rule.removeprefix("MetricRule shop/"): each.problem for each in report.rules}
     said = {name: text.partition(":")[0] for name, text in problems.items() if text}
     assert said == {"rule-02": "TemplateConstructRefused", "rule-01": "TooManyRules"}
     assert "spec.metricsQuery: line 1, column 1: " in problems["rule-02"]

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.doctor.findings import LintFinding
 from podscale.cli.doctor.object_lints import OBJECT_LINTS, lint_objects
-from podscale.cli.doctor.objects import World
+from podscale.cli.doctor.object_lints import World
 
 
 def lints(objects: list[dict[str, Any]]) -> list[LintFinding]:
