@@ -118,14 +118,14 @@ def text_at(value: object, *path: str) -> str:
     return str(found) if isinstance(found, str | int | float) else ""
 
 
-def is_true_at(value: object, *path: str, unread: bool = False) -> bool:
-    """Return whether the scalar below ``path`` is true as Go's ParseBool reads it.
+def is_true_at(value: object, *path: str) -> bool:
+    """Return whether the scalar below ``path`` is true as Go's ParseBool reads it."""
+    return text_at(value, *path) in _TRUE
 
-    ``unread`` is returned for a text that is none of its words, also an empty one; nothing there
-    is false.
-    """
-    found = text_at(value, *path)
-    return found in _TRUE or (unread and at(value, *path) is not None and found not in _FALSE)
+
+def is_false_at(value: object, *path: str) -> bool:
+    """Return whether it is false, 0 among it; nothing there is neither."""
+    return text_at(value, *path) in _FALSE
 
 
 def list_at(value: object, *path: str) -> list[Object]:

@@ -16,9 +16,9 @@ from adapter.rules.config import Config, RuleConfig, parse
 from adapter.rules.config_gen import dump_rule
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from podscale.migrate import controller_manager, rules_source, workloads
+from podscale.migrate import rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
-from podscale.migrate.keda import connection, scaled_object
+from podscale.migrate.keda import scaled_object, triggers
 from podscale.migrate.keda.side_by_side import side_by_side
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
@@ -64,7 +64,7 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
     A ScaledObject may stand in another file than its TriggerAuthentication.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
-    known = connection.authentications([each for *_, found in read for each in found])
+    known = triggers.authentications([each for *_, found in read for each in found])
     whole = together(
         _of(each, found, known, text, file, image) for text, file, found in read for each in found
     )
@@ -72,9 +72,9 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
     return together([
         whole,
         MigrationOutcome(
-            refused=connection.clashes(whole.rules.get("externalRules", ())),
-            lost=connection.contradictions(whole.flags),
-            differs=beside,
+            refused=triggers.clashes(whole.rules.get("externalRules", ())),
+            lost=triggers.contradictions(whole.flags),
+            differs=list(beside),
         ),
     ])  # fmt: skip
 
@@ -82,7 +82,7 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
 def _of(
     each: Object,
     found: Sequence[Object],
-    authentications: connection.Authentications,
+    authentications: triggers.Authentications,
     text: str,
     file: str,
     image: str,
@@ -95,8 +95,8 @@ def _of(
         return scaled_object.scaled_job(each)
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
-    if controller_manager.is_one(each):
-        return controller_manager.manifest(each)
+    if workloads.is_controller_manager(each):
+        return workloads.controller_manager(each)
     if workloads.program_of(each):
         return workloads.workload(each, image)
     if kind == "HorizontalPodAutoscaler":

@@ -1,13 +1,14 @@
-"""Other people's programs as they run: their Deployments with another image.
+"""Other people's programs as they run, and what ours say to their arguments.
 
-Our image answers to the programs' names (``/adapter``, ``/recommender``, …) and takes
-their arguments, so the manifest stays and only the image and the command change.
+Our image answers to the programs' names (``/adapter``, ``/recommender``, …) and takes their
+arguments, so a Deployment stays and only its image and command change. Of kube-controller-manager
+the flags of the group HPAController become ours (hpa.md 5), and the two take turns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
+from adapter.flags import TABLE as ADAPTER
+from hpa.flags import TABLE as HPA
 from podscale.migrate.documents import (
     Object,
     is_script,
@@ -16,10 +17,21 @@ from podscale.migrate.documents import (
     name_of,
     text_at,
     texts_at,
+    words_of,
 )
-from podscale.migrate.outcome import MigrationOutcome, Remark
-from podscale.migrate.program_flags import idle, refusal
+from podscale.migrate.outcome import MigrationOutcome, Remark, RemarksOn
+from podscale.serving.flags import Flag, FlagError, parse, row_of
+from vpa.admission.flags import TABLE as ADMISSION
+from vpa.recommender.flags import TABLE as RECOMMENDER
+from vpa.updater.flags import TABLE as UPDATER
 
+_TABLES: Mapping[str, Sequence[Flag]] = {
+    "adapter": ADAPTER,
+    "admission-controller": ADMISSION,
+    "hpa": HPA,
+    "recommender": RECOMMENDER,
+    "updater": UPDATER,
+}
 # Part of an image's name -> launcher.
 PROGRAMS: Mapping[str, str] = {
     "prometheus-adapter": "adapter",
@@ -68,13 +80,38 @@ _LIMIT = (
 )
 
 
+_PREFIX = "horizontal-pod-autoscaler-"
+_SAME = frozenset([
+    f"{_PREFIX}sync-period", f"{_PREFIX}downscale-stabilization", f"{_PREFIX}tolerance",
+    f"{_PREFIX}cpu-initialization-period", f"{_PREFIX}initial-readiness-delay",
+    "concurrent-horizontal-pod-autoscaler-syncs",
+])  # fmt: skip
+_GONE = {
+    f"{_PREFIX}downscale-delay": "no flag of current releases; use downscale-stabilization",
+    f"{_PREFIX}upscale-delay": "no flag of current releases; use behavior.scaleUp of the HPAs",
+    f"{_PREFIX}upscale-forbidden-window": "a leftover without effect",
+    f"{_PREFIX}use-rest-clients": "no flag of current releases; metrics APIs are always used",
+}
+_OFF = "-horizontal-pod-autoscaler-controller"
+_OLD_OFF = "-horizontalpodautoscaling"
+_CHANGES = (
+    (
+        "all HPAs are decided by one process from one read of Prometheus; "
+        "--concurrent-horizontal-pod-autoscaler-syncs bounds writes only"
+    ),
+    "recommendations and scale events survive a restart; upstream forgets them",
+    "a stale, NaN or missing sample never scales down",
+)
+
+
 def program_of(manifest: Object) -> str:
     """Return the program of a Deployment or DaemonSet that we stand in for, or ""."""
-    for container in _containers(manifest):
-        for known in PROGRAMS:
-            if known in text_at(container, "image").rpartition("/")[2]:
-                return known
-    return ""
+    return next(filter(None, map(_program, _containers(manifest))), "")
+
+
+def _program(container: Object) -> str:
+    image = text_at(container, "image").rpartition("/")[2]
+    return next((program for program in PROGRAMS if program in image), "")
 
 
 def workload(manifest: Object, image: str) -> MigrationOutcome:
@@ -85,58 +122,45 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         if text_at(owner, "kind") == "Deployment":  # a ReplicaSet, of kubectl get all
             made_by = f"Deployment {text_at(owner, 'name')} makes it: give that one"
             return MigrationOutcome(lost=[Remark(about, made_by)])
-    left_out: list[Remark] = []
-    lost: list[Remark] = []
-    differs: list[Remark] = []
+    outcome = MigrationOutcome(read=[about])
+    on = RemarksOn(about, outcome)
     containers: list[Object] = []
     for container in _containers(manifest):
-        program = next(
-            (p for p in PROGRAMS if p in text_at(container, "image").rpartition("/")[2]), ""
-        )
+        program = _program(container)
         if not program:
             containers.append(container)
             continue
-        launcher = PROGRAMS[program]
         if is_script(container):
             text = (
                 f"container {text_at(container, 'name')} starts {program} by a shell: write its "
                 "arguments as a list under args, without the shell, and ask again"
             )
             return MigrationOutcome(read=[about], refused=[Remark(about, text)])
+        launcher = PROGRAMS[program]
         # With a value behind its flag as it stands: --config /etc/adapter/config.yaml.
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
-        taken = _taken(about, arguments, launcher)
-        left_out += taken.left_out
-        lost += taken.lost
-        differs += [Remark(about, text) for text in _DIFFERS[launcher]]
+        ours = {"command": [f"/{launcher}"], "args": _accepted(on, arguments, launcher)}
+        for text in _DIFFERS[launcher]:
+            on.differ(text)
         if limit := text_at(container, "resources", "limits", "memory"):
-            differs.append(Remark(about, _LIMIT.format(limit)))
+            on.differ(_LIMIT.format(limit))
         rest = {k: v for k, v in container.items() if k not in ("image", "command", "args")}
-        containers.append(
-            {**rest, "image": image, "command": [f"/{launcher}"], "args": taken.arguments}
-        )
+        containers.append({**rest, "image": image, **ours})
     pod = {**map_at(manifest, "spec", "template", "spec"), "containers": containers}
     template = {**map_at(manifest, "spec", "template"), "spec": pod}
+    outcome.manifests = [
+        {
+            **{key: value for key, value in manifest.items() if key != "status"},
+            "metadata": _written(map_at(manifest, "metadata")),
+            "spec": {**map_at(manifest, "spec"), "template": template},
+        }
+    ]
     where = f" -n {namespace}" if namespace else ""
-    return MigrationOutcome(
-        read=[about],
-        manifests=[
-            {
-                **{k: v for k, v in manifest.items() if k != "status"},
-                "metadata": _written(map_at(manifest, "metadata")),
-                "spec": {**map_at(manifest, "spec"), "template": template},
-            }
-        ],
-        left_out=left_out,
-        lost=lost,
-        differs=differs,
-        steps=[f"kubectl apply the {about} below; nothing else of its installation changes"],
-        back=[
-            f"kubectl rollout undo {text_at(manifest, 'kind').lower()} {name}{where}",
-        ],
-    )
+    outcome.steps = [f"kubectl apply the {about} below; nothing else of its installation changes"]
+    outcome.back = [f"kubectl rollout undo {text_at(manifest, 'kind').lower()} {name}{where}"]
+    return outcome
 
 
 def values(document: Object, image: str) -> MigrationOutcome:
@@ -147,15 +171,8 @@ def values(document: Object, image: str) -> MigrationOutcome:
     repository = f"{path}{slash}{name}"
     existing = text_at(document, "rules", "existing")
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
-    more = "extraArguments"
-    taken = _taken(f"Helm values: {more}", texts_at(document, more), "adapter")
-    # Helm takes a list as it stands in the last file.
-    mended = {more: taken.arguments} if taken.left_out else {}
-    return MigrationOutcome(
+    outcome = MigrationOutcome(
         read=["Helm values of prometheus-adapter"],
-        manifests=[{"image": {"repository": repository, "tag": tag or "latest"}, **mended}],
-        left_out=taken.left_out,
-        lost=taken.lost,
         differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
         steps=[
             f"check the rules: podscale doctor {where}",
@@ -163,48 +180,114 @@ def values(document: Object, image: str) -> MigrationOutcome:
         ],
         back=["helm rollback RELEASE"],
     )
+    more = "extraArguments"
+    on = RemarksOn(f"Helm values: {more}", outcome)
+    arguments = _accepted(on, texts_at(document, more), "adapter")
+    # Helm takes a list as it stands in the last file.
+    mended = {more: arguments} if outcome.left_out else {}
+    outcome.manifests = [{"image": {"repository": repository, "tag": tag or "latest"}, **mended}]
+    return outcome
 
 
 def _written(metadata: Object) -> dict[str, object]:
     """Return what a person wrote of it: the rest would make ``kubectl apply`` a conflict."""
-    kept = {key: value for key, value in metadata.items() if key not in _SERVERS}
-    annotations = {
-        key: value
-        for key, value in map_at(metadata, "annotations").items()
-        if key not in _SERVERS_ANNOTATIONS
-    }
-    return {
-        key: annotations if key == "annotations" else value
-        for key, value in kept.items()
-        if key != "annotations" or annotations
-    }
+    written = {key: value for key, value in metadata.items() if key not in _SERVERS}
+    annotations = map_at(written, "annotations")
+    for key in _SERVERS_ANNOTATIONS & annotations.keys():
+        del annotations[key]
+    written.pop("annotations", None)
+    return {**written, **({"annotations": annotations} if annotations else {})}
 
 
-class _Taken(Struct):
-    arguments: list[str] = []  # those that our program takes
-    left_out: list[Remark] = []
-    lost: list[Remark] = []
-
-
-def _taken(about: str, arguments: Sequence[str], program: str) -> _Taken:
-    found = _Taken()
+def _accepted(on: RemarksOn, arguments: Sequence[str], program: str) -> list[str]:
+    """Return the arguments that our program takes; ``on`` hears of the others."""
+    accepted: list[str] = []
     is_refused = False
     for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
-        name, equals, value = argument.lstrip("-").partition("=")
-        name = name.replace("_", "-")  # pflag takes underscores for dashes
         if argument.startswith("-"):
+            name, equals, value = argument.lstrip("-").partition("=")
+            name = name.replace("_", "-")  # pflag takes underscores for dashes
+            row = row_of(name, {each.name: each for each in _TABLES[program]})
             has_value = equals or not behind.startswith("-")
-            why = refusal(program, name, (value if equals else behind) if has_value else None)
-            is_refused = bool(why)
-            if is_refused:
-                found.left_out.append(Remark(about, f"{why}; it would be refused"))
-            elif (no_effect := idle(program, name)) and name not in _LOGGING:
-                text = f"--{name}: taken and without effect: {no_effect}"
-                found.lost.append(Remark(about, text))
+            if not equals:
+                value = behind if has_value else ""
+            # Without a value only the flag is looked at.
+            why = "" if row and not has_value else _refusal(program, name, value)
+            if is_refused := bool(why):
+                on.outcome.left_out.append(Remark(on.about, f"{why}; it would be refused"))
+            elif row and row.ignored and name not in _LOGGING:
+                on.lose(f"--{name}: taken and without effect: {row.ignored}")
         if not is_refused:  # nor is the value behind one that is
-            found.arguments.append(argument)
-    return found
+            accepted.append(argument)
+    return accepted
 
 
-def _containers(manifest: Object) -> list[Object]:
-    return list_at(manifest, "spec", "template", "spec", "containers")
+def _refusal(program: str, flag: str, value: str) -> str:
+    """Return why a program of ours refuses a flag or its value, "" where it does not."""
+    try:
+        parse([f"--{flag}={value}"], _TABLES[program])
+    except FlagError as error:
+        return str(error)
+    return ""
+
+
+def is_controller_manager(manifest: Object) -> bool:
+    """Return whether a Pod, or a workload, runs kube-controller-manager."""
+    return any(
+        "kube-controller-manager" in text
+        for container in _of_pod(manifest)
+        for text in (text_at(container, "image"), *texts_at(container, "command")[:1])
+    )
+
+
+def controller_manager(manifest: Object) -> MigrationOutcome:
+    """Return what the flags of kube-controller-manager's manifest become for ``podscale hpa``."""
+    about = f"kube-controller-manager {'/'.join(filter(None, name_of(manifest)))}"
+    outcome = MigrationOutcome(read=[about], flags=["--mode=replace"])
+    on = RemarksOn(about, outcome)
+    chosen: list[str] = []  # the flag adds up when repeated
+    for name, value in _pairs([w for each in _of_pod(manifest) for w in words_of(each)]):
+        if name in _SAME and (why := _refusal("hpa", name, value)):
+            outcome.left_out.append(Remark(about, f"{why}; it would be refused"))
+        elif name in _SAME:
+            outcome.flags.append(f"--{name}={value}")
+        elif name in _GONE:
+            on.lose(f"--{name}: {_GONE[name]}")
+        elif name == "controllers":
+            chosen.append(value)
+        elif name == "feature-gates" and "HPA" in value:
+            gates = ", ".join(gate for gate in value.split(",") if gate.startswith("HPA"))
+            on.lose(f"--feature-gates {gates}: gates follow --emulated-version, and on")
+    controllers = ",".join(chosen) or "*"
+    listed = controllers.split(",")
+    if _OFF not in listed and _OLD_OFF not in listed:
+        listed.append(_OFF)
+    for text in _CHANGES:
+        on.differ(text)
+    outcome.steps = [
+        "run podscale hpa --mode=shadow first: it decides and explains, and writes nothing",
+        f"then start kube-controller-manager with --controllers={','.join(listed)}",
+        "and podscale hpa with the flags below. Between the two nothing scales, nothing breaks",
+    ]
+    outcome.back = [
+        f"start kube-controller-manager with --controllers={controllers} again",
+        "stop podscale hpa, or give it --mode=shadow; HPAs and their status stay as they are",
+    ]
+    return outcome
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of flags; a value may be the word behind its flag."""
+    for word, behind in zip(arguments, [*arguments[1:], ""], strict=False):  # of no words, none
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            # pflag takes underscores for dashes.
+            yield name.replace("_", "-"), value if equals else behind
+
+
+def _containers(workload: Object) -> list[Object]:
+    return list_at(workload, "spec", "template", "spec", "containers")
+
+
+def _of_pod(manifest: Object) -> list[Object]:
+    return list_at(manifest, "spec", "containers") or _containers(manifest)

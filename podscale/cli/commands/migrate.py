@@ -180,9 +180,8 @@ async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, besid
                     except QueryError as error:
                         note(f"not compared: {metric.name}: {plainly(str(error))}")
                         return False
-                moment = comparison(compared, time_s, answers)
-                old, new = ("held" if n is None else str(n) for n in (moment.old, moment.new))
+                old, new = ("held" if n is None else str(n) for n in comparison(compared, answers))
                 when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
-                mark = "  differs" if moment.differs else ""
+                mark = "  differs" if old != new else ""
                 click.echo(f"#   {when}  old {old:>5}  new {new:>5}{mark}", err=beside)
     return True

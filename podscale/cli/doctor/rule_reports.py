@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.relisted_rule import MOST_METRICS
 from adapter.doctor import usage_checks
-from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
+from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.findings import problem_of
 from adapter.doctor.series_checks import refusal
@@ -30,6 +30,9 @@ from adapter.rules.ruleset import ResourceRules, Rule
 from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, SourceAccess
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
+from podscale.cli.output import plainly
+from podscale.core.showable import shown_url
+from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 
@@ -61,6 +64,27 @@ def found_by(rule: Rule, given: Given) -> RuleFindings:
     problem = "" if found is None else found.text
     report = RuleReport(rule.id, len(kept), names, problem)
     return RuleFindings(report, kept, frozenset(listing.exposed))
+
+
+async def answers_of(
+    examiner: Examiner, needs: Sequence[Need], prometheus: PrometheusOptions | None
+) -> dict[Need | None, str]:
+    """Return what Prometheus says of what is no PromQL; "" where it takes it, a series query
+    that finds some: VictoriaMetrics takes more, {a="1" or b="2"}.
+    """
+    at = f"Prometheus at {shown_url(prometheus.url)}" if prometheus else "Prometheus"
+    answers: dict[Need | None, str] = {}
+    for need in needs:
+        match await examiner.answer(need):
+            case Rejected(error=error):
+                answers[need] = f"{at} refuses it: {error}"
+            case Unreachable(error=error):
+                answers[need] = f"{at} did not answer it: {plainly(error)}"
+            case Series(labels=[]):
+                answers[need] = f"{at} finds no series for it"
+            case _:
+                answers[need] = ""
+    return answers
 
 
 async def found_by_usage(

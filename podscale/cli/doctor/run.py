@@ -13,11 +13,8 @@ from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reach
 from adapter.doctor.evidence import (
     AskedEvidence,
     Need,
-    Rejected,
-    Series,
     SeriesOf,
     Surroundings,
-    Unreachable,
 )
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.findings import Diagnosis, LintFinding
@@ -36,6 +33,7 @@ from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.doctor.rule_reports import (
     ReadObject,
     add_objects,
+    answers_of,
     found_by,
     found_by_usage,
     of_default_source,
@@ -162,7 +160,7 @@ class _Examination:
         if examiner is not None:
             self._problem = await examiner.problem()
             if self._problem is None:
-                answers = await self._answers(examiner)
+                answers = await answers_of(examiner, self._unread(), plan.prometheus)
                 if self._interval_s is None:
                     self._interval_s = await examiner.scrape_interval_s()
         series: dict[str, Sequence[str]] = {}
@@ -316,28 +314,13 @@ class _Examination:
             report.notes.append("there are no rules for custom or external metrics")
         report.rules += map(told_by, told)
 
-    async def _answers(self, examiner: Examiner) -> dict[Need | None, str]:
-        """Return what Prometheus says of what is no PromQL; "" where it takes it, a series query
-        that finds some: VictoriaMetrics takes more, {a="1" or b="2"}.
-        """
-        if self._parsed is None or self.rules is None or self._plan.prometheus is None:
-            return {}
-        at = f"Prometheus at {shown_url(self._plan.prometheus.url)}"
+    def _unread(self) -> list[Need]:
+        """Return what the file asks of the default Prometheus that is no PromQL."""
+        if self._parsed is None or self.rules is None:
+            return []
         elsewhere = {each.id for each in self._elsewhere}
-        answers: dict[Need | None, str] = {}
-        for each in lint(self._parsed, self.rules):
-            if each.need is None or each.subject in elsewhere:
-                continue
-            match await examiner.answer(each.need):
-                case Rejected(error=error):
-                    answers[each.need] = f"{at} refuses it: {error}"
-                case Unreachable(error=error):
-                    answers[each.need] = f"{at} did not answer it: {plainly(error)}"
-                case Series(labels=[]):
-                    answers[each.need] = f"{at} finds no series for it"
-                case _:
-                    answers[each.need] = ""
-        return answers
+        lints = lint(self._parsed, self.rules)
+        return [each.need for each in lints if each.need and each.subject not in elsewhere]
 
     def _crowded(self) -> dict[str, Collection[str]]:
         """Return the metrics with too many label names, as Prometheus or the adapter says."""

@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpa.decide.api.options import read_options
 from hpa.decide.api.schedules import MOST_SCHEDULES
 from podscale.core import quantity
 from podscale.migrate.documents import (
     Object,
     at,
+    is_false_at,
     is_true_at,
     list_at,
     map_at,
@@ -21,9 +21,14 @@ from podscale.migrate.documents import (
     text_at,
 )
 from podscale.migrate.keda import triggers
-from podscale.migrate.keda.connection import Authentications, credentials
-from podscale.migrate.keda.triggers import Converted
-from podscale.migrate.outcome import Comparable, ComparedMetric, MigrationOutcome, Remark
+from podscale.migrate.keda.triggers import Authentications, Converted, credentials
+from podscale.migrate.outcome import (
+    Comparable,
+    ComparedMetric,
+    MigrationOutcome,
+    Remark,
+    RemarksOn,
+)
 
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"
@@ -32,7 +37,20 @@ _KEDA_1 = " (deploymentName is of KEDA 1: write name, and apiVersion keda.sh/v1a
 _FORMULA = re.compile(r"[A-Za-z0-9_\s+*/().-]+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIRECTIONS = (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp"))
+# Of fallback.behavior: static (the default) may lower, the other only raises.
+_REPLACING = ("", "static", "currentReplicasIfHigher")
 _SIZES = (("minReplicaCount",), ("maxReplicaCount",), ("fallback", "replicas"))
+
+
+# What only ever delayed or paced KEDA's activation.
+_LOST = {
+    "idleReplicaCount": "there is no size for idle times beside minReplicas",
+    "initialCooldownPeriod": "it only delays scaling to zero after the start",
+}
+_DIFFERS = {
+    "pollingInterval": "it paces activation in KEDA; an HPA is decided every 15 s "
+    "(podscale.io/sync-period sets it per object)",
+}
 
 
 def scaled_object(manifest: Object, authentications: Authentications) -> MigrationOutcome:
@@ -46,10 +64,8 @@ def scaled_object(manifest: Object, authentications: Authentications) -> Migrati
 def scaled_job(manifest: Object) -> MigrationOutcome:
     """Return that a ScaledJob stays with KEDA."""
     about = f"ScaledJob {'/'.join(filter(None, name_of(manifest)))}"
-    return MigrationOutcome(
-        read=[about],
-        lost=[Remark(about, "jobs are started by KEDA, not scaled: leave it there")],
-    )
+    why = "jobs are started by KEDA, not scaled: leave it there"
+    return MigrationOutcome(read=[about], lost=[Remark(about, why)])
 
 
 class _Conversion:
@@ -57,72 +73,64 @@ class _Conversion:
         self._spec = map_at(manifest, "spec")
         self._annotations = map_at(manifest, "metadata", "annotations")
         self._namespace, self._name = name_of(manifest)
+        self._where = f" -n {self._namespace}" if self._namespace else ""
         self._authentications = authentications
         self._about = f"ScaledObject {'/'.join(filter(None, (self._namespace, self._name)))}"
-        self._lost: list[Remark] = []
-        self._differs: list[Remark] = []
-        self._flags: list[str] = []
-        self._schedules: list[Mapping[str, object]] = []
+        self._outcome = MigrationOutcome(read=[self._about])
 
     def outcome(self) -> MigrationOutcome:
-        unfit = [*self._unfit()]
-        if unfit:
-            return MigrationOutcome(read=[self._about], refused=unfit)
-        converted = self._triggers()
+        outcome, where = self._outcome, self._where
+        outcome.refused += self._unfit()
+        if outcome.refused:
+            return outcome
+        converted = [
+            self._trigger(trigger, i) for i, trigger in enumerate(list_at(self._spec, "triggers"))
+        ]
         modifiers = map_at(self._spec, "advanced", "scalingModifiers")
         if text_at(modifiers, "formula"):
             converted = self._composed(converted, modifiers)
-        schedules = [each.schedule for each in converted if each.schedule is not None]
-        self._schedules = schedules[:MOST_SCHEDULES]
-        if len(schedules) > MOST_SCHEDULES:
-            text = (
-                f"{len(schedules)} cron triggers: only the first {MOST_SCHEDULES} are carried over"
-            )
-            self._lost.append(Remark(f"{self._about}: triggers", text))
-        if self._schedules and all(each.metric is None for each in converted):
+        every = [each.schedule for each in converted if each.schedule is not None]
+        if len(every) > MOST_SCHEDULES:
+            text = f"{len(every)} cron triggers: only the first {MOST_SCHEDULES} are carried over"
+            self._on("triggers").lose(text)
+        schedules = every[:MOST_SCHEDULES]
+        if schedules and all(each.metric is None for each in converted):
             converted.append(triggers.constant(triggers.slug(self._namespace, self._name, "one")))
         without = sum(each.metric is None and each.schedule is None for each in converted)
         metrics = [each.metric for each in converted if each.metric is not None]
         if without and metrics:
-            self._differ(
-                "triggers",
+            self._on("triggers").differ(
                 f"the HPA below lacks {without} of them (see above): it may ask for less than KEDA "
-                "did. Raise minReplicas, or keep the ScaledObject until they are replaced",
+                "did. Raise minReplicas, or keep the ScaledObject until they are replaced"
             )
         rules = [each.rule for each in converted if each.rule is not None]
         self._sizes()
         if not metrics:
-            self._lose("", "no trigger could be carried over, so no HPA is written")
-            return MigrationOutcome(read=[self._about], lost=self._lost, differs=self._differs)
-        hpa = self._hpa(metrics, [each for each in converted if each.name])
-        where = f" -n {self._namespace}" if self._namespace else ""
+            self._on().lose("no trigger could be carried over, so no HPA is written")
+            outcome.flags = []
+            return outcome
+        hpa = self._hpa(metrics, schedules, [each for each in converted if each.name])
         name = text_at(hpa, "metadata", "name")
-        return MigrationOutcome(
-            read=[self._about],
-            manifests=[hpa],
-            rules={"externalRules": rules} if rules else {},
-            flags=self._flags,
-            lost=self._lost,
-            differs=self._differs,
-            steps=[
-                "add the rules below to the rules file and check them: podscale doctor -f FILE",
-                (
-                    f"kubectl annotate --overwrite scaledobject {self._name}{where} {PAUSED}=true  "
-                    "# KEDA removes its HPA and keeps the size"
-                ),
-                f"kubectl apply the HorizontalPodAutoscaler {name} below",
-                *self._unrestored(where),
-                f"when satisfied: kubectl delete scaledobject {self._name}{where}",
-            ],
-            compared=[self._comparable(hpa, converted)],
-            back=[
-                f"kubectl delete hpa {name}{where}",
-                (
-                    f"kubectl annotate scaledobject {self._name}{where} {PAUSED}-  "
-                    "# KEDA makes its HPA again"
-                ),
-            ],
-        )
+        outcome.manifests = [hpa]
+        outcome.rules = {"externalRules": rules} if rules else {}
+        outcome.compared = [self._comparable(hpa, converted)]
+        annotate = f"kubectl annotate %sscaledobject {self._name}{where} "
+        outcome.steps = [
+            "add the rules below to the rules file and check them: podscale doctor -f FILE",
+            f"{annotate % '--overwrite '}{PAUSED}=true  # KEDA removes its HPA and keeps the size",
+            f"kubectl apply the HorizontalPodAutoscaler {name} below",
+            *self._unrestored(),
+            f"when satisfied: kubectl delete scaledobject {self._name}{where}",
+        ]
+        outcome.back = [
+            f"kubectl delete hpa {name}{where}",
+            f"{annotate % ''}{PAUSED}-  # KEDA makes its HPA again",
+        ]
+        return outcome
+
+    def _on(self, path: str = "") -> RemarksOn:
+        whole = RemarksOn(self._about, self._outcome)
+        return whole.below(path) if path else whole
 
     def _unfit(self) -> Iterator[Remark]:
         """Yield why the manifest is none that KEDA 2 takes: a template, or one of KEDA 1."""
@@ -146,55 +154,29 @@ class _Conversion:
         for each in converted:
             average = text_at(each.metric, "external", "target", "averageValue")
             # KEDA's formula takes each trigger's silence as it is set; one query cannot.
-            if each.schedule is not None:
-                continue
-            if each.metric is None or not average or each.is_composite:
+            if each.metric is not None and average and not each.is_composite:
+                target = quantity.parse(average).milli / 1000
+                metrics.append(ComparedMetric(each.name, each.query, target, each.silence_is_zero))
+            elif each.schedule is None:
                 left_out.append(each.name or text_at(each.metric, "type") or "a lost trigger")
-                continue
-            target = quantity.parse(average).milli / 1000
-            metrics.append(ComparedMetric(each.name, each.query, target, each.silence_is_zero))
-        options = read_options({
-            key: str(value) for key, value in map_at(hpa, "metadata", "annotations").items()
-        })  # fmt: skip
-        fallbacks = [f.replicas for _, f in options.fallbacks if f.kind == "replicas"]
-        least, most = at(hpa, "spec", "minReplicas"), at(hpa, "spec", "maxReplicas")
+        is_held = text_at(self._spec, "fallback", "behavior") not in _REPLACING
+        replicas = text_at(self._spec, "fallback", "replicas")
         return Comparable(
             self._about,
             metrics,
-            least if isinstance(least, int) else 1,
-            most if isinstance(most, int) else 1,
-            fallbacks[0] if fallbacks else None,
+            int(text_at(hpa, "spec", "minReplicas")),
+            int(text_at(hpa, "spec", "maxReplicas")),
+            None if is_held or not replicas else int(replicas),
             left_out,
         )
 
-    def _lose(self, path: str, text: str) -> None:
-        self._lost.append(Remark(f"{self._about}: {path}" if path else self._about, text))
-
-    def _differ(self, path: str, text: str) -> None:
-        self._differs.append(Remark(f"{self._about}: {path}" if path else self._about, text))
-
-    def _triggers(self) -> list[Converted]:
-        found = []
-        for i, trigger in enumerate(list_at(self._spec, "triggers")):
-            words = (self._namespace, self._name, text_at(trigger, "name") or str(i))
-            each = triggers.convert(trigger, triggers.slug(*words))
-            for text in each.lost:
-                self._lose(f"triggers[{i}]", text)
-            for text in each.differs:
-                self._differ(f"triggers[{i}]", text)
-            if each.metric is not None:
-                self._flags += each.flags
-                self._connect(trigger, f"triggers[{i}]")
-            found.append(each)
+    def _trigger(self, trigger: Object, index: int) -> Converted:
+        on = self._on(f"triggers[{index}]")
+        words = (self._namespace, self._name, text_at(trigger, "name") or str(index))
+        found = triggers.convert(trigger, triggers.slug(*words), on)
+        if found.metric is not None:
+            credentials(trigger, self._namespace, self._authentications, on)
         return found
-
-    def _connect(self, trigger: Object, path: str) -> None:
-        found = credentials(trigger, self._namespace, self._authentications)
-        self._flags += found.flags
-        for text in found.lost:
-            self._lose(path, text)
-        for text in found.differs:
-            self._differ(path, text)
 
     def _composed(self, converted: Sequence[Converted], modifiers: Object) -> list[Converted]:
         """Return the triggers with those of the formula replaced by the composite metric."""
@@ -206,14 +188,13 @@ class _Conversion:
             if each.query
         }
         unknown = [word for word in _WORD.findall(formula) if word not in queries]
-        path = "advanced.scalingModifiers"
+        on = self._on("advanced.scalingModifiers")
         if text_at(modifiers, "activationTarget"):
-            self._lose(path, "activationTarget: nothing is scaled from or to zero here")
+            on.lose("activationTarget: nothing is scaled from or to zero here")
         if not _FORMULA.fullmatch(formula) or unknown:
-            self._lose(
-                path,
+            on.lose(
                 f"the formula {formula!r} uses more than arithmetic over Prometheus triggers"
-                f"{f' ({unknown[0]})' if unknown else ''}: write it as one PromQL query",
+                f"{f' ({unknown[0]})' if unknown else ''}: write it as one PromQL query"
             )
             return resources
         query = _WORD.sub(lambda word: f"sum({queries[word[0]]})", formula)
@@ -222,7 +203,7 @@ class _Conversion:
             aim = triggers.target(text_at(modifiers, "metricType"), text_at(modifiers, "target"))
             rule = triggers.rule(name, query)
         except ValueError as error:
-            self._lose(path, f"target or formula: {error}")
+            on.lose(f"target or formula: {error}")
             return resources
         external = triggers.external(name, aim)
         return [*resources, Converted(external, name, rule, query, is_composite=True)]
@@ -231,41 +212,38 @@ class _Conversion:
     def _restores(self) -> bool:
         return is_true_at(self._spec, *_RESTORE.split("."))
 
-    def _unrestored(self, where: str) -> list[str]:
+    def _unrestored(self) -> list[str]:
         if not self._restores:
             return []
         patch = json.dumps({"spec": {"advanced": {"restoreToOriginalReplicaCount": False}}})
-        return [f"kubectl patch scaledobject {self._name}{where} --type=merge -p '{patch}'"]
+        return [f"kubectl patch scaledobject {self._name}{self._where} --type=merge -p '{patch}'"]
 
     def _sizes(self) -> None:
         if int(text_at(self._spec, "minReplicaCount") or 0) == 0:
-            self._lose(
-                "minReplicaCount",
+            self._on("minReplicaCount").lose(
                 "0 (KEDA's default) scales to zero while nothing is active, after cooldownPeriod. "
                 "The HPA keeps at least 1; where the API server has the gate HPAScaleToZero, "
-                "minReplicas: 0 may be set, and activation thresholds are still not there",
+                "minReplicas: 0 may be set, and activation thresholds are still not there"
             )
         elif text_at(self._spec, "cooldownPeriod"):
-            self._lose("cooldownPeriod", "it only ever delayed scaling to zero, which is not used")
-        if text_at(self._spec, "idleReplicaCount"):
-            self._lose("idleReplicaCount", "there is no size for idle times beside minReplicas")
-        if text_at(self._spec, "initialCooldownPeriod"):
-            self._lose("initialCooldownPeriod", "it only delays scaling to zero after the start")
-        if text_at(self._spec, "pollingInterval"):
-            self._differ(
-                "pollingInterval",
-                "it paces activation in KEDA; an HPA is decided every 15 s "
-                "(podscale.io/sync-period sets it per object)",
+            self._on("cooldownPeriod").lose(
+                "it only ever delayed scaling to zero, which is not used"
             )
+        for field in (*_LOST, *_DIFFERS):
+            if text_at(self._spec, field):
+                on = self._on(field)
+                on.lose(_LOST[field]) if field in _LOST else on.differ(_DIFFERS[field])
         if self._restores:
-            self._lose(
-                _RESTORE,
+            self._on(_RESTORE).lose(
                 "deleting an HPA leaves the size as it is; KEDA sets the size from before it when "
-                "the ScaledObject is deleted, also under the new HPA: take it out before (steps)",
+                "the ScaledObject is deleted, also under the new HPA: take it out before (steps)"
             )
 
     def _hpa(
-        self, metrics: Sequence[Mapping[str, object]], named: Sequence[Converted]
+        self,
+        metrics: Sequence[Mapping[str, object]],
+        schedules: Sequence[Mapping[str, object]],
+        named: Sequence[Converted],
     ) -> dict[str, object]:
         reference = map_at(self._spec, "scaleTargetRef")
         written = map_at(self._spec, "advanced", "horizontalPodAutoscalerConfig")
@@ -274,12 +252,11 @@ class _Conversion:
             metadata["namespace"] = self._namespace
         behavior = map_at(written, "behavior")
         annotations = self._paused(behavior) | self._fallback(named)
-        if self._schedules:
-            annotations["podscale.io/schedule"] = json.dumps(self._schedules)
-            self._differ(
-                "triggers",
+        if schedules:
+            annotations["podscale.io/schedule"] = json.dumps(schedules)
+            self._on("triggers").differ(
                 "cron triggers become the annotation podscale.io/schedule, which raises "
-                "minReplicas; the in-tree controller does not know it",
+                "minReplicas; the in-tree controller does not know it"
             )
         if annotations:
             metadata["annotations"] = annotations
@@ -305,65 +282,57 @@ class _Conversion:
     def _paused(self, behavior: dict[str, object]) -> dict[str, object]:
         def says(key: str) -> bool:
             # KEDA takes what it cannot read for a pause.
-            return is_true_at(self._annotations, _PREFIX + key, unread=True)
+            key = _PREFIX + key
+            return at(self._annotations, key) is not None and not is_false_at(
+                self._annotations, key
+            )
 
         for key, direction in _DIRECTIONS:
             if says(key):
                 behavior[direction] = {**map_at(behavior, direction), "selectPolicy": "Disabled"}
-                self._differ(
-                    f"annotation {key}",
-                    f"becomes behavior.{direction}.selectPolicy Disabled; take it out to go on",
-                )
+                text = f"becomes behavior.{direction}.selectPolicy Disabled; take it out to go on"
+                self._on(f"annotation {key}").differ(text)
         if says("force-activation"):
-            self._lose("annotation force-activation", "nothing is scaled from zero here")
+            self._on("annotation force-activation").lose("nothing is scaled from zero here")
         replicas = text_at(self._annotations, f"{PAUSED}-replicas")
         if replicas:
-            self._differ(
-                "annotation paused-replicas",
+            self._on("annotation paused-replicas").differ(
                 f"KEDA set the size to {replicas}; here the size at the moment of pausing stays: "
-                f"kubectl scale to {replicas} first",
+                f"kubectl scale to {replicas} first"
             )
         if not replicas and not says("paused"):
             return {}
-        self._differ(
-            "annotation paused",
+        self._on("annotation paused").differ(
             "the HPA below is paused as well, and scales nothing: take podscale.io/paused away to "
-            "go on. The in-tree controller does not know it, and scales",
+            "go on. The in-tree controller does not know it, and scales"
         )
         return {"podscale.io/paused": "true"}
 
     def _fallback(self, named: Sequence[Converted]) -> dict[str, object]:
-        written = map_at(self._spec, "fallback")
-        if not written or not named:
-            if written:
-                self._lose("fallback", "KEDA has none for cpu and memory, and there is no other")
+        written, on = map_at(self._spec, "fallback"), self._on("fallback")
+        if not written:
             return {}
-        behavior = text_at(written, "behavior") or "static"
+        if not named:
+            on.lose("KEDA has none for cpu and memory, and there is no other")
+            return {}
+        behavior = text_at(written, "behavior")
         replicas = text_at(written, "replicas")
-        self._differ(
-            "fallback.failureThreshold",
+        self._on("fallback.failureThreshold").differ(
             f"KEDA waits for more than {text_at(written, 'failureThreshold')} failures in a row; "
-            "here the fallback stands in at the first decision without a value",
+            "here the fallback stands in at the first decision without a value"
         )
-        if behavior == "currentReplicas":
-            return _fallbacks(named, "hold")
-        if behavior == "currentReplicasIfHigher":
-            return _fallbacks(named, f"replicas:{replicas}")  # raises only, unless told to lower
-        if behavior == "static":
-            self._differ(
-                "fallback",
+        what = f"replicas:{replicas}" if behavior in _REPLACING else "hold"
+        annotations: dict[str, object] = {
+            "podscale.io/fallback": json.dumps({each.name: what for each in named})
+        }
+        if behavior in ("", "static"):
+            on.differ(
                 f"static: a failing metric may scale in to {replicas}. Nothing else here shrinks "
                 "on an error; podscale.io/fallback-may-lower allows it for this HPA. Take it out "
-                "to let the fallback only raise",
+                "to let the fallback only raise"
             )
-            return {**_fallbacks(named, f"replicas:{replicas}"),
-                    "podscale.io/fallback-may-lower": "true"}  # fmt: skip
-        self._lose(
-            "fallback.behavior",
-            f"{behavior} has no equal; hold is written, which keeps the size",
-        )
-        return _fallbacks(named, "hold")
-
-
-def _fallbacks(named: Sequence[Converted], what: str) -> dict[str, object]:
-    return {"podscale.io/fallback": json.dumps({each.name: what for each in named})}
+            annotations["podscale.io/fallback-may-lower"] = "true"
+        elif what == "hold" and behavior != "currentReplicas":
+            text = f"{behavior} has no equal; hold is written, which keeps the size"
+            self._on("fallback.behavior").lose(text)
+        return annotations

@@ -54,7 +54,7 @@ def side_by_side(document: Object) -> MigrationOutcome:
     return MigrationOutcome(
         read=[about],
         manifests=[*_reader(), _service(namespace, name, ca)],
-        flags=_ARGUMENTS,
+        flags=[*_ARGUMENTS],
         differs=[
             Remark(
                 "KEDA's operator",

@@ -1,12 +1,14 @@
 """KEDA's triggers as metrics of an HPA, and as external rules where Prometheus answers them.
 
 Follows KEDA's documented trigger fields (2.x). What a trigger says that has no equal here
-is told, never dropped in silence.
+is told, never dropped in silence. A trigger has a connection of its own (its address, headers and
+TriggerAuthentication become flags), an adapter has one for all its rules; where triggers contradict
+each other, that is told as well.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -24,47 +26,70 @@ from podscale.feed.prover.tree import (
     is_vector,
     parse,
 )
-from podscale.migrate.documents import Object, is_true_at, text_at
+from podscale.migrate.documents import (
+    Object,
+    at,
+    is_false_at,
+    is_true_at,
+    list_at,
+    map_at,
+    name_of,
+    text_at,
+)
+from podscale.migrate.outcome import Remark, RemarksOn
 
 _ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
 _DEFAULTS = ("vector", "absent", "absent_over_time")
-_RESOURCES = ("cpu", "memory")
+# What a prometheus trigger may set beside its query and threshold.
+_LOST = {
+    "metadata.namespace": "metadata.namespace (a query parameter for multi-tenant proxies): one "
+    "connection serves all rules; run an adapter for each tenant",
+    "metadata.activationThreshold": "activationThreshold {}: nothing is scaled from or to zero "
+    "here",
+    "metadata.unsafeSsl": "unsafeSsl: give the CA instead (--prometheus-ca-file)",
+}
+_DIFFERS = {
+    "useCachedMetrics": "useCachedMetrics: values were up to pollingInterval old; here every "
+    "series is read once for all, at most 5 s old (--feed-max-age)",
+    "metadata.timeout": "timeout {} ms of this trigger: --prometheus-timeout is for all",
+}
+Authentications = Mapping[tuple[str, str], Object]  # by namespace ("": cluster-wide) and name
+
+_IDENTITIES = ("aws", "aws-eks", "azure-workload", "gcp")
+_ELSEWHERE = ("env", "hashiCorpVault", "azureKeyVault", "awsSecretManager", "gcpSecretManager",
+              "configMapTargetRef")  # fmt: skip
+_FILES = {
+    "bearerToken": "--prometheus-token-file",
+    "ca": "--prometheus-ca-file",
+    "cert": "--prometheus-client-tls-cert-file",
+    "key": "--prometheus-client-tls-key-file",
+}
+_BASIC = ("username", "password")
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
 class Converted(Struct, frozen=True):
     """One trigger; without a metric or a schedule it could not be carried over."""
 
-    metric: Mapping[str, object] | None
+    metric: Mapping[str, object] | None = None
     name: str = ""  # of the external metric
     rule: Mapping[str, object] | None = None
     query: str = ""
     silence_is_zero: bool = False  # ignoreNullValues, on a query that may be empty
-    flags: Sequence[str] = ()
     is_composite: bool = False
-    lost: Sequence[str] = ()
-    differs: Sequence[str] = ()
     schedule: Mapping[str, object] | None = None  # an entry of podscale.io/schedule
 
 
-def convert(trigger: Object, metric_name: str) -> Converted:
-    """Return what ``trigger`` becomes; ``metric_name`` is used where it needs a name."""
+def convert(trigger: Object, name: str, on: RemarksOn) -> Converted:
+    """Return what ``trigger`` becomes, ``name`` is its metric's; remarks and flags go to ``on``."""
     kind = text_at(trigger, "type")
-    if kind in _RESOURCES:
-        return _resource(trigger, kind)
-    if kind == "prometheus":
-        return _prometheus(trigger, metric_name)
-    if kind == "cron":
-        return _cron(trigger)
-    return Converted(
-        None,
-        lost=[
-            (
-                f"a trigger of type {kind!r} does not come from Prometheus: scrape an exporter of "
-                "that system and scale by its series, or leave this ScaledObject to KEDA"
-            )
-        ],
+    if kind in _TRIGGERS:
+        return _TRIGGERS[kind](trigger, name, on)
+    on.lose(
+        f"a trigger of type {kind!r} does not come from Prometheus: scrape an exporter of "
+        "that system and scale by its series, or leave this ScaledObject to KEDA"
     )
+    return Converted()
 
 
 def rule(name: str, query: str) -> dict[str, object]:
@@ -98,89 +123,59 @@ def slug(*words: str) -> str:
     return "-".join(_UNSAFE.sub("-", word.lower()).strip("-") for word in words if word)
 
 
-def _resource(trigger: Object, kind: str) -> Converted:
+def _resource(trigger: Object, _name: str, on: RemarksOn) -> Converted:
+    kind = text_at(trigger, "type")
     # metadata.type is the older spelling of metricType.
     form = text_at(trigger, "metricType") or text_at(trigger, "metadata", "type") or "Utilization"
     value = text_at(trigger, "metadata", "value")
-    container = text_at(trigger, "metadata", "containerName")
     try:
         aim = target("AverageValue", value)
         if form == "Utilization":
             aim = {"type": form, "averageUtilization": int(value)}
     except ValueError:
-        return Converted(None, lost=[f"metadata.value {value!r} of a {kind} trigger is no target"])
-    lost = []
+        on.lose(f"metadata.value {value!r} of a {kind} trigger is no target")
+        return Converted()
     if text_at(trigger, "metadata", "activationValue"):
-        lost.append(f"activationValue of the {kind} trigger: nothing is scaled to zero here")
-    if container:
-        about: dict[str, object] = {"name": kind, "container": container, "target": aim}
-        return Converted({"type": "ContainerResource", "containerResource": about}, lost=lost)
-    return Converted({"type": "Resource", "resource": {"name": kind, "target": aim}}, lost=lost)
+        on.lose(f"activationValue of the {kind} trigger: nothing is scaled to zero here")
+    if container := text_at(trigger, "metadata", "containerName"):
+        about = {"name": kind, "container": container, "target": aim}
+        return Converted({"type": "ContainerResource", "containerResource": about})
+    return Converted({"type": "Resource", "resource": {"name": kind, "target": aim}})
 
 
-def _prometheus(trigger: Object, name: str) -> Converted:
+def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     query = text_at(trigger, "metadata", "query").strip()
     if "<<" in query:
-        return Converted(None, lost=["the query contains <<, which opens an action in a rule"])
-    try:
-        tree = parse(query)
-    except NotPromql as error:
-        return Converted(None, lost=[f"the query does not parse: {error}"])
+        on.lose("the query contains <<, which opens an action in a rule")
+        return Converted()
     threshold = text_at(trigger, "metadata", "threshold")
     try:
+        tree = parse(query)
         aim = target(text_at(trigger, "metricType"), threshold)
+    except NotPromql as error:
+        on.lose(f"the query does not parse: {error}")
+        return Converted()
     except ValueError:
-        return Converted(None, query=query, lost=[f"threshold {threshold!r} is no number above 0"])
-    lost, differs = _prometheus_settings(trigger, has_default=_has_default(tree))
-    if not _is_single(tree):
-        differs.append(
-            "the query may return several elements: KEDA fails then, an HPA adds them up"
-        )
-    silence_is_zero = _ignores_null(trigger) and not _has_default(tree)
-    return Converted(
-        external(name, aim),
-        name,
-        rule(name, query),
-        query,
-        silence_is_zero,
-        _flags(trigger),
-        lost=lost,
-        differs=differs,
-    )
-
-
-def _prometheus_settings(trigger: Object, *, has_default: bool) -> tuple[list[str], list[str]]:
-    lost, differs = [], []
-    if text_at(trigger, "metadata", "namespace"):
-        lost.append(
-            "metadata.namespace (a query parameter for multi-tenant proxies): one connection "
-            "serves all rules; run an adapter for each tenant"
-        )
-    activation = text_at(trigger, "metadata", "activationThreshold")
-    if activation and activation != "0":
-        lost.append(f"activationThreshold {activation}: nothing is scaled from or to zero here")
-    if _ignores_null(trigger) and not has_default:
-        differs.append(
+        on.lose(f"threshold {threshold!r} is no number above 0")
+        return Converted(query=query)
+    written = text_at(trigger, "metadata", "ignoreNullValues")
+    ignores_null = not written or is_true_at(trigger, "metadata", "ignoreNullValues")
+    silence_is_zero = ignores_null and not _has_default(tree)
+    if silence_is_zero:
+        on.differ(
             "ignoreNullValues is true (KEDA's default): an empty answer, NaN or Inf counted as 0 "
             "and scaled in. Here silence is not zero, the size is held. Where no series really "
             "means none, add `or vector(0)` to the query yourself and migrate again"
         )
-    if is_true_at(trigger, "useCachedMetrics"):
-        differs.append(
-            "useCachedMetrics: values were up to pollingInterval old; here every series is read "
-            "once for all, at most 5 s old (--feed-max-age)"
-        )
-    if is_true_at(trigger, "metadata", "unsafeSsl"):
-        lost.append("unsafeSsl: give the CA instead (--prometheus-ca-file)")
-    timeout = text_at(trigger, "metadata", "timeout")
-    if timeout:
-        differs.append(f"timeout {timeout} ms of this trigger: --prometheus-timeout is for all")
-    return lost, differs
-
-
-def _ignores_null(trigger: Object) -> bool:
-    written = text_at(trigger, "metadata", "ignoreNullValues")
-    return not written or is_true_at(trigger, "metadata", "ignoreNullValues")
+    for settings, say in ((_LOST, on.lose), (_DIFFERS, on.differ)):
+        for path, text in settings.items():
+            value = text_at(trigger, *path.split("."))
+            if value and not is_false_at(trigger, *path.split(".")):
+                say(text.format(value))
+    if not _is_single(tree):
+        on.differ("the query may return several elements: KEDA fails then, an HPA adds them up")
+    on.outcome.flags += _flags(trigger)
+    return Converted(external(name, aim), name, rule(name, query), query, silence_is_zero)
 
 
 def _flags(trigger: Object) -> list[str]:
@@ -197,23 +192,24 @@ def _flags(trigger: Object) -> list[str]:
     return found
 
 
-def _cron(trigger: Object) -> Converted:
-    words = {
-        key: text_at(trigger, "metadata", key).replace("?", "*")
+def _cron(trigger: Object, _name: str, on: RemarksOn) -> Converted:
+    timezone, start, end, replicas = (
+        text_at(trigger, "metadata", key).replace("?", "*")
         for key in ("timezone", "start", "end", "desiredReplicas")
-    }
-    schedule: dict[str, object] = {"start": words["start"], "end": words["end"]}
-    schedule["timeZone"] = words["timezone"]
-    replicas = words["desiredReplicas"]
+    )
+    schedule: dict[str, object] = {"start": start, "end": end, "timeZone": timezone}
     schedule["minReplicas"] = int(replicas) if replicas.isdecimal() else replicas
     problems: list[str] = []
     read_schedules(json.dumps([schedule]), None, problems, [])
     if problems:
-        why = problems[0].partition("entry 0: ")[2]
-        return Converted(
-            None, lost=[f"the cron trigger ({words['start']} to {words['end']}): {why}"]
-        )
-    return Converted(None, schedule=schedule)
+        on.lose(f"the cron trigger ({start} to {end}): {problems[0].partition('entry 0: ')[2]}")
+        return Converted()
+    return Converted(schedule=schedule)
+
+
+_TRIGGERS: Mapping[str, Callable[[Object, str, RemarksOn], Converted]] = {
+    "cpu": _resource, "memory": _resource, "prometheus": _prometheus, "cron": _cron,
+}  # fmt: skip
 
 
 def constant(name: str) -> Converted:
@@ -261,3 +257,96 @@ def _is_single(tree: Node) -> bool:
         return tree.clause == "by" and not tree.labels and tree.op not in ("topk", "bottomk")
     below = [child for child in children(tree) if is_vector(child)]
     return bool(below) and all(map(_is_single, below))
+
+
+def authentications(manifests: Sequence[Object]) -> dict[tuple[str, str], Object]:
+    """Return the TriggerAuthentications by namespace ("" for cluster-wide ones) and name."""
+    found = {}
+    for each in manifests:
+        kind = text_at(each, "kind")
+        if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
+            namespace, name = name_of(each)
+            found["" if kind.startswith("Cluster") else namespace, name] = each
+    return found
+
+
+def credentials(trigger: Object, namespace: str, known: Authentications, on: RemarksOn) -> None:
+    """Add what the ``authenticationRef`` of a trigger in ``namespace`` becomes to ``on``."""
+    reference = map_at(trigger, "authenticationRef")
+    if not reference:
+        return
+    is_cluster = text_at(reference, "kind") == "ClusterTriggerAuthentication"
+    name = text_at(reference, "name")
+    found = known.get(("" if is_cluster else namespace, name))
+    if found is None:
+        on.lose(f"the TriggerAuthentication {name} is not in the input")
+        return
+    identity = text_at(found, "spec", "podIdentity", "provider")
+    if identity in _IDENTITIES:
+        on.lose(f"podIdentity {identity} of {name}: put a signing proxy in between")
+    for source in _ELSEWHERE:
+        if at(found, "spec", source):
+            on.lose(f"{source} of {name}: mount the credentials as files instead")
+    for secret in list_at(found, "spec", "secretTargetRef"):
+        parameter, held = text_at(secret, "parameter"), text_at(secret, "name")
+        if parameter in _FILES:
+            where = f"/etc/prometheus-credentials/{held}"
+            on.outcome.flags.append(f"{_FILES[parameter]}={where}/{text_at(secret, 'key')}")
+            on.differ(
+                f"the Secret {held} ({parameter} of {name}) must be mounted into podscale at "
+                f"{where}"
+            )
+        elif parameter in _BASIC:
+            on.lose(
+                f"{parameter} of {name}: write basic authentication into a kubeconfig and give "
+                "it with --prometheus-auth-config"
+            )
+        else:
+            on.lose(f"{parameter} of {name} has no equal here")
+
+
+def contradictions(flags: Sequence[str]) -> list[Remark]:
+    """Return what the triggers' flags ask for that one adapter cannot have at once."""
+    given: dict[str, set[str]] = {}
+    for each in flags:
+        name, _, value = each.partition("=")
+        if name == "--prometheus-header":
+            header, _, value = value.partition("=")
+            name = f"{name} {header.strip().title()}"
+        given.setdefault(name, set()).add(value)
+    found = []
+    for name, values in given.items():
+        if len(values) < 2:
+            continue
+        shown = ", ".join(sorted(values))
+        if name == "--prometheus-url":
+            text = (
+                f"the triggers ask {len(values)} servers ({shown}), and an adapter asks one: put "
+                "one query front before them (Thanos, Mimir), or run one adapter per server"
+            )
+        else:
+            text = (
+                f"the triggers need {len(values)} values of {name} ({shown}), and an adapter has "
+                "one for all its rules: run one adapter for each"
+            )
+        found.append(Remark("Prometheus", text))
+    return found
+
+
+def clashes(rules: Sequence[Mapping[str, object]]) -> list[Remark]:
+    """Return the external metrics that several triggers would share, by their ``rules``.
+
+    Namespace, ScaledObject and trigger make the name; ``a/b-c`` and ``a-b/c`` make the same.
+    """
+    queries: dict[str, set[str]] = {}
+    for each in rules:
+        queries.setdefault(text_at(each, "name", "as"), set()).add(text_at(each, "metricsQuery"))
+    return [
+        Remark(
+            f"external metric {name}",
+            f"{len(found)} triggers come to this name, and the last rule would answer for all of "
+            "them: give one of the triggers a name (triggers[].name), and ask again",
+        )
+        for name, found in queries.items()
+        if len(found) > 1
+    ]

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import yaml
 
-from podscale.migrate import controller_manager
 from podscale.migrate.outcome import MigrationOutcome
 from podscale.migrate.reader import migrate
 
@@ -102,6 +101,12 @@ def test_rules_of_an_existing_config_map_are_not_those_of_the_chart():
     assert upgrade.startswith("helm upgrade ")
 
 
+def controller_manager(*words: str) -> dict[str, Any]:
+    container = {"image": "example.org/kube-controller-manager:v1.36.0", "command": [*words]}
+    meta = {"name": "kube-controller-manager"}
+    return {"kind": "Pod", "metadata": meta, "spec": {"containers": [container]}}
+
+
 PERIOD = "--horizontal-pod-autoscaler-sync-period"
 
 
@@ -112,23 +117,22 @@ PERIOD = "--horizontal-pod-autoscaler-sync-period"
                   "--controllers=*", "--controllers=tokencleaner"], id="underscores-and-repeated"),
 ])  # fmt: skip
 def test_flags_of_the_controller_manager_are_read_in_every_form(words):
-    outcome = controller_manager.flags(words)
+    outcome = migrate(yaml.safe_dump(controller_manager(*words)))
     assert outcome.flags == ["--mode=replace", f"{PERIOD}=10s"]
     assert "--controllers=*,tokencleaner,-horizontal-pod-autoscaler-controller" in outcome.steps[1]
     assert "--controllers=*,tokencleaner again" in outcome.back[0]
 
 
 def test_a_controller_manager_without_flags_is_read():
-    assert controller_manager.flags([]).flags == ["--mode=replace"]
+    assert migrate(yaml.safe_dump(controller_manager())).flags == ["--mode=replace"]
 
 
 def test_a_controller_manager_behind_a_shell_is_read():
     script = f"exec /usr/local/bin/kube-controller-manager '{PERIOD}=10s' 1>>/var/log/kcm.log 2>&1"
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "kube-controller-manager"},
-        "spec": {"containers": [
-            {"image": "example.org/kube-controller-manager:v1.36.0",
-             "command": ["/bin/sh", "-c", script]}]},
-    }  # fmt: skip
-    assert migrate(yaml.safe_dump(pod)).flags == ["--mode=replace", f"{PERIOD}=10s"]
+    outcome = migrate(yaml.safe_dump(controller_manager("/bin/sh", "-c", script)))
+    assert outcome.flags == ["--mode=replace", f"{PERIOD}=10s"]
+
+
+def test_a_pod_of_a_deployment_is_not_taken_for_one():
+    pod = deployment("prometheus-adapter")["spec"]["template"] | {"kind": "Pod"}
+    assert not migrate(yaml.safe_dump(pod)).manifests
