@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from adapter.doctor.findings import LintFinding
-from podscale.cli.doctor.object_lints import OBJECT_LINTS, lint_objects
-from podscale.cli.doctor.object_lints import World
+from podscale.cli.doctor.object_lints import OBJECT_LINTS, World, lint_objects
 
 
 def lints(objects: list[dict[str, Any]]) -> list[LintFinding]:
