@@ -69,7 +69,7 @@ docs-test: setup-real  ## run every command block of README and docs
 lint: setup  ## ruff, mypy strict, the arrows between the rooms, the budgets of lines
 	$(BIN)/python -m tests.rings lint
 
-bench: setup-real  ## all benches, nearly two hours; ends with every goal, HELD or MISSED
+bench: setup-real  ## all benches, some two hours; ends with every goal, HELD or MISSED
 	$(BIN)/python -m tests.bench $(BENCHES)
 
 $(BENCHES:%=bench-%): setup-real

@@ -12,6 +12,7 @@ BENCHES = {
         "bench_prometheus",
         "bench_relist",
         "bench_store",
+        "bench_peer",
     ),
     "hpa": ("bench_decide", "bench_hpa", "bench_hpa_vpas", "bench_hpa_plane"),
     "nodes": ("bench_nodes",),

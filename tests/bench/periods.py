@@ -43,6 +43,15 @@ def mean(periods: Sequence[Period]) -> dict[str, float]:
     return {name: fmean(each.used[name] for each in periods) for name in periods[0].used}
 
 
+def above(idle: Mapping[str, float], used: Mapping[str, float]) -> dict[str, float]:
+    """Return ``used`` without what each program costs idle."""
+    return {name: seconds - idle.get(name, 0.0) for name, seconds in used.items()}
+
+
+def line(used: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
+
+
 def _busy_s() -> float:
     """Return the CPU seconds that this machine has been busy, those of its neighbours included."""
     words = Path("/proc/stat").read_text().splitlines()[0].split()

@@ -1,4 +1,4 @@
-"""How often kube-controller-manager's HPA controller has reconciled, by its own count."""
+"""How often an HPA controller, in-tree or ours, has reconciled, by its own count."""
 
 import re
 import ssl
@@ -13,7 +13,7 @@ _COUNTED = re.compile(
 
 
 def reconciles(plane: Plane, controller: Program) -> int:
-    """Return the count of a controller that ``Plane.in_tree_hpa`` started seconds ago or more.
+    """Return the count of a controller that was started seconds ago or more.
 
     Costs it 10 ms of CPU; before it knows whose certificates to believe, it refuses.
     """

@@ -108,6 +108,8 @@ def node(name: str) -> tuple[str, Target]:
 class MetricsStack:
     """Adapter processes behind the aggregator of ``plane``; a context manager."""
 
+    groups: Sequence[tuple[str, str]] = GROUPS  # and versions that it serves
+
     def __init__(
         self,
         plane: Plane,
@@ -132,7 +134,7 @@ class MetricsStack:
         self.replicas = [
             Program(
                 f"adapter-{number}",
-                [sys.executable, "-m", module, "adapter", *self._flags()],
+                self._command(module),
                 directory / f"adapter-{number}.log",
                 {"POD_NAME": f"podscale-adapter-{number}", "POD_NAMESPACE": NAMESPACE},
             )
@@ -146,7 +148,7 @@ class MetricsStack:
             kubeconfig.write_kubeconfig(self.directory / "adapter.kubeconfig")
             for replica in self.replicas:
                 replica.start()
-            for group, version in GROUPS:
+            for group, version in self.groups:
                 self.plane.wait_available(group, version, 60.0)
         except BaseException:
             self.__exit__()
@@ -157,7 +159,7 @@ class MetricsStack:
         for replica in self.replicas:
             replica.resume()
             replica.stop(grace_s=15.0)
-        for group, version in GROUPS:
+        for group, version in self.groups:
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{version}.{group}"
             self.plane.admin.request("DELETE", path)
 
@@ -171,6 +173,9 @@ class MetricsStack:
         text = yaml.safe_dump_all(kept).replace("port: 443", f"port: {self.port}")
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         self.plane.expose(NAMESPACE, SERVICE, self.port)
+
+    def _command(self, module: str) -> list[str]:
+        return [sys.executable, "-m", module, "adapter", *self._flags()]
 
     def _flags(self) -> list[str]:
         kubeconfig = self.directory / "adapter.kubeconfig"

@@ -95,6 +95,11 @@ MODULES = (
         },
         120,
     ),
+    GoModule(
+        "prometheus-adapter",
+        {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
+        100,
+    ),
     GoModule("karpenter", {"karpenter": "sigs.k8s.io/karpenter/kwok"}, 180),
     _kubernetes("kubernetes-1.36", "v1.36.3", *_CONTROL_PLANE),
 )
