@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from podscale.kube.columns.pod_set import PodView
+from tests.pods import pod_of
 from vpa.admission.patches.resources import container_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import EvictionRequirement, LimitRangeItem, SizedPod, Vpa, decode
-from vpa.model.api.ooms import from_last_state
+from vpa.model.api.objects import EvictionRequirement, LimitRangeItem, Vpa, decode
 from vpa.model.api.quantities import resource_list
 from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.recommender.pod_feed import from_last_state
 from vpa.recommender.publishing.published import with_kept
 from vpa.updater.decide.priority import UpdaterSettings, due
 from vpa.updater.decide.requirements import unmet
@@ -20,7 +22,7 @@ FEW, MANY = 300, 3_000
 AMOUNTS = {"cpu": "250m", "memory": "200Mi"}
 
 
-def pod_and_vpa(count: int) -> tuple[SizedPod, Vpa]:
+def pod_and_vpa(count: int) -> tuple[PodView, Vpa]:
     names = [f"c{number}" for number in range(count)]
     killed = {"reason": "OOMKilled", "finishedAt": "2026-03-02T00:00:00Z"}
     running: dict[str, Any] = {
@@ -38,33 +40,33 @@ def pod_and_vpa(count: int) -> tuple[SizedPod, Vpa]:
         "spec": {"resourcePolicy": {"containerPolicies": policies}},
         "status": {"recommendation": {"containerRecommendations": known}},
     }
-    return decode(pod, SizedPod), decode(vpa, Vpa)
+    return pod_of(pod), decode(vpa, Vpa)
 
 
-def capping(pod: SizedPod, vpa: Vpa) -> object:
+def capping(pod: PodView, vpa: Vpa) -> object:
     item = LimitRangeItem(max=resource_list({"cpu": "1000"}))
     return cap_for_pod(vpa, pod, LimitRanges(item, item))
 
 
-def resources(pod: SizedPod, vpa: Vpa) -> object:
+def resources(pod: PodView, vpa: Vpa) -> object:
     policy, known = vpa.spec.resource_policy, vpa.status.recommendation
     return container_resources(pod, policy, known, None, include_unrecommended=True)
 
 
-def priority(pod: SizedPod, vpa: Vpa) -> object:
+def priority(pod: PodView, vpa: Vpa) -> object:
     return due(pod, vpa, vpa.status.recommendation, UpdaterSettings(), 2e9)
 
 
-def requirements(pod: SizedPod, vpa: Vpa) -> object:
+def requirements(pod: PodView, vpa: Vpa) -> object:
     grows = EvictionRequirement(("cpu",), "TargetHigherThanRequests")
     return unmet(pod, vpa.status.recommendation, [grows])
 
 
-def ooms(pod: SizedPod, vpa: Vpa) -> object:
+def ooms(pod: PodView, vpa: Vpa) -> object:
     return from_last_state(pod)
 
 
-def publishing(pod: SizedPod, vpa: Vpa) -> object:
+def publishing(pod: PodView, vpa: Vpa) -> object:
     before = vpa.status.recommendation
     assert before is not None
     trace = RecommendationTrace(before, {}, (), 0)
@@ -73,7 +75,7 @@ def publishing(pod: SizedPod, vpa: Vpa) -> object:
 
 @pytest.mark.parametrize("step", [capping, resources, priority, requirements, ooms, publishing])
 def test_what_is_done_for_a_pod_is_linear_in_its_containers(
-    step: Callable[[SizedPod, Vpa], object],
+    step: Callable[[PodView, Vpa], object],
 ):
     def cost(count: int) -> float:
         taken = []

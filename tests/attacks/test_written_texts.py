@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide.api.conversion import (
@@ -31,10 +32,11 @@ from podscale.core import disruptions
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD
 from podscale.kube.client.wire import ObjectMeta, decode
+from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.cluster import ConfigMap
+from tests.pods import pod_of
 from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
 from vpa.explain import admission
-from vpa.model.api.objects import SizedPod, VpaMetadata
 from vpa.model.estimation import recommendation
 from vpa.model.estimation.annotations import ANNOTATIONS, VpaSettings, settings_from
 from vpa.model.histograms.checkpoint import CheckpointError, check_histogram, from_wire
@@ -124,8 +126,8 @@ def _earlier_version(text: str) -> None:
         return
 
 
-def _pod(key: str, text: str) -> SizedPod:
-    return SizedPod(VpaMetadata(name="web-0", annotations={key: text}))
+def _pod(key: str, text: str) -> PodView:
+    return structs.replace(pod_of({}), annotations={key: text})
 
 
 def _vpa_settings(text: str) -> None:

@@ -12,7 +12,8 @@ from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
 from tests.conformance.vpa_shared import decoded, seconds
-from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, decode
+from tests.pods import pod_of
+from vpa.model.api.objects import Vpa, VpaRecommendation, decode
 from vpa.model.api.quantities import resource_list
 from vpa.updater.decide import resize
 from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
@@ -49,7 +50,7 @@ def _due(random: Random) -> dict[str, Json]:
 
 def _decided(inputs: Json) -> tuple[UpdateDecision, str]:
     """Return the decision, and the name of what it rightly differs by."""
-    pods = [decode(each, SizedPod) for each in inputs["pods"]]
+    pods = [pod_of(each) for each in inputs["pods"]]
     pod, vpa = pods[inputs["selected_pod"]], decode(inputs["vpa"], Vpa)
     settings = UpdaterSettings(
         min_replicas=inputs["min_replicas_flag"],
@@ -64,7 +65,7 @@ def _decided(inputs: Json) -> tuple[UpdateDecision, str]:
         pod=pod,
         vpa=vpa,
         resize_since_s=now - seconds(inputs["last_in_place_attempt"]),
-        was_refused=decoded(refused.get(pod.metadata.uid), VpaRecommendation),
+        was_refused=decoded(refused.get(pod.uid), VpaRecommendation),
     )
     found = decide_update(view, budget, LoopView(now=now, lease=None), settings, DisruptionPace())
     group = budget.group(pod)

@@ -7,12 +7,15 @@ import numpy as np
 
 from podscale.core import quantity
 from podscale.core.disruptions import pace_of
+from podscale.core.pod_state import PodPhase
 from podscale.core.selectors import selector
 from podscale.explain.explanation import Explanation
+from podscale.kube.columns.pod_set import PodView
 from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import seconds
+from tests.pods import pod_of
 from vpa.admission.matching import (
     Candidate,
     OwningController,
@@ -28,10 +31,8 @@ from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetStat
 from vpa.explain.words import WORDS, explanation
 from vpa.model.api.objects import (
     LimitRangeItem,
-    SizedPod,
     Vpa,
     VpaRecommendation,
-    controller_of,
     decode,
 )
 from vpa.model.api.policy import Windows
@@ -165,21 +166,21 @@ class _Owners:
     def __init__(self, owners: list[dict[str, Json]]) -> None:
         self.known = {(o["kind"], o["name"]): o for o in owners}
 
-    def topmost(self, pod: SizedPod) -> OwningController | None:
-        owner = controller_of(pod)
+    def topmost(self, pod: PodView) -> OwningController | None:
+        owner = pod.owner
         if owner is None:
             return None
         kind, name = owner.kind, owner.name
         while (entry := self.known.get((kind, name))) and entry["controller"]:
             kind, name = entry["controller"]["kind"], entry["controller"]["name"]
-        return OwningController(pod.metadata.namespace, kind, name)
+        return OwningController(pod.namespace, kind, name)
 
     def selector(self, kind: str, name: str) -> selector.Selector | None:
         entry = self.known.get((kind, name))
         text = entry.get("selector") if entry is not None else None
         return selector.parse(text) if text else None
 
-    def candidates(self, pod: SizedPod, vpas: list[Vpa]) -> list[Candidate]:
+    def candidates(self, pod: PodView, vpas: list[Vpa]) -> list[Candidate]:
         top = self.topmost(pod)
         return [
             Candidate(vpa, self.selector(top.kind, top.name))
@@ -216,13 +217,13 @@ def _updater_settings(flags: dict[str, Json], gates: dict[str, bool]) -> Updater
 def _update(i: dict[str, Json]) -> Explanation:
     now = seconds(i["now"])
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
-    pods = [decode(pod, SizedPod) for pod in i["pods"]]
+    pods = [pod_of(pod) for pod in i["pods"]]
     owners = _Owners(i["owners"])
-    pod = next(pod for pod in pods if pod.metadata.name == i["ask"]["pod"])
+    pod = next(pod for pod in pods if pod.name == i["ask"]["pod"])
     matching = [
         entry.vpa
         for entry in owners.candidates(pod, vpas)
-        if entry.selector is not None and entry.selector.matches(pod.metadata.labels or {})
+        if entry.selector is not None and entry.selector.matches(pod.labels)
     ]
     asked = [vpa for vpa in matching if vpa.metadata.name == i["ask"]["vpa"]]
     if not asked:
@@ -233,12 +234,12 @@ def _update(i: dict[str, Json]) -> Explanation:
         other
         for other in pods
         if vpa in [entry.vpa for entry in owners.candidates(other, vpas)]
-        and other.status.phase not in ("Succeeded", "Failed")
-        and other.metadata.deletion_timestamp is None
+        and other.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        and math.isnan(other.deleted)
     ]
     settings = _updater_settings(i["flags"], i["feature_gates"])
     lease, pdb = i["lease"], i["pdb"]
-    refused = _refused((i.get("infeasible_records") or {}).get(pod.metadata.name))
+    refused = _refused((i.get("infeasible_records") or {}).get(pod.name))
     view = UpdatedPod(
         pod=pod,
         vpa=vpa,
@@ -283,7 +284,7 @@ def _ranges(i: dict[str, Json]) -> LimitRanges:
 
 
 def _admission(i: dict[str, Json]) -> Explanation:
-    pod = decode(i["pod"], SizedPod)
+    pod = pod_of(i["pod"])
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
     owners = _Owners(i["owners"])
     ask = i["ask"]
@@ -294,9 +295,9 @@ def _admission(i: dict[str, Json]) -> Explanation:
     )
     candidates = owners.candidates(pod, vpas)
     acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
-    chosen = match(pod.metadata.labels, acting)
+    chosen = match(pod.labels, acting)
     if chosen is None:
-        is_off = match(pod.metadata.labels, candidates) is not None
+        is_off = match(pod.labels, candidates) is not None
         return explanation(["UpdateModeOff" if is_off else "NoVpaMatches"], [], {"value": None})
     told = AdmittedPod(pod, chosen.vpa, _ranges(i), boost).explain(question)
     name = chosen.vpa.metadata.name

@@ -1,11 +1,14 @@
 """The admission cases: patches, resources, matching, validation."""
 
-from datetime import datetime
+from msgspec.structs import replace
 
 from podscale.core import quantity
+from podscale.core.pod_state import PodReadiness
 from podscale.core.selectors import selector
+from podscale.kube.columns.pod_set import PodView
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json
+from tests.pods import pod_of
 from vpa.admission import matching, validation
 from vpa.admission.patches.patch import (
     BoostSettings,
@@ -25,13 +28,7 @@ from vpa.admission.patches.resources import (
 )
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import (
-    SizedContainer,
-    SizedContainerStatus,
-    SizedPod,
-    SizedPodSpec,
-    SizedPodStatus,
     Vpa,
-    VpaCondition,
     VpaSpec,
     decode,
 )
@@ -66,29 +63,21 @@ def parsed_updates(text: str) -> Json:
 
 
 def admission_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = admission_patch(decode(i["pod"], SizedPod), decode(i["vpa"], Vpa), ranges(i), _boost(i))
+    found = admission_patch(pod_of(i["pod"]), decode(i["vpa"], Vpa), ranges(i), _boost(i))
     # What the API server would refuse is not sent.
     return {"patches": [] if isinstance(found, ResourcesUnavailable) else shown_patches(found)}
 
 
-def ready_pod(pod: SizedPod, ready_for_s: float | None) -> tuple[SizedPod, float]:
+def ready_pod(pod: PodView, ready_for_s: float | None) -> tuple[PodView, float]:
     """Return the pod with a Ready condition of that age, and the time of now."""
     now = 2e9
     if ready_for_s is None:
         return pod, now
-    since = datetime.fromtimestamp(now - ready_for_s).astimezone()
-    ready = VpaCondition("Ready", "True", last_transition_time=since)
-    status = SizedPodStatus(
-        pod.status.phase,
-        pod.status.start_time,
-        (*(pod.status.conditions or ()), ready),
-        pod.status.container_statuses,
-    )
-    return SizedPod(pod.metadata, pod.spec, status), now
+    return replace(pod, ready=PodReadiness.TRUE, ready_since=now - ready_for_s), now
 
 
 def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod, now = ready_pod(decode(i["pod"], SizedPod), i.get("ready_for_s"))
+    pod, now = ready_pod(pod_of(i["pod"]), i.get("ready_for_s"))
     found = resize_patch(pod, decode(i["vpa"], Vpa), ranges(i), now)
     if isinstance(found, ResourcesUnavailable):  # what the API server would refuse is not sent
         return {"resize_patches": [], "annotation_patches": []}
@@ -99,12 +88,12 @@ def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def container_resources_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    statuses = (
-        (decode(i["container_status"], SizedContainerStatus),) if i["container_status"] else ()
-    )
-    pod = SizedPod(
-        spec=SizedPodSpec(containers=(decode(i["container"], SizedContainer),)),
-        status=SizedPodStatus(container_statuses=statuses),
+    statuses = [i["container_status"]] if i["container_status"] else []
+    pod = pod_of(
+        {
+            "spec": {"containers": [i["container"]]},
+            "status": {"containerStatuses": statuses},
+        }
     )
     vpa = decode(i["vpa"], Vpa)
     found = container_resources(
@@ -122,7 +111,7 @@ def admission_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
     limits: LimitRanges | ResourcesUnavailable = ranges(i)
     if i["limit_range_error"]:
         limits = ResourcesUnavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
-    found = pod_resources(decode(i["pod"], SizedPod), decode(i["vpa"], Vpa), limits)
+    found = pod_resources(pod_of(i["pod"]), decode(i["vpa"], Vpa), limits)
     if isinstance(found, ResourcesUnavailable):
         return {"error": True}
     only = found.containers[0]
@@ -148,12 +137,12 @@ def calculated(i: dict[str, Json]) -> PodResources | ResourcesUnavailable:
 
 def resource_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = Vpa(metadata=decode({"name": i["vpa_name"]}, type(Vpa().metadata)))
-    return _patched(resource_patch(decode(i["pod"], SizedPod), vpa, calculated(i), BoostSettings()))
+    return _patched(resource_patch(pod_of(i["pod"]), vpa, calculated(i), BoostSettings()))
 
 
 def startup_boost_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
-    return _patched(resource_patch(decode(i["pod"], SizedPod), vpa, calculated(i), _boost(i)))
+    return _patched(resource_patch(pod_of(i["pod"]), vpa, calculated(i), _boost(i)))
 
 
 def _patched(found: list[PatchEntry] | ResourcesUnavailable) -> dict[str, Json]:
@@ -173,15 +162,13 @@ def observed_containers_parse(i: dict[str, Json], e: dict[str, Json]) -> dict[st
 
 
 def match_vpa_for_pod(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode(i["pod"], SizedPod)
+    pod = pod_of(i["pod"])
     labels = selector.parse(i["label_selector_of_target"])
     index = matching.TargetIndex(matching.Candidate(decode(vpa, Vpa), labels) for vpa in i["vpas"])
-    owners = [owner for owner in pod.metadata.owner_references or () if owner.controller]
     controller = None
-    if owners:
-        namespace = pod.metadata.namespace
-        controller = matching.OwningController(namespace, owners[0].kind, owners[0].name)
-    found = matching.match_at_admission(pod, controller, index)
+    if pod.owner is not None:
+        controller = matching.OwningController(pod.namespace, pod.owner.kind, pod.owner.name)
+    found = matching.match_at_admission(pod.labels, controller, index)
     return {"vpa": found.vpa.metadata.name if found is not None else None}
 
 

@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
+from tests.pods import pod_of
 from vpa.capping.limits import LimitRangeSpec, merged, proportional_limit
 from vpa.capping.processor import LimitRanges, apply_pod_range, cap_for_pod
 from vpa.model.api.objects import (
     ContainerRecommendation,
     LimitRangeItem,
     ResourcePolicy,
-    SizedPod,
     Vpa,
     VpaRecommendation,
     container_policy,
@@ -62,7 +62,7 @@ def apply_pod_limit_range(i: dict[str, Json], e: dict[str, Json]) -> dict[str, J
     entries = [decode(entry, ContainerRecommendation) for entry in i["recommendations"]]
     bounds = {entry.container_name: entry.target or ResourceList() for entry in entries}
     found = apply_pod_range(
-        i["resource"], bounds, decode(i["pod"], SizedPod), decode(i["limit_range"], LimitRangeItem)
+        i["resource"], bounds, pod_of(i["pod"]), decode(i["limit_range"], LimitRangeItem)
     )
     return {
         "recommendations": [
@@ -80,7 +80,7 @@ def ranges(i: dict[str, Json]) -> LimitRanges:
 
 
 def capping(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = cap_for_pod(decode(i["vpa"], Vpa), decode(i["pod"], SizedPod), ranges(i))
+    found = cap_for_pod(decode(i["vpa"], Vpa), pod_of(i["pod"]), ranges(i))
     return {
         "recommendation": shown_recommendation(found.recommendation),
         "annotations": {name: sorted(found.notes(name)) for name in found.caps},

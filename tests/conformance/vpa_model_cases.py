@@ -9,12 +9,12 @@ from podscale.kube.client.wire import decode as wire_decode
 from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
+from tests.pods import pod_of
 from vpa.model.api import ooms
 from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,
     ResourcePolicy,
-    SizedPod,
     Vpa,
     VpaRecommendation,
     decode,
@@ -33,6 +33,7 @@ from vpa.model.estimation.recommendation import (
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
 from vpa.recommender import flags as recommender_flags
+from vpa.recommender.pod_feed import from_pod_update
 from vpa.stored import StoredEvent, ooms_of
 
 
@@ -313,7 +314,7 @@ def _shown_oom(oom: ooms.Oom) -> dict[str, Json]:
 
 
 def oom_from_pod_update(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = ooms.from_pod_update(decode(i["old_pod"], SizedPod), decode(i["new_pod"], SizedPod))
+    found = from_pod_update(pod_of(i["old_pod"]), pod_of(i["new_pod"]))
     assert len(found) <= 1
     return {"oom": _shown_oom(found[0]) if found else None}
 

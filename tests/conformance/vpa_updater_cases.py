@@ -1,12 +1,15 @@
 """The updater's cases: priority, queue, budgets, resize, Lease."""
 
-from datetime import datetime
+import math
 
 from msgspec.structs import replace
 
+from podscale.core.pod_state import PodReadiness
+from podscale.kube.columns.pod_set import PodView
 from tests.conformance.vpa_admission_cases import calculated, ready_pod
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json, decoded, seconds
+from tests.pods import pod_of
 from tests.unit.vpa.updater import worlds
 from vpa.admission.patches.boost import expired
 from vpa.admission.patches.patch import resize_entries
@@ -16,15 +19,11 @@ from vpa.model.api.objects import (
     ContainerPolicy,
     EvictionRequirement,
     ResourcePolicy,
-    SizedPod,
-    SizedPodStatus,
     StartupBoost,
     Vpa,
-    VpaCondition,
     VpaRecommendation,
     VpaSpec,
     decode,
-    requests_and_limits,
 )
 from vpa.model.api.quantities import lower, resource_list, wire
 from vpa.updater.decide import priority, rate_limits, requirements, resize
@@ -45,7 +44,7 @@ def _shown_priority(rank: priority.Priority) -> dict[str, Json]:
 
 def update_priority(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
-    return _shown_priority(priority.priority(decode(i["pod"], SizedPod), vpa.status.recommendation))
+    return _shown_priority(priority.priority(pod_of(i["pod"]), vpa.status.recommendation))
 
 
 def priority_less(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -66,9 +65,9 @@ def has_lower_resource(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json
 
 
 def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode(i["pod"], SizedPod)
-    requests, limits = requests_and_limits(pod, i["container"])
-    known = (*pod.spec.containers, *(pod.status.container_statuses or ()))
+    pod = pod_of(i["pod"])
+    requests, limits = pod.requests_and_limits(i["container"])
+    known = (*pod.template.containers, *pod.states)
     present = any(container.name == i["container"] for container in known)
     # The dump shows what is not written of a container that exists as an empty list.
     return {
@@ -80,7 +79,7 @@ def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 def eviction_requirements(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     wanted = [decode(entry, EvictionRequirement) for entry in i["eviction_requirements"] or []]
     found = requirements.unmet(
-        decode(i["pod"], SizedPod), decoded(i["recommendation"], VpaRecommendation), wanted
+        pod_of(i["pod"]), decoded(i["recommendation"], VpaRecommendation), wanted
     )
     return {"admit": found is None}
 
@@ -102,18 +101,18 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     policy = vpa.spec.update_policy
     wanted = policy.eviction_requirements if policy is not None else None
     for raw in i["pods"]:
-        pod = decode(raw, SizedPod)
+        pod = pod_of(raw)
         capped = cap_for_pod(vpa, pod, ranges(i)).recommendation
-        if priority.was_tried(vpa, capped, refused.get(pod.metadata.uid)):
+        if priority.was_tried(vpa, capped, refused.get(pod.uid)):
             continue
         found = priority.due(pod, vpa, capped, settings, now)
         if not found.is_due:
             continue
-        queued[pod.metadata.name] = _shown_priority(found.priority)
+        queued[pod.name] = _shown_priority(found.priority)
         if requirements.unmet(pod, capped, wanted) is None:
             ranked.append((pod, found.priority))
     ranked.sort(key=lambda entry: entry[1].order, reverse=True)
-    order = [pod.metadata.name for pod, _ in ranked]
+    order = [pod.name for pod, _ in ranked]
     return {"queued_priorities": queued, "update_order": order}
 
 
@@ -126,22 +125,22 @@ def _owner_size(kind: str, configured: int) -> OwnerSize:
 class Group:
     """One replica group in one loop, with the clock of its resizes."""
 
-    def __init__(self, pods: list[SizedPod], vpa: Vpa, i: dict[str, Json], settings: Json) -> None:
+    def __init__(self, pods: list[PodView], vpa: Vpa, i: dict[str, Json], settings: Json) -> None:
         self.pods, self.vpa, self.settings = pods, vpa, settings
         kind = i.get("owner_kind", "ReplicationController")
         sizes = {Owner(kind, "rc"): _owner_size(kind, i["configured_replicas"])}
         self.budget: DisruptionBudget = budget_for(pods, vpa, sizes, settings)
         self.seen: dict[str, float] = {}
 
-    def since(self, pod: SizedPod, now: float) -> float:
+    def since(self, pod: PodView, now: float) -> float:
         if resize.state_of(pod) == "ResizeNone":
             return 0.0
-        return now - self.seen.setdefault(pod.metadata.name, now)
+        return now - self.seen.setdefault(pod.name, now)
 
-    def can_evict(self, pod: SizedPod, now: float) -> bool:
+    def can_evict(self, pod: PodView, now: float) -> bool:
         return resize.can_evict(pod, self.budget, self.since(pod, now))
 
-    def evict(self, pod: SizedPod, now: float) -> bool:
+    def evict(self, pod: PodView, now: float) -> bool:
         if not self.can_evict(pod, now):
             return False
         group = self.budget.group(pod)
@@ -150,7 +149,7 @@ class Group:
         return True
 
     def can_in_place(
-        self, pod: SizedPod, now: float, *, has_recommendation: bool = True, tried: bool = False
+        self, pod: PodView, now: float, *, has_recommendation: bool = True, tried: bool = False
     ) -> str:
         return resize.can_update_in_place(
             pod,
@@ -162,11 +161,11 @@ class Group:
             since_s=self.since(pod, now),
         )
 
-    def can_unboost(self, pod: SizedPod, now: float) -> bool:
+    def can_unboost(self, pod: PodView, now: float) -> bool:
         settings = replace(self.settings, cpu_startup_boost=True)
         return resize.can_unboost(pod, self.budget, expired(pod, self.vpa, now), settings)
 
-    def in_place(self, pod: SizedPod) -> bool:
+    def in_place(self, pod: PodView) -> bool:
         group = self.budget.group(pod)
         if not isinstance(group, ReplicaGroup):
             return False
@@ -191,7 +190,7 @@ def _updater(i: dict[str, Json], *, in_place: bool) -> UpdaterSettings:
 
 
 def disruption_group(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pods = [decode(pod, SizedPod) for pod in i["pods"]]
+    pods = [pod_of(pod) for pod in i["pods"]]
     mode = i["update_mode"]
     group = Group(pods, _vpa(i, mode), i, _updater(i, in_place=True))
     now = seconds(i["now"])
@@ -226,7 +225,7 @@ def disruption_sequence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
             raw["status"]["conditions"] = [described["resize_condition"]]
         if described.get("boosted"):
             raw["metadata"]["annotations"] = {"vpaCpuStartupBoost/c": ""}
-        pods.append(decode(raw, SizedPod))
+        pods.append(pod_of(raw))
     settings = _updater(i, in_place=i.get("in_place_gate", False))
     group = Group(pods, _vpa(i, i["update_mode"]), i, settings)
     results: list[Json] = []
@@ -247,14 +246,14 @@ def disruption_sequence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 
 def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pods = [decode(pod, SizedPod) for pod in i["pods"]]
+    pods = [pod_of(pod) for pod in i["pods"]]
     vpa = decode(i["vpa"], Vpa)
     settings = _updater(i, in_place=True)
     of_group = _vpa({}, i["group_update_mode"])
     group = Group(pods, of_group, i, settings)
     group.vpa = vpa
     pod, now = pods[i["selected_pod"]], seconds(i["now"])
-    group.seen[pod.metadata.name] = seconds(i["last_in_place_attempt"])
+    group.seen[pod.name] = seconds(i["last_in_place_attempt"])
     refused = {
         uid: decode(entry, VpaRecommendation)
         for uid, entry in (i["infeasible_attempts_by_pod_uid"] or {}).items()
@@ -262,8 +261,8 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     found = vpa.status.recommendation
     # The dump leaves an empty recommendation out. Upstream's tests put one into every VPA
     # but those whose pods have a uid, which say themselves what is recommended, or nothing.
-    has_recommendation = found is not None or not pod.metadata.uid
-    tried = priority.was_tried(vpa, found, refused.get(pod.metadata.uid))
+    has_recommendation = found is not None or not pod.uid
+    tried = priority.was_tried(vpa, found, refused.get(pod.uid))
     decision = group.can_in_place(pod, now, has_recommendation=has_recommendation, tried=tried)
     return {
         "decision": decision,
@@ -273,7 +272,7 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    def pod(number: int) -> SizedPod:
+    def pod(number: int) -> PodView:
         raw: dict[str, Json] = {
             "metadata": {
                 "name": f"pod-{number}",
@@ -285,7 +284,7 @@ def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
         }
         if number == 0:
             raw["status"]["conditions"] = i["conditions"]
-        return decode(raw, SizedPod)
+        return pod_of(raw)
 
     pods = [pod(number) for number in range(3)]
     settings = UpdaterSettings(in_place=True)
@@ -295,14 +294,14 @@ def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 
 def resize_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    return {"status": resize.resize_state([decode(c, VpaCondition) for c in i["conditions"]])}
+    return {"status": resize.state_of(pod_of({"status": {"conditions": i["conditions"]}}))}
 
 
 def non_disruptive_resize(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    return {"result": resize.is_non_disruptive(decode(i["pod"], SizedPod))}
+    return {"result": resize.is_non_disruptive(pod_of(i["pod"]))}
 
 
-def _in_place(decision: str) -> tuple[SizedPod, dict[str, Json]]:
+def _in_place(decision: str) -> tuple[PodView, dict[str, Json]]:
     """Return a pod that is due and gets this in-place decision, and what is known of it."""
     if decision == "InPlaceApproved":
         return worlds.pod(), {}
@@ -356,13 +355,12 @@ def lease_validity(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def boost_expiry(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode({"metadata": {"annotations": i["annotations"]}}, SizedPod)
+    pod = pod_of({"metadata": {"annotations": i["annotations"]}})
     ready, now = i["ready_condition"], 2e9
     if ready is not None:
         age = ready["age_s"]
-        since = None if isinstance(age, str) else datetime.fromtimestamp(now - age).astimezone()
-        state = VpaCondition("Ready", ready["status"], last_transition_time=since)
-        pod = SizedPod(pod.metadata, pod.spec, SizedPodStatus(conditions=(state,)))
+        since = math.nan if isinstance(age, str) else now - age
+        pod = replace(pod, ready=PodReadiness[ready["status"].upper()], ready_since=since)
     vpa = Vpa(
         spec=VpaSpec(
             startup_boost=decoded(i["startup_boost"], StartupBoost),
@@ -375,7 +373,7 @@ def boost_expiry(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def inplace_resource_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod, now = ready_pod(decode(i["pod"], SizedPod), i["pod_ready_for_s"])
+    pod, now = ready_pod(pod_of(i["pod"]), i["pod_ready_for_s"])
     vpa = decode(i["vpa"], Vpa)
     wanted = calculated(i)
     assert isinstance(wanted, PodResources)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from podscale.core.selectors.selector import Selector
-from vpa.model.api.objects import SizedPod, Vpa, has_startup_boost, update_mode
+from vpa.model.api.objects import Vpa, has_startup_boost, update_mode
 
 
 class OwningController(Struct, frozen=True):
@@ -75,14 +75,11 @@ def target_of(vpa: Vpa) -> OwningController | None:
     return OwningController(vpa.metadata.namespace, target.kind, target.name)
 
 
-def match(
-    pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate]
-) -> Candidate | None:
+def match(labels: Mapping[str, str], candidates: Sequence[Candidate]) -> Candidate | None:
     """Return which of the VPAs of a pod's controller decides: the oldest, then by name.
 
     ``candidates`` are those that may act at all; see ``acts_at_admission``.
     """
-    labels = pod_labels or {}
     matching = [
         candidate
         for candidate in candidates
@@ -92,13 +89,13 @@ def match(
 
 
 def match_at_admission(
-    pod: SizedPod, controller: OwningController | None, index: TargetIndex
+    labels: Mapping[str, str], controller: OwningController | None, index: TargetIndex
 ) -> Candidate | None:
     """Return the VPA that patches a new pod; a pod without a controller has none."""
     if controller is None:
         return None
     candidates = [c for c in index.of(controller) if acts_at_admission(c.vpa)]
-    return match(pod.metadata.labels, candidates)
+    return match(labels, candidates)
 
 
 def acts_at_admission(vpa: Vpa) -> bool:

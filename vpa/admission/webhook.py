@@ -17,7 +17,9 @@ from msgspec import Raw
 from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import KubeError
-from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, decode
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodView, view_of
+from podscale.kube.objects.pod import Pod, PodSpec, PodStatus
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
@@ -44,9 +46,10 @@ from vpa.admission.validation import (
     validate_annotations,
 )
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
-from vpa.model.api.objects import ObjectError, SizedPod, TargetRef, Vpa
+from vpa.model.api.objects import ObjectError, TargetRef, Vpa
+from vpa.model.api.quantities import MOST_NAMES
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
+from vpa.stored import StoredVpa, policies_of, vpa_of
 from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
@@ -109,14 +112,12 @@ class Webhook:
         self._observer.admitted(name, answer.outcome, time.monotonic() - begun)
         return ApiResponse(value=reviewed(asked, answer))
 
-    async def match(self, pod: SizedPod, meta: ObjectMeta) -> Candidate | None:
+    async def match(self, pod: PodView) -> Candidate | None:
         """Return the VPA that decides about a pod."""
-        controller = await self._stores.workloads.topmost(
-            meta.namespace, meta.controller, asks=True
-        )
+        controller = await self._stores.workloads.topmost(pod.namespace, pod.owner, asks=True)
         if controller is not None:
             await self._resolve(self._index.of(controller))
-        return match_at_admission(pod, controller, self._index)
+        return match_at_admission(pod.labels, controller, self._index)
 
     async def _answer(self, asked: ReviewRequest) -> ReviewAnswer:
         place = (asked.resource.group, asked.resource.resource)
@@ -138,26 +139,27 @@ class Webhook:
         if not self._index.is_used_in(asked.namespace):
             return UNCHANGED
         try:
-            if is_within(asked.object, _FEW):
-                return await self._sized(asked)
-            if not is_within(asked.object, MOST_CONTAINERS):
-                _log.warning("let through unchanged", reason="TooManyContainers",
-                             namespace=asked.namespace)  # fmt: skip
-                return UNCHANGED
-            async with self._large:
-                return await self._sized(asked)
-        except (ObjectError, msgspec.DecodeError) as error:
+            pod = decode(asked.object, Pod)
+        except msgspec.DecodeError as error:
             _log.warning("pod not read", namespace=asked.namespace, error=str(error))
             return ReviewAnswer(outcome="error")
+        size = max(len(pod.spec.containers), len(pod.spec.init_containers))
+        if size > MOST_CONTAINERS or _most_resources(pod.spec) > MOST_NAMES:
+            reason = "TooManyContainers" if size > MOST_CONTAINERS else "TooManyResources"
+            _log.warning("let through unchanged", reason=reason, namespace=asked.namespace)
+            return UNCHANGED
+        if size <= _FEW:
+            return await self._sized(asked, pod)
+        async with self._large:
+            return await self._sized(asked, pod)
 
-    async def _sized(self, asked: ReviewRequest) -> ReviewAnswer:
-        pod = decode_pod(asked.object)
-        pod = SizedPod(pod.metadata, pod.spec)  # the status is its creator's invention
-        meta = decode(asked.object, PartialObjectMetadata).metadata
-        # The object may not carry its namespace yet; the request does.
-        meta = msgspec.structs.replace(meta, namespace=asked.namespace)
+    async def _sized(self, asked: ReviewRequest, sent: Pod) -> ReviewAnswer:
+        # The object may not carry its namespace yet, the request does; the status is its
+        # creator's invention.
+        meta = msgspec.structs.replace(sent.metadata, namespace=asked.namespace)
+        pod = view_of(msgspec.structs.replace(sent, metadata=meta, status=PodStatus()))
         try:
-            found = await self.match(pod, meta)
+            found = await self.match(pod)
         except (KubeError, msgspec.DecodeError) as error:
             # Whose pod it is would have to be known: it may go unsized where it should not.
             _log.warning("let through unchanged", reason="OwnerUnknown",
@@ -235,15 +237,24 @@ def _read(raw: Raw) -> Vpa | None:
         raise ObjectError.of(error, "") from error
 
 
-async def _turn(pod: SizedPod) -> None:
+def _most_resources(spec: PodSpec) -> int:
+    """Return how many amounts the longest list has: reading them is what costs."""
+    written = [each.resources for each in (*spec.containers, *spec.init_containers)]
+    if spec.resources is not None:
+        written.append(spec.resources)
+    lists = [each for one in written for each in (one.requests, one.limits)]
+    return max(len(each or ()) for each in (*lists, spec.overhead))
+
+
+async def _turn(pod: PodView) -> None:
     # Whoever waits, and the deadline, come before the next step of a large pod.
-    if len(pod.spec.containers) > _FEW:
+    if len(pod.template.containers) > _FEW:
         await asyncio.sleep(0)
 
 
-async def _reasons(pod: SizedPod, vpa: Vpa, view: AdmittedPod) -> str | None:
+async def _reasons(pod: PodView, vpa: Vpa, view: AdmittedPod) -> str | None:
     writer = AnnotationWriter(vpa.metadata.name, view)
-    for number, container in enumerate(pod.spec.containers, 1):
+    for number, container in enumerate(pod.template.containers, 1):
         if not writer.add(container.name):
             return None
         if number % _FEW == 0:

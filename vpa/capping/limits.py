@@ -140,8 +140,8 @@ def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
 
 def apply_container_range(
     recommendation: Mapping[str, Quantity],
-    requests: ResourceList | None,
-    limits: ResourceList | None,
+    requests: Mapping[str, Quantity] | None,
+    limits: Mapping[str, Quantity] | None,
     item: LimitRangeItem | None,
 ) -> tuple[ResourceList, list[Cap]]:
     """Return amounts whose proportional limits lie within the item, and what was cut.

@@ -10,19 +10,18 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
+from podscale.kube.columns.pod_set import PodView
 from vpa.capping.limits import Cap, apply_container_range, proportional_limit
 from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,
     LimitRangeItem,
     ResourcePolicy,
-    SizedPod,
     Vpa,
     VpaRecommendation,
     container_policy,
     controlled_values,
     is_off,
-    requests_and_limits,
 )
 from vpa.model.api.policy import allowed, capped
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, of, scaled
@@ -32,7 +31,7 @@ Bounds = Mapping[str, ResourceList]
 
 
 def apply_pod_range(
-    resource: str, bounds: Bounds, pod: SizedPod, item: LimitRangeItem
+    resource: str, bounds: Bounds, pod: PodView, item: LimitRangeItem
 ) -> dict[str, ResourceList]:
     """Return ``bounds`` of one resource, scaled into a Pod item of a LimitRange.
 
@@ -44,8 +43,8 @@ def apply_pod_range(
     default = of(item.default, resource)
     recommended: dict[str, Quantity] = {}
     limit_sum = request_sum = 0
-    for container in pod.spec.containers:
-        requests, limits = requests_and_limits(pod, container.name)
+    for container in pod.template.containers:
+        requests, limits = pod.requests_and_limits(container.name)
         request = of(requests, resource)
         own = bounds.get(container.name)
         if own is None or resource not in own:
@@ -69,7 +68,7 @@ def apply_pod_range(
 
 
 def with_missing(
-    entries: Sequence[ContainerRecommendation], pod: SizedPod, policy: ResourcePolicy | None
+    entries: Sequence[ContainerRecommendation], pod: PodView, policy: ResourcePolicy | None
 ) -> list[ContainerRecommendation]:
     """Return the entries, and one with its present requests for every container without.
 
@@ -77,12 +76,12 @@ def with_missing(
     """
     known = {entry.container_name for entry in entries}
     result = list(entries)
-    for container in pod.spec.containers:
+    for container in pod.template.containers:
         if container.name in known or is_off(policy, container.name):
             continue
-        requests, _ = requests_and_limits(pod, container.name)
+        requests, _ = pod.requests_and_limits(container.name)
         if requests:
-            result.append(ContainerRecommendation(container.name, target=requests))
+            result.append(ContainerRecommendation(container.name, target=ResourceList(requests)))
     return result
 
 
@@ -125,7 +124,7 @@ class Capped(Struct, frozen=True):
         return [cap.note for cap in self.caps.get(container, ()) if cap.note]
 
 
-def cap_for_pod(vpa: Vpa, pod: SizedPod, ranges: LimitRanges) -> Capped:
+def cap_for_pod(vpa: Vpa, pod: PodView, ranges: LimitRanges) -> Capped:
     """Return the VPA's recommendation as it applies to ``pod``.
 
     Containers that the pod does not have are dropped, and so are those with mode Off:
@@ -135,7 +134,7 @@ def cap_for_pod(vpa: Vpa, pod: SizedPod, ranges: LimitRanges) -> Capped:
     recommendation = vpa.status.recommendation
     if recommendation is None:
         return Capped(None if policy is None else VpaRecommendation(container_recommendations=()))
-    present = {container.name for container in pod.spec.containers}
+    present = {container.name for container in pod.template.containers}
     entries = [
         entry
         for entry in recommendation.container_recommendations or ()
@@ -156,7 +155,7 @@ def cap_for_pod(vpa: Vpa, pod: SizedPod, ranges: LimitRanges) -> Capped:
 
 
 def _within_pod_range(
-    entries: list[ContainerRecommendation], pod: SizedPod, item: LimitRangeItem
+    entries: list[ContainerRecommendation], pod: PodView, item: LimitRangeItem
 ) -> list[ContainerRecommendation]:
     bounds: dict[str, dict[str, ResourceList]] = {}
     for field in ("upper_bound", "target", "lower_bound"):
@@ -190,15 +189,15 @@ def _changed(
 
 def _capped_entry(
     entry: ContainerRecommendation,
-    pod: SizedPod,
+    pod: PodView,
     item: LimitRangeItem | None,
     policy: ResourcePolicy | None,
 ) -> tuple[ContainerRecommendation, list[Cap]]:
     name = entry.container_name
-    requests, limits = requests_and_limits(pod, name)
+    requests, limits = pod.requests_and_limits(name)
     own = container_policy(policy, name)
     requests_only = controlled_values(policy, name) == "RequestsOnly"
-    ceiling = limits if requests_only and limits is not None else ResourceList()
+    ceiling = limits if requests_only and limits is not None else EMPTY
 
     def fit(bound: ResourceList | None) -> tuple[ResourceList | None, list[Cap]]:
         if bound is None:

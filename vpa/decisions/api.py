@@ -36,7 +36,6 @@ from vpa.model.api.objects import Vpa
 from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
-from vpa.stored import pod_of
 from vpa.updater.loop.loop import Updater
 from vpa.updater.loop.pod_decisions import gist
 
@@ -229,11 +228,11 @@ class SizingApi(DecisionApi[KnownSizing]):
         if selector is None:
             return {}
         views = self._recommender.stores.pods.select(namespace, selector).views()
-        pod = next((pod_of(view) for view in views if view.phase == PodPhase.RUNNING), None)
+        pod = next((view for view in views if view.phase == PodPhase.RUNNING), None)
         return {
             (container, resource): amount
-            for container, (_, resources) in (pod.present if pod is not None else {}).items()
-            for resource, amount in (resources.requests or EMPTY).items()
+            for container, now in (pod.present if pod is not None else {}).items()
+            for resource, amount in (now.requests or EMPTY).items()
         }
 
     def _measured(self, key: VpaKey, container: str, resource: str) -> MeasuredBasis:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from podscale.core.json_decoder import decode_json
 from podscale.explain.explanation import Explanation, Fact, Facts
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
@@ -24,13 +25,11 @@ from vpa.admission.patches.resources import (
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.explain.words import explanation
 from vpa.model.api.objects import (
-    SizedPod,
     Vpa,
     VpaRecommendation,
     container_policy,
     controlled_values,
     is_off,
-    requests_and_limits,
     update_mode,
 )
 from vpa.model.api.policy import controlled_resources
@@ -54,7 +53,7 @@ class AdmittedPod:
 
     def __init__(
         self,
-        pod: SizedPod,
+        pod: PodView,
         vpa: Vpa,
         ranges: LimitRanges,
         boost: BoostSettings,
@@ -64,7 +63,7 @@ class AdmittedPod:
         self._pod, self._vpa, self._ranges, self._boost = pod, vpa, ranges, boost
         self._found = found or pod_resources(pod, vpa, ranges)
         self._containers: dict[str, int] = {}
-        for number, each in enumerate(pod.spec.containers):
+        for number, each in enumerate(pod.template.containers):
             self._containers.setdefault(each.name, number)
 
     def explain(self, question: ValueQuestion) -> Explanation:
@@ -75,7 +74,7 @@ class AdmittedPod:
         reasons: list[str] = []
         facts: list[Facts] = []
         if question.field == "limit" and value is not None:
-            requests, limits = requests_and_limits(self._pod, question.container)
+            requests, limits = self._pod.requests_and_limits(question.container)
             request, limit = of(requests, question.resource), of(limits, question.resource)
             ratio = limit.nano / request.nano if request.nano and limit.nano else 1.0
             reasons.append("LimitKeptProportional")
@@ -123,7 +122,7 @@ class AdmittedPod:
             wanted = found.containers[index]
         if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
             return wanted, False
-        raised = boosted(self._pod.spec.containers[index], vpa, wanted, self._boost.max_cpu)
+        raised = boosted(self._pod.template.containers[index], vpa, wanted, self._boost.max_cpu)
         return (raised, True) if isinstance(raised, ContainerResources) else (wanted, False)
 
 

@@ -5,14 +5,17 @@ of the pass, so that a late sample or kill still counts.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
-from vpa.model.api.ooms import Oom, from_last_state, from_pod_update
+from podscale.kube.objects.pod import ContainerState, TemplateContainer, Terminated
+from vpa.model.api.ooms import Oom
+from vpa.model.api.quantities import of
 from vpa.model.cluster import ClusterModel
-from vpa.stored import StoredEvent, ooms_of, pod_of
+from vpa.stored import StoredEvent, ooms_of
 
 _KILLED = "OOMKilled"
 _MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
@@ -75,7 +78,7 @@ class PodFeed:
             oom
             for view in self._changed.values()
             if view is not None and _shows_kill(view)
-            for oom in from_last_state(pod_of(view))
+            for oom in from_last_state(view)
         ]
 
     def _pod_changed(self, change: Change[PodView]) -> None:
@@ -84,9 +87,9 @@ class PodFeed:
         if new is None or not _shows_kill(new) or len(self._ooms) >= _MOST_OOMS:
             return
         if old is None:
-            self._ooms += from_last_state(pod_of(new))
+            self._ooms += from_last_state(new)
         elif old.states != new.states:
-            self._ooms += from_pod_update(pod_of(old), pod_of(new))
+            self._ooms += from_pod_update(old, new)
 
     def _event_changed(self, change: Change[StoredEvent]) -> None:
         if change.new is not None and change.old is None and len(self._ooms) < _MOST_OOMS:
@@ -98,6 +101,59 @@ def put(cluster: ClusterModel, view: PodView, now: float) -> None:
     names = [container.name for container in view.template.containers]
     is_active = view.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     cluster.put_pod(view.namespace, view.name, view.labels, names, now, is_active=is_active)
+
+
+def from_pod_update(before: PodView, after: PodView) -> list[Oom]:
+    """Return the kills that happened between two versions of a pod, by container.
+
+    Either the container is now terminated by one, or it has been restarted meanwhile and
+    its last run ended so. Waiting to running (the end of a back-off) is not a new kill.
+    """
+    earlier = {state.name: state for state in before.states if not state.is_init}
+    ooms = []
+    for state in after.states:
+        if state.is_init or state.name not in earlier:
+            continue
+        run, is_current = _kill(earlier[state.name], state)
+        # The run that was killed had the resources of the version that shows it running.
+        ooms += _oom(after if is_current else before, state.name, run)
+    return ooms
+
+
+def from_last_state(pod: PodView) -> list[Oom]:
+    """Return kills that a pod still shows as its containers' last run.
+
+    For a pod first seen after the kill: after a restart, or when its update was missed.
+    """
+    return [
+        oom
+        for state in pod.states
+        if not state.is_init
+        for oom in _oom(pod, state.name, state.terminated or state.last_terminated)
+    ]
+
+
+def _kill(before: ContainerState, after: ContainerState) -> tuple[Terminated | None, bool]:
+    # The run that ended, and whether it is the container's state now.
+    restarted = after.restart_count > before.restart_count
+    now = after.terminated
+    if now is not None and now.reason == _KILLED:
+        # Too fast a failure shows terminated twice in a row; the count tells them apart.
+        return (now if before.terminated is None or restarted else None), True
+    was_replaced = restarted and before.phase == after.phase == "running"
+    return (after.last_terminated if was_replaced else None), False
+
+
+def _oom(killed: PodView, container: str, run: Terminated | None) -> list[Oom]:
+    if run is None or run.reason != _KILLED or run.finished_at is None:
+        return []
+    requests, _ = killed.requests_and_limits(container)
+    said_by = killed.present.get(container)
+    source = "Pod.Status.ContainerStatuses" if isinstance(said_by, ContainerState) else ""
+    source = "Pod.Spec.Containers" if isinstance(said_by, TemplateContainer) else source
+    time = datetime.fromtimestamp(run.finished_at, UTC)
+    memory = of(requests, "memory").value
+    return [Oom(killed.namespace, killed.name, container, memory, time, source)]
 
 
 def _shows_kill(view: PodView) -> bool:

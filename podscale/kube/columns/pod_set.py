@@ -1,6 +1,7 @@
 """Pods as they are read: one as an object, a selection as columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -8,10 +9,18 @@ from numpy.typing import NDArray
 
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import OwnerReference
-from podscale.kube.objects.pod import ContainerState, PodCondition, WirePodTemplate
+from podscale.kube.objects.pod import (
+    Amounts,
+    ContainerState,
+    PodCondition,
+    TemplateContainer,
+    WirePodTemplate,
+)
+
+NO_ANNOTATIONS: Mapping[str, str] = {}  # of a pod that has no such field
 
 
-class PodView(Struct, frozen=True):
+class PodView(Struct, frozen=True, dict=True):
     """One pod: everything the store keeps of it. Times are unix seconds, NaN: not set."""
 
     namespace: str
@@ -31,6 +40,24 @@ class PodView(Struct, frozen=True):
     template: WirePodTemplate
     states: tuple[ContainerState, ...]  # containers that have a status, init containers first
     resize: tuple[PodCondition, ...]  # the PodResize* conditions
+
+    @cached_property
+    def present(self) -> Mapping[str, ContainerState | TemplateContainer]:
+        """Who says what each container has now: its state where the kubelet reports its
+        resources, else the template. Init containers are not looked at.
+        """
+        present: dict[str, ContainerState | TemplateContainer] = {}
+        for state in self.states:
+            if not state.is_init and state.requests_milli is not None:
+                present.setdefault(state.name, state)
+        for container in self.template.containers:
+            present.setdefault(container.name, container)
+        return present
+
+    def requests_and_limits(self, container: str) -> tuple[Amounts | None, Amounts | None]:
+        """Return what the container has now; both are None where neither is written."""
+        now = self.present.get(container)
+        return (now.requests, now.limits) if now is not None else (None, None)
 
 
 class PodSet:

@@ -7,9 +7,12 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.kube.client.wire import Quantity
 from podscale.kube.objects.pod import (
+    Amounts,
     Container,
     ContainerState,
     ContainerStatus,
+    PodSpec,
+    PodStatus,
     ResourceRequirements,
     TemplateContainer,
     WirePodTemplate,
@@ -25,12 +28,24 @@ class TemplateShape(Struct, frozen=True, array_like=True):
     overhead: dict[str, Quantity] | None
     priority: int
 
+    @classmethod
+    def of(cls, spec: PodSpec) -> "TemplateShape":
+        """Return the part of a spec."""
+        return cls(
+            spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.priority
+        )
+
 
 class StateShape(Struct, frozen=True, array_like=True):
     """The container statuses of a pod, as decoded."""
 
     init_containers: tuple[ContainerStatus, ...]
     containers: tuple[ContainerStatus, ...]
+
+    @classmethod
+    def of(cls, status: PodStatus) -> "StateShape":
+        """Return the part of a status."""
+        return cls(status.init_container_statuses, status.container_statuses)
 
 
 def template(shape: TemplateShape) -> WirePodTemplate:
@@ -42,6 +57,8 @@ def template(shape: TemplateShape) -> WirePodTemplate:
         pod_requests_milli=None if resources is None else amounts(resources.requests),
         overhead_milli=amounts(shape.overhead),
         priority=shape.priority,
+        pod_requests=None if resources is None else _exact(resources.requests),
+        pod_limits=None if resources is None else _exact(resources.limits),
     )
 
 
@@ -51,14 +68,18 @@ def states(shape: StateShape) -> tuple[ContainerState, ...]:
 
 
 def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Return milli-units by resource, rounded up; what is no quantity is left out.
+    """Return milli-units by resource, rounded up; what is no quantity is left out."""
+    return {name: amount.milli for name, amount in (_exact(resources) or {}).items()}
 
-    The API server validates quantities, so only a strange server sends one that is not.
-    """
-    parsed: dict[str, int] = {}
-    for name, amount in (resources or {}).items():
+
+def _exact(resources: Mapping[str, Quantity] | None) -> Amounts | None:
+    # The API server validates quantities, so only a strange server sends one that is not.
+    if resources is None:
+        return None
+    parsed = {}
+    for name, amount in resources.items():
         try:
-            parsed[name] = quantity.parse(str(amount)).milli
+            parsed[name] = quantity.parse(str(amount))
         except quantity.QuantityError:
             continue
     return parsed
@@ -73,6 +94,8 @@ def _container(container: Container) -> TemplateContainer:
             policy.resource_name: policy.restart_policy for policy in container.resize_policy
         },
         is_sidecar=container.restart_policy == "Always",
+        requests=_exact(container.resources.requests),
+        limits=_exact(container.resources.limits),
     )
 
 
@@ -100,4 +123,6 @@ def _states(statuses: Iterable[ContainerStatus], is_init: bool) -> Iterable[Cont
             last_terminated=status.last_state.terminated,
             requests_milli=None if resources is None else amounts(resources.requests),
             limits_milli=None if resources is None else amounts(resources.limits),
+            requests=None if resources is None else _exact(resources.requests),
+            limits=None if resources is None else _exact(resources.limits),
         )

@@ -18,7 +18,7 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.columns.cohorts import Cohort, Version
-from podscale.kube.columns.pod_set import PodSet, PodView
+from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodSet, PodView
 from podscale.kube.columns.pod_shapes import StateShape, TemplateShape, states, template
 from podscale.kube.columns.store import ColumnarStore, Rows
 from podscale.kube.informer.list_watch import Happening, WatchBroken
@@ -106,9 +106,8 @@ _FIELDS: list[tuple[str, DTypeLike]] = [
     ("ready", np.uint8),
 ]
 _RESIZE = ("PodResizePending", "PodResizeInProgress")
-_NONE: Mapping[str, str] = {}
 _PHASES = {phase.text: phase for phase in PodPhase}
-_READY = {"True": 1, "False": 2}
+_READY = {"True": PodReadiness.TRUE, "False": PodReadiness.FALSE}
 
 
 class PodStore(ColumnarStore[Pod, PodView]):
@@ -238,14 +237,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         column = self._rows.column
         if not is_new:
             self._leave_interned(row)
-        shape = TemplateShape(
-            spec.containers,
-            spec.init_containers,
-            spec.resources,
-            spec.overhead,
-            spec.priority,
-        )
-        state = StateShape(status.init_container_statuses, status.container_statuses)
+        shape, state = TemplateShape.of(spec), StateShape.of(status)
         column["template"][row] = self._templates.take(self._encoded(shape), shape)
         column["state"][row] = self._states.take(self._encoded(state), state)
         column["node"][row] = self._nodes.take(spec.node_name, spec.node_name)
@@ -258,14 +250,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         self._write_annotations(row, meta.annotations)
 
     def _write_conditions(self, row: int, conditions: Sequence[PodCondition]) -> None:
-        ready, since = 0, math.nan
-        resize: tuple[PodCondition, ...] = ()
-        for condition in conditions:
-            if condition.type == "Ready":
-                ready = _READY.get(condition.status, 3)
-                since = _or_nan(condition.last_transition_time)
-            elif condition.type in _RESIZE:
-                resize = (*resize, condition)
+        ready, since, resize = _read_conditions(conditions)
         self._rows.column["ready"][row] = ready
         self._rows.column["ready_since"][row] = since
         if resize:
@@ -287,7 +272,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
     def _write_annotations(self, row: int, annotations: Mapping[str, str] | None) -> None:
         kept = {
             key: value
-            for key, value in (annotations or _NONE).items()
+            for key, value in (annotations or NO_ANNOTATIONS).items()
             if key.startswith(self._kept)
         }
         if kept:
@@ -334,7 +319,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
             uid=self._uid_at(row),
             resource_version=str(version) if version >= 0 else "",
             labels=cohort.labels,
-            annotations=self._annotations.get(row, _NONE),
+            annotations=self._annotations.get(row, NO_ANNOTATIONS),
             owner=cohort.owner,
             node=self._nodes[int(record["node"])],
             phase=PodPhase(int(record["phase"])),
@@ -347,6 +332,46 @@ class PodStore(ColumnarStore[Pod, PodView]):
             states=self._state(int(record["state"])),
             resize=self._resizes.get(row, ()),
         )
+
+
+def view_of(pod: Pod) -> PodView:
+    """Return one pod that somebody sent, with all its annotations."""
+    meta, status = pod.metadata, pod.status
+    ready, since, resizes = _read_conditions(status.conditions)
+    return PodView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=meta.labels or {},
+        annotations=NO_ANNOTATIONS if meta.annotations is None else meta.annotations,
+        owner=meta.controller,
+        node=pod.spec.node_name,
+        phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
+        ready=ready,
+        ready_since=since,
+        started=_or_nan(status.start_time),
+        created=_or_nan(meta.creation_timestamp),
+        deleted=_or_nan(meta.deletion_timestamp),
+        template=template(TemplateShape.of(pod.spec)),
+        states=states(StateShape.of(status)),
+        resize=resizes,
+    )
+
+
+def _read_conditions(
+    conditions: Sequence[PodCondition],
+) -> tuple[PodReadiness, float, tuple[PodCondition, ...]]:
+    # Whether the pod is Ready, since when, and what is said of a resize.
+    ready, since = PodReadiness.ABSENT, math.nan
+    resizes: tuple[PodCondition, ...] = ()
+    for condition in conditions:
+        if condition.type == "Ready":
+            ready = _READY.get(condition.status, PodReadiness.UNKNOWN)
+            since = _or_nan(condition.last_transition_time)
+        elif condition.type in _RESIZE:
+            resizes = (*resizes, condition)
+    return ready, since, resizes
 
 
 def _or_nan(value: float | None) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from podscale.core.quantity import Quantity as Amount
 from podscale.kube.client.wire import ObjectMeta, Quantity, Time
 
 
@@ -104,6 +105,9 @@ class Pod(Struct, frozen=True, gc=False, rename="camel"):
     status: PodStatus = PodStatus()
 
 
+Amounts = Mapping[str, Amount]  # by resource
+
+
 class TemplateContainer(Struct, frozen=True):
     """One container of a template, amounts in milli-units (cpu) and milli-bytes (memory)."""
 
@@ -112,6 +116,8 @@ class TemplateContainer(Struct, frozen=True):
     limits_milli: Mapping[str, int]
     resize_policy: Mapping[str, str]  # resource → NotRequired | RestartContainer
     is_sidecar: bool = False  # an init container with restartPolicy Always
+    requests: Amounts | None = None  # exact, as they are written; None: no such field
+    limits: Amounts | None = None
 
 
 class WirePodTemplate(Struct, frozen=True):
@@ -122,6 +128,8 @@ class WirePodTemplate(Struct, frozen=True):
     pod_requests_milli: Mapping[str, int] | None = None  # pod-level requests; None: no such field
     overhead_milli: Mapping[str, int] = {}
     priority: int = 0
+    pod_requests: Amounts | None = None
+    pod_limits: Amounts | None = None
 
 
 class ContainerState(Struct, frozen=True):
@@ -137,3 +145,5 @@ class ContainerState(Struct, frozen=True):
     # resources of the status; None: the status does not say
     requests_milli: Mapping[str, int] | None = None
     limits_milli: Mapping[str, int] | None = None
+    requests: Amounts | None = None
+    limits: Amounts | None = None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from podscale.core.quantity import NANO, Quantity, parse
 from podscale.sandbox.objects import patch as json_patch
+from tests.pods import pod_of
 from vpa.admission.patches.patch import (
     ANNOTATION_PREFIX,
     BoostSettings,
@@ -23,7 +24,7 @@ from vpa.admission.patches.patch import (
 from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.admission.validation import VpaGates, options_for, validate
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.policy import allowed, capped
 from vpa.model.cluster import ClusterModel
 
@@ -215,7 +216,7 @@ def test_a_new_pod_is_one_that_the_api_server_takes(pod, vpa, container, whole, 
     item = decode(container, LimitRangeItem) if container is not None else None
     of_pod = decode(whole, LimitRangeItem) if whole is not None else None
     found = admission_patch(
-        decode(pod, SizedPod), decode(vpa, Vpa), LimitRanges(item, of_pod), BoostSettings(boosts)
+        pod_of(pod), decode(vpa, Vpa), LimitRanges(item, of_pod), BoostSettings(boosts)
     )
     if not isinstance(found, ResourcesUnavailable):
         assert refusals(applied(pod, found), container, whole) == []
@@ -228,7 +229,7 @@ def test_a_resized_pod_is_one_that_the_api_server_takes(pod, vpa, container, who
         return
     item = decode(container, LimitRangeItem) if container is not None else None
     of_pod = decode(whole, LimitRangeItem) if whole is not None else None
-    found = resize_patch(decode(pod, SizedPod), decode(vpa, Vpa), LimitRanges(item, of_pod), 2e9)
+    found = resize_patch(pod_of(pod), decode(vpa, Vpa), LimitRanges(item, of_pod), 2e9)
     if isinstance(found, ResourcesUnavailable):
         return
     assert refusals(applied(pod, list(found.resize)), container, whole) == []

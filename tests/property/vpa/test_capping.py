@@ -5,10 +5,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podscale.kube.columns.pod_set import PodView
+from tests.pods import pod_of
 from vpa.admission.patches.patch import BoostSettings, admission_patch
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.quantities import of
 
 cpu = st.integers(0, 64_000).map(lambda milli: f"{milli}m")
@@ -18,7 +20,7 @@ NAMES = ("a", "b", "c")
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> SizedPod:
+def pods(draw: st.DrawFn) -> PodView:
     containers = [
         {
             "name": name,
@@ -28,7 +30,7 @@ def pods(draw: st.DrawFn) -> SizedPod:
         }
         for name in NAMES[: draw(st.integers(1, 3))]
     ]
-    return decode({"spec": {"containers": containers}}, SizedPod)
+    return pod_of({"spec": {"containers": containers}})
 
 
 @st.composite
@@ -83,12 +85,12 @@ def items(draw: st.DrawFn) -> LimitRangeItem | None:
 @settings(max_examples=300, deadline=None)
 @given(pods(), vpas(), items(), items())
 def test_nothing_panics_and_containers_with_mode_off_are_left_alone(
-    pod: SizedPod, vpa: Vpa, container: LimitRangeItem | None, of_pod: LimitRangeItem | None
+    pod: PodView, vpa: Vpa, container: LimitRangeItem | None, of_pod: LimitRangeItem | None
 ) -> None:
     ranges = LimitRanges(container, of_pod)
     capped = cap_for_pod(vpa, pod, ranges).recommendation
     assert capped is not None
-    present = {entry.name for entry in pod.spec.containers}
+    present = {entry.name for entry in pod.template.containers}
     policies = vpa.spec.resource_policy
     assert policies is not None
     exact = {entry.container_name: entry for entry in policies.container_policies or ()}
@@ -102,7 +104,7 @@ def test_nothing_panics_and_containers_with_mode_off_are_left_alone(
             assert most is None or most.nano == 0 or value.nano <= most.nano
     found = pod_resources(pod, vpa, ranges)
     assert not isinstance(found, ResourcesUnavailable)
-    assert len(found.containers) == len(pod.spec.containers)
+    assert len(found.containers) == len(pod.template.containers)
     patch = admission_patch(pod, vpa, ranges, BoostSettings())
     if not isinstance(patch, ResourcesUnavailable):  # ``test_acceptance`` says what it is then
         assert patch[-1].path.endswith("vpaObservedContainers")
@@ -110,7 +112,7 @@ def test_nothing_panics_and_containers_with_mode_off_are_left_alone(
 
 @settings(max_examples=200, deadline=None)
 @given(pods(), vpas(), st.integers(1, 2**36))
-def test_targets_fit_the_maximum_of_a_pod_limit_range(pod: SizedPod, vpa: Vpa, most: int) -> None:
+def test_targets_fit_the_maximum_of_a_pod_limit_range(pod: PodView, vpa: Vpa, most: int) -> None:
     unrestricted = Vpa(vpa.metadata, type(vpa.spec)(), vpa.status)
     item = decode({"max": {"memory": str(most)}}, LimitRangeItem)
     capped = cap_for_pod(unrestricted, pod, LimitRanges(pod=item))

@@ -116,7 +116,8 @@ BOUNDED = {
     "podscale/kube/columns/pods.py:PodStore._annotations": CLUSTER,
     "podscale/kube/columns/pods.py:PodStore._odd_uids": CLUSTER,
     "podscale/kube/columns/pods.py:PodStore._resizes": CLUSTER,
-    "podscale/kube/columns/pods.py:_NONE": CODE,
+    "podscale/kube/columns/pod_set.py:NO_ANNOTATIONS": CODE,
+    "podscale/kube/columns/pod_set.py:present": "by containers of one pod",
     "podscale/kube/discovery.py:Mapper._by_kind": "by resources of the cluster",
     "podscale/kube/discovery.py:Mapper._by_name": "by resources of the cluster",
     "podscale/kube/informer/freshness.py:NewestVersions._rewritten": CLUSTER,
@@ -211,7 +212,6 @@ BOUNDED = {
     "vpa/model/histograms/checkpoint.py:wire_time": "4,096 numbers",
     "vpa/model/api/objects.py:_by_container": CLUSTER,
     "vpa/model/api/objects.py:by_container": CLUSTER,
-    "vpa/model/api/objects.py:present": CLUSTER,
 }
 
 

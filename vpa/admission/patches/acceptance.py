@@ -10,26 +10,27 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from podscale.core.quantity import NANO, Quantity
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.pod import Amounts, TemplateContainer
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, Resources, SizedContainer, SizedPod
+from vpa.model.api.objects import LimitRangeItem, Resources
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, is_in_range, of
 
 REFUSED = "PatchWouldBeRefused"
 _MOST_ANNOTATIONS = 256 * 1024  # bytes of names and values, TotalAnnotationSizeLimitB
 
 
-def patched(container: SizedContainer, wanted: ContainerResources) -> Resources:
+def patched(container: TemplateContainer, wanted: ContainerResources) -> Resources:
     """Return the container's resources with ``wanted`` written into its spec."""
-    own = container.resources
     return Resources(
-        ResourceList({**(own.requests or EMPTY), **wanted.requests}),
-        ResourceList({**(own.limits or EMPTY), **wanted.limits}),
+        ResourceList({**(container.requests or EMPTY), **wanted.requests}),
+        ResourceList({**(container.limits or EMPTY), **wanted.limits}),
     )
 
 
 def refused(
-    pod: SizedPod, wanted: Sequence[ContainerResources], ranges: LimitRanges
+    pod: PodView, wanted: Sequence[ContainerResources], ranges: LimitRanges
 ) -> ResourcesUnavailable | None:
     """Return why the API server would refuse the pod with ``wanted`` set, None if it would not.
 
@@ -37,7 +38,7 @@ def refused(
     """
     if not any(each.is_set for each in wanted):
         return None
-    containers = pod.spec.containers
+    containers = pod.template.containers
     after = [patched(*pair) for pair in zip(containers, wanted, strict=True)]
     for container, sets, resources in zip(containers, wanted, after, strict=True):
         text = _of_container(container, sets, resources)
@@ -47,9 +48,9 @@ def refused(
     return ResourcesUnavailable(REFUSED, text) if text else _of_ranges(pod, after, ranges)
 
 
-def refused_annotations(pod: SizedPod, added: Mapping[str, str]) -> ResourcesUnavailable | None:
+def refused_annotations(pod: PodView, added: Mapping[str, str]) -> ResourcesUnavailable | None:
     """Return why the pod could not carry these annotations as well, None if it could."""
-    after = {**(pod.metadata.annotations or {}), **added}
+    after = {**pod.annotations, **added}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in after.items())
     if size <= _MOST_ANNOTATIONS:
         return None
@@ -58,11 +59,12 @@ def refused_annotations(pod: SizedPod, added: Mapping[str, str]) -> ResourcesUna
     )
 
 
-def _of_container(container: SizedContainer, wanted: ContainerResources, after: Resources) -> str:
-    own = container.resources
+def _of_container(
+    container: TemplateContainer, wanted: ContainerResources, after: Resources
+) -> str:
     for field, listed, present in (
-        ("request", wanted.requests, own.requests),
-        ("limit", wanted.limits, own.limits),
+        ("request", wanted.requests, container.requests),
+        ("limit", wanted.limits, container.limits),
     ):
         for name, value in listed.items():
             if value == (present or EMPTY).get(name):
@@ -78,8 +80,8 @@ def _of_container(container: SizedContainer, wanted: ContainerResources, after: 
     return ""
 
 
-def _of_pod(pod: SizedPod, after: Sequence[Resources]) -> str:
-    requests, limits = pod.spec.resources.requests or EMPTY, pod.spec.resources.limits or EMPTY
+def _of_pod(pod: PodView, after: Sequence[Resources]) -> str:
+    requests, limits = pod.template.pod_requests or EMPTY, pod.template.pod_limits or EMPTY
     if not requests and not limits:
         return ""
     totals = _totals(pod, after, "requests")
@@ -93,10 +95,10 @@ def _of_pod(pod: SizedPod, after: Sequence[Resources]) -> str:
 
 
 def _of_ranges(
-    pod: SizedPod, after: Sequence[Resources], ranges: LimitRanges
+    pod: PodView, after: Sequence[Resources], ranges: LimitRanges
 ) -> ResourcesUnavailable | None:
     if ranges.container is not None:
-        for container, resources in zip(pod.spec.containers, after, strict=True):
+        for container, resources in zip(pod.template.containers, after, strict=True):
             found = _outside(f"container {container.name}", resources, ranges.container)
             if found is not None:
                 return found
@@ -107,14 +109,14 @@ def _of_ranges(
 
 
 def _totals(
-    pod: SizedPod, after: Sequence[Resources], field: Literal["requests", "limits"]
+    pod: PodView, after: Sequence[Resources], field: Literal["requests", "limits"]
 ) -> ResourceList:
     # Containers and sidecars together, or the one init container that asks for more.
-    init = pod.spec.init_containers or ()
-    sidecars = [each.resources for each in init if each.restart_policy == "Always"]
-    running = [getattr(each, field) or EMPTY for each in (*after, *sidecars)]
-    starting = [
-        getattr(each.resources, field) or EMPTY for each in init if each.restart_policy != "Always"
+    init = pod.template.init_containers
+    sidecars = [each for each in init if each.is_sidecar]
+    running: list[Amounts] = [getattr(each, field) or EMPTY for each in (*after, *sidecars)]
+    starting: list[Amounts] = [
+        getattr(each, field) or EMPTY for each in init if not each.is_sidecar
     ]
     totals = ResourceList()
     for name in RESOURCES:

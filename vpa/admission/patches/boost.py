@@ -3,29 +3,29 @@
 The original resources stay in an annotation of the pod, so that anybody can undo it.
 """
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import msgspec
 
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
+from podscale.core.pod_state import PodReadiness
 from podscale.core.quantity import MICRO, Quantity, QuantityError
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.pod import TemplateContainer
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.limits import proportional_limit
 from vpa.model.api.objects import (
     ObjectError,
     Resources,
-    SizedContainer,
-    SizedPod,
     StartupBoost,
     Vpa,
-    condition,
     container_policy,
     controlled_values,
     decode,
 )
-from vpa.model.api.quantities import RESOURCES, ZERO, ResourceList, of, wire
+from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, ResourceList, of, wire
 
 ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
 
@@ -38,15 +38,14 @@ def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
 
 
 def boosted(
-    container: SizedContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
+    container: TemplateContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
 ) -> ContainerResources | ResourcesUnavailable | None:
     """Return the resources with CPU raised; None without a boost. ``max_cpu`` 0: no cap."""
     boost = boost_of(vpa, container.name)
     if boost is None or boost.cpu is None:
         return None
-    original = container.resources
     base = of(resources.requests, "cpu")
-    base = base if base.nano else of(original.requests, "cpu")
+    base = base if base.nano else of(container.requests, "cpu")
     cpu = _boosted_cpu(base, boost)
     if isinstance(cpu, ResourcesUnavailable):
         return cpu
@@ -54,31 +53,31 @@ def boosted(
         cpu = max_cpu
     limits = resources.limits
     if controlled_values(vpa.spec.resource_policy, container.name) == "RequestsOnly":
-        cpu = _below(cpu, (original.limits or ResourceList()).get("cpu"))
+        cpu = _below(cpu, (container.limits or EMPTY).get("cpu"))
     else:
         limit = proportional_limit(
-            "cpu", of(original.limits, "cpu"), of(original.requests, "cpu"), cpu, ZERO
+            "cpu", of(container.limits, "cpu"), of(container.requests, "cpu"), cpu, ZERO
         ).limit
         if limit is not None:
             limits = ResourceList({**limits, "cpu": limit})
     return ContainerResources(ResourceList({**resources.requests, "cpu": cpu}), limits)
 
 
-def original_resources(container: SizedContainer) -> str:
+def original_resources(container: TemplateContainer) -> str:
     """Return the annotation's value: the container's own CPU and memory, as JSON."""
     kept = {
         field: wire({name: listed[name] for name in RESOURCES if name in listed})
         for field, listed in (
-            ("requests", container.resources.requests or ResourceList()),
-            ("limits", container.resources.limits or ResourceList()),
+            ("requests", container.requests or EMPTY),
+            ("limits", container.limits or EMPTY),
         )
     }
     return msgspec.json.encode(kept).decode()
 
 
-def read_original(pod: SizedPod, container: str) -> Resources | ObjectError | None:
+def read_original(pod: PodView, container: str) -> Resources | ObjectError | None:
     """Return the resources that the boost's annotation keeps; None without annotation."""
-    text = (pod.metadata.annotations or {}).get(ANNOTATION_PREFIX + container)
+    text = pod.annotations.get(ANNOTATION_PREFIX + container)
     if text is None:
         return None
     try:
@@ -90,26 +89,24 @@ def read_original(pod: SizedPod, container: str) -> Resources | ObjectError | No
         return error
 
 
-def is_boosted(annotations: Mapping[str, str] | None) -> bool:
+def is_boosted(pod: PodView) -> bool:
     """Return whether any container still carries a boost's annotation."""
-    return any(key.startswith(ANNOTATION_PREFIX) for key in annotations or {})
+    return any(key.startswith(ANNOTATION_PREFIX) for key in pod.annotations)
 
 
-def expired(pod: SizedPod, vpa: Vpa, now: float) -> list[str]:
+def expired(pod: PodView, vpa: Vpa, now: float) -> list[str]:
     """Return the annotations whose boost is over: the pod is Ready for longer than the
     container's durationSeconds, or at once where that is 0.
     """
-    ready = condition(pod, "Ready")
-    if ready is None or ready.status != "True":
+    if pod.ready != PodReadiness.TRUE:
         return []
-    since = ready.last_transition_time
-    over = []
-    for key in sorted(pod.metadata.annotations or {}):
+    since, over = pod.ready_since, []
+    for key in sorted(pod.annotations):
         if not key.startswith(ANNOTATION_PREFIX):
             continue
         seconds = duration(vpa, key[len(ANNOTATION_PREFIX) :])
         # A condition without a time has been so for ever, as Go's zero time has.
-        if seconds == 0 or since is None or now - since.timestamp() > seconds:
+        if seconds == 0 or math.isnan(since) or now - since > seconds:
             over.append(key)
     return over
 

@@ -3,13 +3,15 @@
 Entries come in upstream's order; resources within one map are sorted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.labels import is_label
+from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodView
+from podscale.kube.objects.pod import Amounts
 from vpa.admission.patches.acceptance import refused, refused_annotations
 from vpa.admission.patches.boost import (
     ANNOTATION_PREFIX,
@@ -28,10 +30,8 @@ from vpa.admission.patches.resources import (
 from vpa.capping.processor import NO_RANGES, LimitRanges
 from vpa.model.api.objects import (
     ObjectError,
-    SizedPod,
     Vpa,
     is_off,
-    requests_and_limits,
     update_mode,
 )
 from vpa.model.api.quantities import EMPTY, ZERO, ResourceList
@@ -73,7 +73,7 @@ class ResizePatch(Struct, frozen=True):
 
 
 def admission_patch(
-    pod: SizedPod,
+    pod: PodView,
     vpa: Vpa,
     ranges: LimitRanges | ResourcesUnavailable,
     boost: BoostSettings,
@@ -84,19 +84,19 @@ def admission_patch(
     ``resources`` are ``pod_resources``, where they are known already. A new pod has no status
     but what its creator wrote, which the API server drops: there is none here either.
     """
-    pod = SizedPod(pod.metadata, pod.spec)
+    pod = structs.replace(pod, states=())
     resources = resources or pod_resources(pod, vpa, ranges)
     entries = resource_patch(pod, vpa, resources, boost, _ranges(ranges))
     if isinstance(entries, ResourcesUnavailable):
         return entries
-    first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
-    observed = _SEPARATOR.join(container.name for container in pod.spec.containers)
+    first = [] if pod.annotations is not NO_ANNOTATIONS else [_add("/metadata/annotations", {})]
+    observed = _SEPARATOR.join(container.name for container in pod.template.containers)
     found = [*first, *entries, annotation(OBSERVED, observed)]
     return refused_annotations(pod, annotations_of(found)) or found
 
 
 def resource_patch(
-    pod: SizedPod,
+    pod: PodView,
     vpa: Vpa,
     resources: PodResources | ResourcesUnavailable,
     boost: BoostSettings,
@@ -109,7 +109,7 @@ def resource_patch(
     entries: list[PatchEntry] = []
     phrases: list[str] = []
     wholes: list[ContainerResources] = []  # what is set on each container at last
-    for index, container in enumerate(pod.spec.containers):
+    for index, container in enumerate(pod.template.containers):
         # In mode Off nothing is applied but the boost, which starts from the pod's own CPU.
         wanted = ContainerResources() if off else resources.containers[index]
         notes = [] if off else list(resources.notes.get(container.name, ()))
@@ -136,7 +136,7 @@ def resource_patch(
 
 
 def resize_patch(
-    pod: SizedPod, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
+    pod: PodView, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
 ) -> ResizePatch | ResourcesUnavailable:
     """Return the patches of an in-place update; without a change nothing is resized.
 
@@ -148,7 +148,7 @@ def resize_patch(
         return large
     over = expired(pod, vpa, now)
     resources: PodResources | ResourcesUnavailable = PodResources(
-        tuple(ContainerResources() for _ in pod.spec.containers), {}
+        tuple(ContainerResources() for _ in pod.template.containers), {}
     )
     if update_mode(vpa) != "Off":
         resources = pod_resources(pod, vpa, ranges)
@@ -157,14 +157,14 @@ def resize_patch(
     resize = resize_entries(pod, vpa, resources.containers, over, _ranges(ranges))
     if isinstance(resize, ResourcesUnavailable):
         return resize
-    first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
+    first = [] if pod.annotations is not NO_ANNOTATIONS else [_add("/metadata/annotations", {})]
     removals = [PatchEntry("remove", _annotation_path(key)) for key in over]
     marks = [*first, annotation(IN_PLACE_UPDATED, "true"), *removals]
     return ResizePatch(tuple(resize), tuple(marks))
 
 
 def resize_entries(
-    pod: SizedPod,
+    pod: PodView,
     vpa: Vpa,
     wanted: Sequence[ContainerResources],
     over: Sequence[str],
@@ -178,7 +178,7 @@ def resize_entries(
     entries: list[PatchEntry] = []
     ended = frozenset(over)
     wholes: list[ContainerResources] = []  # what is set on each container at last
-    for index, container in enumerate(pod.spec.containers):
+    for index, container in enumerate(pod.template.containers):
         key = ANNOTATION_PREFIX + container.name
         target = wanted[index]
         wholes.append(ContainerResources())
@@ -188,16 +188,15 @@ def resize_entries(
                 return ResourcesUnavailable("StartupBoostInvalid", str(original))
             if not target.is_set and original is not None:
                 target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
-        elif key in (pod.metadata.annotations or {}) or update_mode(vpa) == "Off":
+        elif key in pod.annotations or update_mode(vpa) == "Off":
             continue
         wholes[-1] = target
-        own = container.resources
-        new = target.beyond(own.requests, own.limits)
+        new = target.beyond(container.requests, container.limits)
         changed = [
-            *_map_patch(index, "requests", own.requests, new.requests),
-            *_map_patch(index, "limits", own.limits, new.limits),
+            *_map_patch(index, "requests", container.requests, new.requests),
+            *_map_patch(index, "limits", container.limits, new.limits),
         ]
-        if changed and own.requests is None and own.limits is None:
+        if changed and container.requests is None and container.limits is None:
             entries.append(_add(f"/spec/containers/{index}/resources", {}))
         entries.extend(changed)
     return refused(pod, wholes, ranges) or entries
@@ -229,17 +228,17 @@ def parse_observed(value: str) -> list[str] | None:
     return names if all(map(is_label, names)) else None
 
 
-def observed_containers(annotations: Mapping[str, str] | None) -> frozenset[str] | None:
+def observed_containers(pod: PodView) -> frozenset[str] | None:
     """Return the containers that admission saw; None if it left no readable word of it."""
-    value = (annotations or {}).get(OBSERVED)
+    value = pod.annotations.get(OBSERVED)
     names = parse_observed(value) if value is not None else None
     return frozenset(names) if names is not None else None
 
 
 def _container_patch(
-    pod: SizedPod, index: int, wanted: ContainerResources
+    pod: PodView, index: int, wanted: ContainerResources
 ) -> tuple[list[PatchEntry], list[str]]:
-    requests, limits = requests_and_limits(pod, pod.spec.containers[index].name)
+    requests, limits = pod.requests_and_limits(pod.template.containers[index].name)
     entries = [
         *_map_patch(index, "requests", requests, wanted.requests),
         *_map_patch(index, "limits", limits, wanted.limits),
@@ -253,7 +252,7 @@ def _container_patch(
 
 
 def _map_patch(
-    index: int, field: PodField, present: ResourceList | None, wanted: ResourceList
+    index: int, field: PodField, present: Amounts | None, wanted: ResourceList
 ) -> list[PatchEntry]:
     if not wanted:
         return []

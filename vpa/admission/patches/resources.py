@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.pod import Amounts
 from vpa.capping.limits import proportional_limits
 from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.api.objects import (
     LimitRangeItem,
     ResourcePolicy,
-    SizedPod,
     Vpa,
     VpaRecommendation,
     controlled_values,
-    requests_and_limits,
     update_mode,
 )
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList
@@ -33,9 +33,7 @@ class ContainerResources(Struct, frozen=True):
         """Whether anything is to be set."""
         return bool(self.requests or self.limits)
 
-    def beyond(
-        self, requests: ResourceList | None, limits: ResourceList | None
-    ) -> "ContainerResources":
+    def beyond(self, requests: Amounts | None, limits: Amounts | None) -> "ContainerResources":
         """Return what differs from these amounts."""
         return ContainerResources(
             _differing(requests, self.requests), _differing(limits, self.limits)
@@ -60,9 +58,9 @@ class ResourcesUnavailable(Struct, frozen=True):
 MOST_CONTAINERS = 100  # of a pod that is sized: others must not wait for the work
 
 
-def too_large(pod: SizedPod) -> ResourcesUnavailable | None:
+def too_large(pod: PodView) -> ResourcesUnavailable | None:
     """Return why a pod is left as it is whatever its VPA says, None if it is not."""
-    count = len(pod.spec.containers)
+    count = len(pod.template.containers)
     if count <= MOST_CONTAINERS:
         return None
     return ResourcesUnavailable(
@@ -71,7 +69,7 @@ def too_large(pod: SizedPod) -> ResourcesUnavailable | None:
 
 
 def container_resources(
-    pod: SizedPod,
+    pod: PodView,
     policy: ResourcePolicy | None,
     recommendation: VpaRecommendation | None,
     item: LimitRangeItem | None,
@@ -82,9 +80,9 @@ def container_resources(
     as it is now, which a resize has to write out.
     """
     entries, notes = [], {}
-    for container in pod.spec.containers:
+    for container in pod.template.containers:
         name = container.name
-        requests, limits = requests_and_limits(pod, name)
+        requests, limits = pod.requests_and_limits(name)
         found = recommendation.of(name) if recommendation is not None else None
         if found is None and not include_unrecommended:
             entries.append(ContainerResources())
@@ -106,7 +104,7 @@ def container_resources(
 
 
 def pod_resources(
-    pod: SizedPod, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable
+    pod: PodView, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable
 ) -> PodResources | ResourcesUnavailable:
     """Return what admission or a resize sets; empty entries without a recommendation."""
     if isinstance(ranges, ResourcesUnavailable):
@@ -115,7 +113,7 @@ def pod_resources(
     if large is not None:
         return large
     if vpa.status.recommendation is None:
-        unset = tuple(ContainerResources() for _ in pod.spec.containers)
+        unset = tuple(ContainerResources() for _ in pod.template.containers)
         return PodResources(unset, {}, cap_for_pod(vpa, pod, ranges))
     capped = cap_for_pod(vpa, pod, ranges)
     policy = vpa.spec.resource_policy if update_mode(vpa) != "Off" else None
@@ -127,7 +125,7 @@ def pod_resources(
     return PodResources(found.containers, notes, capped)
 
 
-def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:
+def _differing(present: Amounts | None, wanted: ResourceList) -> ResourceList:
     held = present or EMPTY
     return ResourceList(
         {
@@ -138,6 +136,6 @@ def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceLi
     )
 
 
-def _filled(resources: ResourceList, present: ResourceList | None) -> ResourceList:
+def _filled(resources: ResourceList, present: Amounts | None) -> ResourceList:
     kept = {name: (present or EMPTY)[name] for name in RESOURCES if name in (present or EMPTY)}
     return ResourceList({**kept, **resources})

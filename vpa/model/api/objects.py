@@ -1,4 +1,4 @@
-"""API objects as the VPA's decisions read them: pods, VPAs, LimitRanges, recommendations.
+"""API objects as the VPA's decisions read them: VPAs, LimitRanges, recommendations.
 
 Decoded with ``decode`` (or a decoder made with ``decode_hook``) where the object enters;
 everything after that works on these frozen values. Only fields that decide something are
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -20,51 +20,10 @@ Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
 
 
 class Resources(Struct, frozen=True):
-    """``resources`` of a container, of its spec or its status."""
+    """``resources`` of a container."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
-
-
-class ContainerResizePolicy(Struct, frozen=True, rename="camel"):
-    """What happens to the container when one resource is resized."""
-
-    resource_name: str = ""
-    restart_policy: str = "NotRequired"
-
-
-class SizedContainer(Struct, frozen=True, rename="camel"):
-    """One container of a pod's spec."""
-
-    name: str = ""
-    resources: Resources = Resources()
-    resize_policy: tuple[ContainerResizePolicy, ...] | None = None
-    restart_policy: str | None = None  # "Always" on an init container makes it a sidecar
-
-
-class ContainerTermination(Struct, frozen=True, rename="camel"):
-    """A finished run of a container."""
-
-    reason: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-class ContainerRun(Struct, frozen=True):
-    """``state`` or ``lastState``: one of the two is set, or neither while it waits."""
-
-    running: dict[str, Any] | None = None
-    terminated: ContainerTermination | None = None
-
-
-class SizedContainerStatus(Struct, frozen=True, rename="camel"):
-    """What the kubelet reports of one container."""
-
-    name: str = ""
-    restart_count: int = 0
-    resources: Resources | None = None
-    state: ContainerRun = ContainerRun()
-    last_state: ContainerRun = ContainerRun()
 
 
 class VpaCondition(Struct, frozen=True, rename="camel"):
@@ -77,17 +36,8 @@ class VpaCondition(Struct, frozen=True, rename="camel"):
     last_transition_time: datetime | None = None
 
 
-class PodOwner(Struct, frozen=True, rename="camel"):
-    """An owner; ``controller`` is absent more often than false."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
-    controller: bool | None = None
-
-
 class VpaMetadata(Struct, frozen=True, rename="camel"):
-    """``metadata``; ``annotations`` None is absent, which a JSON patch has to know."""
+    """``metadata`` of a VPA."""
 
     name: str = ""
     namespace: str = ""
@@ -95,42 +45,7 @@ class VpaMetadata(Struct, frozen=True, rename="camel"):
     generation: int = 0  # counts changes of the spec
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: tuple[PodOwner, ...] | None = None
     creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-
-
-class SizedPodSpec(Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    containers: tuple[SizedContainer, ...] = ()
-    init_containers: tuple[SizedContainer, ...] | None = None
-    resources: Resources = Resources()  # of the pod as a whole
-
-
-class SizedPodStatus(Struct, frozen=True, rename="camel"):
-    phase: str = ""
-    start_time: datetime | None = None
-    conditions: tuple[VpaCondition, ...] | None = None
-    container_statuses: tuple[SizedContainerStatus, ...] | None = None
-
-
-class SizedPod(Struct, frozen=True, dict=True):
-    metadata: VpaMetadata = VpaMetadata()
-    spec: SizedPodSpec = SizedPodSpec()
-    status: SizedPodStatus = SizedPodStatus()
-
-    @cached_property
-    def present(self) -> Mapping[str, tuple[str, Resources]]:
-        """What each container has now, and where that stands in upstream's words: its status
-        where the kubelet reports it, else its spec. Init containers are not looked at.
-        """
-        found: dict[str, tuple[str, Resources]] = {}
-        for status in self.status.container_statuses or ():
-            if status.resources is not None:
-                found.setdefault(status.name, ("Pod.Status.ContainerStatuses", status.resources))
-        for spec in self.spec.containers:
-            found.setdefault(spec.name, ("Pod.Spec.Containers", spec.resources))
-        return found
 
 
 class TargetRef(Struct, frozen=True, rename="camel"):
@@ -308,34 +223,6 @@ def decode(value: object, kind: type[T]) -> T:
         return msgspec.convert(value, kind, dec_hook=decode_hook)
     except (msgspec.ValidationError, ValueError) as error:
         raise ObjectError.of(error, "") from error
-
-
-def requests_and_limits(
-    pod: SizedPod, container: str
-) -> tuple[ResourceList | None, ResourceList | None]:
-    """Return what the container has now; both are None where neither is written."""
-    _, found = pod.present.get(container, ("", Resources()))
-    return found.requests, found.limits
-
-
-def source_of_requests(pod: SizedPod, container: str) -> str:
-    """Return where ``requests_and_limits`` finds a container's, in upstream's words; or ""."""
-    return pod.present[container][0] if container in pod.present else ""
-
-
-def controller_of(pod: SizedPod) -> PodOwner | None:
-    """Return the controlling owner. Entries that do not say ``controller`` are not one."""
-    for owner in pod.metadata.owner_references or ():
-        if owner.controller:
-            return owner
-    return None
-
-
-def condition(pod: SizedPod, kind: str) -> VpaCondition | None:
-    for entry in pod.status.conditions or ():
-        if entry.type == kind:
-            return entry
-    return None
 
 
 def update_mode(vpa: Vpa) -> str:

@@ -12,7 +12,7 @@ from podscale.core.quantity import Format, Quantity, QuantityError
 INT64_MAX = 2**63 - 1
 RESOURCES = ("cpu", "memory")  # all that the VPA sizes
 ZERO = Quantity(0)
-_MOST_NAMES = 32  # of one list: reading more keeps others waiting
+MOST_NAMES = 32  # of one list: reading more keeps others waiting
 
 
 class ResourceList(dict[str, Quantity]):
@@ -39,8 +39,8 @@ def resource_list(wire: Mapping[str, object]) -> ResourceList:
     """Return the list that ``wire`` writes; raises ``AmountError``, and ``ValueError`` for one
     that is longer than any node has resources.
     """
-    if len(wire) > _MOST_NAMES:
-        raise ValueError(f"{len(wire)} resources, of at most {_MOST_NAMES}")
+    if len(wire) > MOST_NAMES:
+        raise ValueError(f"{len(wire)} resources, of at most {MOST_NAMES}")
     return ResourceList({name: _amount(name, value) for name, value in wire.items()})
 
 

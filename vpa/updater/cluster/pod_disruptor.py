@@ -20,15 +20,15 @@ from podscale.kube.client.errors import (
 from podscale.kube.client.eviction import evict, may_have_happened
 from podscale.kube.client.resource import PODS, VPAS
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.columns.pods import PodView, view_of
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
-from podscale.kube.objects.pod import Pod as KubePod
+from podscale.kube.objects.pod import Pod
 from vpa.admission.patches.patch import PatchEntry, ResizePatch, resize_patch
 from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import ObjectError, SizedPod, Vpa, VpaRecommendation
+from vpa.model.api.objects import Vpa, VpaRecommendation
 from vpa.model.estimation.status import recommendation_wire
-from vpa.stored import decode_pod
 from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
@@ -61,21 +61,20 @@ class PodDisruptor:
         self._stores = stores
         self._recorder = recorder
 
-    async def evict(self, pod: SizedPod, vpa: Vpa) -> DisruptionOutcome:
+    async def evict(self, pod: PodView, vpa: Vpa) -> DisruptionOutcome:
         """Evict through the API server, which asks the PodDisruptionBudgets."""
-        meta = pod.metadata
-        acted = await evict(self._api, meta.namespace, meta.name, meta.uid)
+        acted = await evict(self._api, pod.namespace, pod.name, pod.uid)
         if acted.outcome != "done":
             return DisruptionOutcome(acted.outcome, acted.message)
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
-        text = f"VPA Updater evicted Pod {meta.name} to apply resource recommendation."
+        text = f"VPA Updater evicted Pod {pod.name} to apply resource recommendation."
         self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
         return DisruptionOutcome("done")
 
     async def resize(
         self,
-        pod: SizedPod,
+        pod: PodView,
         vpa: Vpa,
         ranges: LimitRanges,
         now: float,
@@ -104,21 +103,21 @@ class PodDisruptor:
             acted = await self._resize(present, patch)
         except ObjectNotFound:
             return DisruptionOutcome("gone")
-        except (KubeError, ObjectError) as error:
+        except (KubeError, msgspec.DecodeError) as error:
             return DisruptionOutcome("failed", str(error))
         if acted.outcome == "done":
             text = "Pod was resized in place by VPA Updater."
             self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
         return acted
 
-    async def unmark(self, pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
+    async def unmark(self, pod: PodView, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
         """Remove the annotations of boosts that are over and taken back; failing costs a try."""
         try:
             present = await self._read(pod)
             patch = resize_patch(present, vpa, ranges, now) if present is not None else None
-        except (KubeError, ObjectError) as error:
-            _log.warning("pod not read", namespace=pod.metadata.namespace,
-                         name=pod.metadata.name, error=str(error))  # fmt: skip
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("pod not read", namespace=pod.namespace, name=pod.name,
+                         error=str(error))  # fmt: skip
             return
         if present is None or not isinstance(patch, ResizePatch) or patch.resize:
             return
@@ -126,30 +125,28 @@ class PodDisruptor:
         if ended:
             await self._mark(present, ended)
 
-    async def remember_infeasible(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+    async def remember_infeasible(self, pod: PodView, recommendation: VpaRecommendation) -> None:
         """Write on the pod which size its node could not give; failing costs another try."""
         text = msgspec.json.encode(recommendation_wire(recommendation)).decode()
-        meta = pod.metadata
-        body = {"metadata": {"uid": meta.uid, "annotations": {INFEASIBLE: text}}}
+        body = {"metadata": {"uid": pod.uid, "annotations": {INFEASIBLE: text}}}
         await self._patch(pod, encode(body), MERGE_PATCH)
 
-    def tell_skipped(self, pod: SizedPod) -> None:
+    def tell_skipped(self, pod: PodView) -> None:
         """Say that a pod is not tried again."""
         text = "The node cannot give the recommended resources; waiting for a lower target."
         self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizeSkipped", text)
 
-    async def _read(self, pod: SizedPod) -> SizedPod | None:
-        path = PODS.path(pod.metadata.namespace, pod.metadata.name)
+    async def _read(self, pod: PodView) -> PodView | None:
+        path = PODS.path(pod.namespace, pod.name)
         answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
-        present = decode_pod(answer.body)
-        return present if present.metadata.uid == pod.metadata.uid else None
+        present = view_of(decode(answer.body, Pod))
+        return present if present.uid == pod.uid else None
 
-    async def _resize(self, pod: SizedPod, patch: ResizePatch) -> DisruptionOutcome:
-        meta = pod.metadata
+    async def _resize(self, pod: PodView, patch: ResizePatch) -> DisruptionOutcome:
         try:
             answer = await self._api.request(
                 "PATCH",
-                PODS.path(meta.namespace, meta.name, "resize"),
+                PODS.path(pod.namespace, pod.name, "resize"),
                 body=encode([_same(pod), *(entry.wire() for entry in patch.resize)]),
                 content_type=JSON_PATCH,
                 timeout_s=_TIMEOUT_S,
@@ -171,22 +168,21 @@ class PodDisruptor:
         await self._mark(pod, patch.annotations)
         return DisruptionOutcome("done")
 
-    async def _mark(self, pod: SizedPod, entries: Sequence[PatchEntry]) -> None:
+    async def _mark(self, pod: PodView, entries: Sequence[PatchEntry]) -> None:
         body = encode([_same(pod), *(entry.wire() for entry in entries)])
         await self._patch(pod, body, JSON_PATCH)
 
-    async def _patch(self, pod: SizedPod, body: bytes, kind: str) -> None:
-        meta = pod.metadata
+    async def _patch(self, pod: PodView, body: bytes, kind: str) -> None:
         try:
             answer = await self._api.request(
                 "PATCH",
-                PODS.path(meta.namespace, meta.name),
+                PODS.path(pod.namespace, pod.name),
                 body=body,
                 content_type=kind,
                 timeout_s=_TIMEOUT_S,
             )
         except KubeError as error:
-            _log.warning("pod not annotated", namespace=meta.namespace, name=meta.name,
+            _log.warning("pod not annotated", namespace=pod.namespace, name=pod.name,
                          error=str(error))  # fmt: skip
         else:
             self._accept(answer.body)
@@ -194,18 +190,17 @@ class PodDisruptor:
     def _accept(self, body: bytes) -> None:
         # The next decision about the pod sees what we wrote, whenever the watch brings it.
         try:
-            self._stores.pods.accept(decode(body, KubePod))
+            self._stores.pods.accept(decode(body, Pod))
         except msgspec.DecodeError as error:
             _log.warning("answer not read", error=str(error))
 
 
-def _same(pod: SizedPod) -> dict[str, object]:
-    return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+def _same(pod: PodView) -> dict[str, object]:
+    return {"op": "test", "path": "/metadata/uid", "value": pod.uid}
 
 
-def _about_pod(pod: SizedPod) -> ObjectReference:
-    meta = pod.metadata
-    return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
+def _about_pod(pod: PodView) -> ObjectReference:
+    return ObjectReference("Pod", pod.namespace, pod.name, pod.uid, "v1")
 
 
 def _about_vpa(vpa: Vpa) -> ObjectReference:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
 from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
-from podscale.kube.columns.pods import PodView as StoredPod
+from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
 from podscale.kube.objects.scale import ReplicationController, Workload
@@ -29,17 +28,14 @@ from vpa.admission.matching import (
 )
 from vpa.model.api.objects import (
     ObjectError,
-    SizedPod,
     Vpa,
     VpaRecommendation,
-    controller_of,
     has_startup_boost,
     update_mode,
 )
 from vpa.model.api.objects import decode as decode_object
 from vpa.model.api.quantities import ResourceList
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import pod_of
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import refusal
 from vpa.updater.cluster.pod_disruptor import INFEASIBLE
@@ -53,13 +49,6 @@ _UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
 _ANSWER_S = 10.0  # the answer to an act may take as long, and the act be later than we think
 _MOST_RIVALS = 8  # of a VPA that are looked at
 _SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
-
-
-class PodObservation(Struct, frozen=True):
-    """A live pod, as the store has it and as decisions read it."""
-
-    view: StoredPod
-    pod: SizedPod
 
 
 class PodObserver:
@@ -119,9 +108,7 @@ class PodObserver:
                 found[VpaKey(meta.namespace, meta.name)] = (candidate, *others)
         return found
 
-    async def pods_of(
-        self, rivals: Sequence[Candidate]
-    ) -> tuple[list[PodObservation], list[PodObservation]]:
+    async def pods_of(self, rivals: Sequence[Candidate]) -> tuple[list[PodView], list[PodView]]:
         """Return the pods about which the first of ``rivals`` decides: those that live, and those
         that no node has been found for."""
         candidate = rivals[0]
@@ -131,8 +118,8 @@ class PodObserver:
             for other in rivals[1:]
         ):
             return [], []
-        live: list[PodObservation] = []
-        unscheduled: list[PodObservation] = []
+        live: list[PodView] = []
+        unscheduled: list[PodView] = []
         pace = LoopPace()
         for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
             await pace.rest()
@@ -141,19 +128,19 @@ class PodObserver:
                 and await self._top(view) == target_of(vpa)
                 and match(view.labels, rivals) is candidate
             ):
-                (live if view.node else unscheduled).append(PodObservation(view, pod_of(view)))
+                (live if view.node else unscheduled).append(view)
         return live, unscheduled
 
-    def again(self, seen: PodObservation) -> PodObservation | None:
+    def again(self, pod: PodView) -> PodView | None:
         """Return the pod as it is by now; None if it is gone, leaving or another one."""
-        view = self._present(seen)
-        return PodObservation(view, pod_of(view)) if view is not None else None
+        present = self._stores.pods.get(pod.namespace, pod.name)
+        return present if present and present.uid == pod.uid and _is_live(present) else None
 
     def follow(self, told: Callable[[str, bool], None]) -> Callable[[], None]:
         """Call ``told`` with the UID of a pod that changes and whether it lives; returns the way
         out."""
 
-        def changed(change: Change[StoredPod]) -> None:
+        def changed(change: Change[PodView]) -> None:
             if change.new is not None:
                 told(change.new.uid, _is_live(change.new))
             elif change.old is not None:
@@ -161,19 +148,9 @@ class PodObserver:
 
         return self._stores.pods.subscribe(changed)
 
-    def is_lost(self, seen: PodObservation) -> bool:
-        """Return whether the pod that was live is gone, leaving or over by now."""
-        return self._present(seen) is None
-
-    def _present(self, seen: PodObservation) -> StoredPod | None:
-        view = self._stores.pods.get(seen.view.namespace, seen.view.name)
-        if view is None or view.uid != seen.view.uid or not _is_live(view):
-            return None
-        return view
-
     def look(
         self,
-        seen: PodObservation,
+        pod: PodView,
         vpa: Vpa,
         rivals: Sequence[Vpa],
         *,
@@ -184,44 +161,43 @@ class PodObserver:
 
         ``asks_budgets``: also the PodDisruptionBudgets, which only matters just before an act.
         """
-        view, pod = seen.view, seen.pod
         return UpdatedPod(
             pod=pod,
             vpa=vpa,
             rivals=tuple(rivals),
-            ranges=self._stores.ranges(view.namespace),
-            resize_since_s=self.resize_since_s(seen),
-            was_refused=self._refused.get(view.uid) or remembered_recommendation(pod),
-            allocatable=self._allocatable(view.node),
-            pdb=refusal(view, self._stores.budgets) if asks_budgets else None,
+            ranges=self._stores.ranges(pod.namespace),
+            resize_since_s=self.resize_since_s(pod),
+            was_refused=self._refused.get(pod.uid) or remembered_recommendation(pod),
+            allocatable=self._allocatable(pod.node),
+            pdb=refusal(pod, self._stores.budgets) if asks_budgets else None,
             disrupted_today=disrupted_today,
         )
 
-    def resize_since_s(self, seen: PodObservation) -> float:
+    def resize_since_s(self, pod: PodView) -> float:
         """Return for how long the pod's resize has been seen, in whatever states: one that
         alternates between them is waited for no longer than one that stays in the last.
         """
-        uid = seen.view.uid
-        if resize.state_of(seen.pod) == "ResizeNone":
+        uid = pod.uid
+        if resize.state_of(pod) == "ResizeNone":
             self._resizing.pop(uid, None)
             return 0.0
         now = self._clock()
         return now - self._resizing.setdefault(uid, now)
 
-    def acted(self, pod: SizedPod, *, in_place: bool) -> None:
+    def acted(self, pod: PodView, *, in_place: bool) -> None:
         """Note an act whose effect no watch has shown yet, or that may have had none."""
-        self._acted[pod.metadata.uid] = (self._clock(), in_place)
+        self._acted[pod.uid] = (self._clock(), in_place)
 
-    def unsettled(self, pod: SizedPod) -> bool | None:
+    def unsettled(self, pod: PodView) -> bool | None:
         """Return whether what was begun with a live pod was in place; None: nothing was."""
-        known = self._acted.get(pod.metadata.uid)
+        known = self._acted.get(pod.uid)
         if known is None or self._clock() - known[0] >= self._settled_s:
             return None
         return known[1]
 
-    def refused(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+    def refused(self, pod: PodView, recommendation: VpaRecommendation) -> None:
         """Remember a size that the pod's node cannot give."""
-        self._refused[pod.metadata.uid] = recommendation
+        self._refused[pod.uid] = recommendation
 
     def forget(self, seen: set[str]) -> None:
         """Drop what is known about pods that a complete pass did not see."""
@@ -229,25 +205,24 @@ class PodObserver:
             for uid in [uid for uid in known if uid not in seen]:
                 del known[uid]
 
-    async def sizes(self, pods: Sequence[SizedPod]) -> dict[Owner, OwnerSize]:
+    async def sizes(self, pods: Sequence[PodView]) -> dict[Owner, OwnerSize]:
         """Return how many pods their direct controllers should have."""
         sizes: dict[Owner, OwnerSize] = {}
         for pod in pods:
-            controller = controller_of(pod)
+            controller = pod.owner
             if controller is None:
                 continue
             owner = Owner(controller.kind, controller.name)
             if owner in sizes:
                 continue
-            namespace = pod.metadata.namespace
-            found = self._stores.workloads.find(namespace, owner.kind, owner.name)
+            found = self._stores.workloads.find(pod.namespace, owner.kind, owner.name)
             if isinstance(found, Workload):
                 status = found.status
                 sizes[owner] = OwnerSize(found.spec.replicas, status.desired_number_scheduled)
             elif isinstance(found, ReplicationController):
                 sizes[owner] = OwnerSize(found.spec.replicas)
             elif found is None:
-                sizes[owner] = await self._scaled(namespace, controller.api_version, owner)
+                sizes[owner] = await self._scaled(pod.namespace, controller.api_version, owner)
         return sizes
 
     async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
@@ -257,7 +232,7 @@ class PodObserver:
         )
         return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
 
-    async def _top(self, view: StoredPod) -> OwningController | None:
+    async def _top(self, view: PodView) -> OwningController | None:
         owner = view.owner
         if owner is None:
             return None
@@ -283,18 +258,18 @@ def acts(vpa: Vpa) -> bool:
     return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
 
 
-def _is_live(view: StoredPod) -> bool:
+def _is_live(view: PodView) -> bool:
     return bool(view.node) and _is_there(view)
 
 
-def _is_there(view: StoredPod) -> bool:
+def _is_there(view: PodView) -> bool:
     is_over = view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 
-def remembered_recommendation(pod: SizedPod) -> VpaRecommendation | None:
+def remembered_recommendation(pod: PodView) -> VpaRecommendation | None:
     """Return what the annotation says was infeasible; None where that cannot be read."""
-    text = (pod.metadata.annotations or {}).get(INFEASIBLE)
+    text = pod.annotations.get(INFEASIBLE)
     if text is None:
         return None
     try:

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from podscale.core.disruptions import DisruptionPace
+from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.matching import seniority
 from vpa.admission.patches.acceptance import REFUSED, refused
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, requests_and_limits, update_mode
+from vpa.model.api.objects import Vpa, VpaRecommendation, update_mode
 from vpa.updater.decide import priority, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
@@ -34,7 +36,7 @@ class Pdb(Struct, frozen=True):
 class UpdatedPod(Struct, frozen=True):
     """One pod and what surrounds it, as seen in this loop."""
 
-    pod: SizedPod
+    pod: PodView
     vpa: Vpa
     rivals: tuple[Vpa, ...] = ()  # other VPAs that match the pod
     ranges: LimitRanges = LimitRanges()
@@ -149,21 +151,21 @@ def decide_update(
     return gate.evict()
 
 
-def changes(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
+def changes(pod: PodView, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
     return any(
-        resources.beyond(*requests_and_limits(pod, container.name)).is_set
-        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+        resources.beyond(*pod.requests_and_limits(container.name)).is_set
+        for container, resources in zip(pod.template.containers, wanted, strict=True)
     )
 
 
-def asks_anew(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
+def asks_anew(pod: PodView, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would get other requests or limits than its spec asks
     for, which are those of the last resize.
     """
     return any(
-        resources.beyond(container.resources.requests, container.resources.limits).is_set
-        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+        resources.beyond(container.requests, container.limits).is_set
+        for container, resources in zip(pod.template.containers, wanted, strict=True)
     )
 
 
@@ -204,7 +206,7 @@ class _Gate:
         )
         if step == "InPlaceInfeasibleCached":
             return self._refuse("ResizeInfeasible", self._resize_facts())
-        if view.pod.status.phase == "Pending":
+        if view.pod.phase == PodPhase.PENDING:
             # Nothing runs yet that could be resized, or whose resize could have failed; the
             # kubelet starts it with its requests.
             return self._refuse("ResizeDeferred", {"phase": "Pending"})
@@ -230,7 +232,7 @@ class _Gate:
         first = [fallback] if fallback is not None else []
         given = dict(facts or {})
         view = self.view
-        pending = view.pod.status.phase == "Pending"
+        pending = view.pod.phase == PodPhase.PENDING
         if self.group.only_unboosts or (not pending and self.group.eviction_forbidden):
             return self._no([*first, "TooFewReplicas"], {**given, **_group_facts(self.group)})
         overdue = resize.is_overdue(self.state, view.resize_since_s)

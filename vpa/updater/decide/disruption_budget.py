@@ -11,8 +11,10 @@ from math import inf
 from msgspec import Struct
 
 from podscale.core.disruptions import allowance
+from podscale.core.pod_state import PodPhase
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.patches.boost import is_boosted
-from vpa.model.api.objects import SizedPod, Vpa, controller_of, update_mode
+from vpa.model.api.objects import Vpa, update_mode
 from vpa.updater.decide.priority import UpdaterSettings
 
 # Kinds whose desired size is known to be written in the object.
@@ -70,12 +72,9 @@ class DisruptionBudget:
         self._lost: dict[Owner, int] = {}  # so many of them count
         self._least: dict[Owner, float] = {}
 
-    def group(self, pod: SizedPod) -> PodGroup | TooFew | None:
+    def group(self, pod: PodView) -> PodGroup | TooFew | None:
         """Return the pod's group; None for a pod without a controller."""
-        controller = controller_of(pod)
-        if controller is None:
-            return None
-        return self.groups.get(Owner(controller.kind, controller.name))
+        return self.groups.get(Owner(pod.owner.kind, pod.owner.name)) if pod.owner else None
 
     def disrupted(self, group: PodGroup) -> int:
         """Return how many pods of the group this loop has evicted or begun to resize."""
@@ -101,19 +100,19 @@ class DisruptionBudget:
         self._least[group.owner] = inf if configured is None else configured
         return could and not self.allows(group)
 
-    def began(self, group: PodGroup, pod: SizedPod, *, in_place: bool) -> None:
+    def began(self, group: PodGroup, pod: PodView, *, in_place: bool) -> None:
         """Count an eviction or an in-place update; evicting a pending pod costs nothing."""
-        uid = pod.metadata.uid
+        uid = pod.uid
         self._begun[uid] = group.owner
         self._running.pop(uid, None)
         self._gone.get(group.owner, set()).discard(uid)
-        if in_place or pod.status.phase != "Pending":
+        if in_place or pod.phase != PodPhase.PENDING:
             self._disrupted[group.owner] = self.disrupted(group) + 1
 
-    def watch(self, pod: SizedPod, *, is_live: bool) -> None:
+    def watch(self, pod: PodView, *, is_live: bool) -> None:
         """Take in a pod that the turn begins with: that it is gone counts from now on."""
-        group, uid = self.group(pod), pod.metadata.uid
-        is_running = pod.status.phase != "Pending" and uid not in self._begun
+        group, uid = self.group(pod), pod.uid
+        is_running = pod.phase != PodPhase.PENDING and uid not in self._begun
         if isinstance(group, PodGroup) and is_running:
             self._running[uid] = group.owner
             self.changed(uid, is_live)
@@ -127,7 +126,7 @@ class DisruptionBudget:
 
 
 def budget_for(
-    pods: Sequence[SizedPod], vpa: Vpa, sizes: Mapping[Owner, OwnerSize], settings: UpdaterSettings
+    pods: Sequence[PodView], vpa: Vpa, sizes: Mapping[Owner, OwnerSize], settings: UpdaterSettings
 ) -> DisruptionBudget:
     """Return the budget of the VPA's live pods; ``sizes`` of their direct controllers."""
     policy = vpa.spec.update_policy
@@ -136,16 +135,15 @@ def budget_for(
         required = policy.min_replicas
     in_place = update_mode(vpa) in ("InPlace", "InPlaceOrRecreate")
     skips_count = in_place and settings.skip_disruption_budget
-    members: dict[Owner, list[SizedPod]] = {}
+    members: dict[Owner, list[PodView]] = {}
     for pod in pods:
-        controller = controller_of(pod)
         # A pod that nobody would replace is never touched.
-        if controller is not None:
-            members.setdefault(Owner(controller.kind, controller.name), []).append(pod)
+        if pod.owner is not None:
+            members.setdefault(Owner(pod.owner.kind, pod.owner.name), []).append(pod)
     groups: dict[Owner, PodGroup | TooFew] = {}
     for owner, live in members.items():
         small = len(live) < required
-        is_unboosting = any(is_boosted(pod.metadata.annotations) for pod in live)
+        is_unboosting = any(is_boosted(pod) for pod in live)
         if small and not is_unboosting and not skips_count:
             groups[owner] = TooFew(owner, len(live), required)
             continue
@@ -154,7 +152,7 @@ def budget_for(
         if configured is None:
             groups[owner] = TooFew(owner, len(live), required)
             continue
-        pending = sum(pod.status.phase == "Pending" for pod in live)
+        pending = sum(pod.phase == PodPhase.PENDING for pod in live)
         groups[owner] = PodGroup(
             owner=owner,
             live=len(live),

@@ -5,19 +5,19 @@ out of memory soon after its start, or when the pod is old enough and far enough
 ``update_priority_calculator.go`` of upstream's updater.
 """
 
+import math
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.patches.patch import observed_containers
 from vpa.model.api.objects import (
     ContainerRecommendation,
-    SizedPod,
     Vpa,
     VpaRecommendation,
     is_off,
-    requests_and_limits,
     update_mode,
 )
 from vpa.model.api.quantities import EMPTY, lower
@@ -79,7 +79,7 @@ class Due(Struct, frozen=True):
     age_s: float | None = None
 
 
-def priority(pod: SizedPod, recommendation: VpaRecommendation | None) -> Priority:
+def priority(pod: PodView, recommendation: VpaRecommendation | None) -> Priority:
     """Return the pod's priority against its processed recommendation.
 
     Memory counts in milli-bytes beside milli-cores and a missing request as one of them,
@@ -107,7 +107,7 @@ def priority(pod: SizedPod, recommendation: VpaRecommendation | None) -> Priorit
     return Priority(outside, scale_up, diff)
 
 
-def quick_oom(pod: SizedPod, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
+def quick_oom(pod: PodView, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
     """Return the first container that was killed within the threshold of its start, and
     not longer ago than that: lastState stays as it is for as long as the pod lives.
     """
@@ -115,23 +115,23 @@ def quick_oom(pod: SizedPod, vpa: Vpa, settings: UpdaterSettings, now: float) ->
     policy = vpa.spec.update_policy
     if settings.per_vpa_config and policy is not None:
         threshold = float(policy.evict_after_oom_seconds or threshold)
-    observed = observed_containers(pod.metadata.annotations)
-    for status in pod.status.container_statuses or ():
-        if observed is not None and status.name not in observed:
+    observed = observed_containers(pod)
+    for state in pod.states:
+        run = state.last_terminated
+        if state.is_init or run is None or (observed is not None and state.name not in observed):
             continue
-        run = status.last_state.terminated
-        if is_off(vpa.spec.resource_policy, status.name) or run is None:
+        if is_off(vpa.spec.resource_policy, state.name) or run.reason != "OOMKilled":
             continue
-        if run.reason != "OOMKilled" or run.started_at is None or run.finished_at is None:
+        if run.started_at is None or run.finished_at is None:
             continue
-        ran = (run.finished_at - run.started_at).total_seconds()
-        if ran < threshold and now - run.finished_at.timestamp() < threshold:
-            return QuickOom(status.name, ran, threshold)
+        ran = run.finished_at - run.started_at
+        if ran < threshold and now - run.finished_at < threshold:
+            return QuickOom(state.name, ran, threshold)
     return None
 
 
 def due(
-    pod: SizedPod,
+    pod: PodView,
     vpa: Vpa,
     recommendation: VpaRecommendation | None,
     settings: UpdaterSettings,
@@ -140,8 +140,7 @@ def due(
     """Return whether the pod passes the update filter."""
     rank = priority(pod, recommendation)
     oom = quick_oom(pod, vpa, settings, now)
-    started = pod.status.start_time
-    age = now - started.timestamp() if started is not None else None
+    age = None if math.isnan(pod.started) else now - pod.started
     if rank.outside is not None:
         if oom is not None and rank.resource_diff == 0:
             return Due(False, "NothingToChange", rank, oom=oom, age_s=age)
@@ -180,16 +179,16 @@ def has_lower(before: VpaRecommendation | None, after: VpaRecommendation | None)
 
 
 def _compared(
-    pod: SizedPod, recommendation: VpaRecommendation | None
+    pod: PodView, recommendation: VpaRecommendation | None
 ) -> list[tuple[str, ContainerRecommendation, Mapping[str, Quantity]]]:
-    observed = observed_containers(pod.metadata.annotations)
+    observed = observed_containers(pod)
     compared: list[tuple[str, ContainerRecommendation, Mapping[str, Quantity]]] = []
-    for container in pod.spec.containers:
+    for container in pod.template.containers:
         if observed is not None and container.name not in observed:
             continue
         entry = recommendation.of(container.name) if recommendation is not None else None
         if entry is not None:
-            requests, _ = requests_and_limits(pod, container.name)
+            requests, _ = pod.requests_and_limits(container.name)
             compared.append((container.name, entry, requests or EMPTY))
     return compared
 

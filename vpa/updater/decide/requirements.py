@@ -6,17 +6,17 @@ They gate in-place updates as well as evictions, as upstream does.
 from collections.abc import Sequence
 
 from podscale.core.quantity import Quantity
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.pod import Amounts
 from vpa.model.api.objects import (
     EvictionRequirement,
-    SizedPod,
     VpaRecommendation,
-    requests_and_limits,
 )
 from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, of
 
 
 def unmet(
-    pod: SizedPod,
+    pod: PodView,
     recommendation: VpaRecommendation | None,
     requirements: Sequence[EvictionRequirement] | None,
 ) -> EvictionRequirement | None:
@@ -28,11 +28,11 @@ def unmet(
     if not requirements or recommendation is None:
         return None
     refused: EvictionRequirement | None = None
-    for container in pod.spec.containers:
+    for container in pod.template.containers:
         entry = recommendation.of(container.name)
         if entry is None:
             continue
-        requests, _ = requests_and_limits(pod, container.name)
+        requests, _ = pod.requests_and_limits(container.name)
         present = requests or EMPTY
         if any(resource not in present for resource in RESOURCES):
             return None
@@ -44,7 +44,7 @@ def unmet(
 
 
 def _first_failing(
-    requests: ResourceList, target: ResourceList, requirements: Sequence[EvictionRequirement]
+    requests: Amounts, target: ResourceList, requirements: Sequence[EvictionRequirement]
 ) -> EvictionRequirement | None:
     for requirement in requirements:
         if not any(

@@ -10,7 +10,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.pod import TemplateContainer
 from vpa.admission.patches.acceptance import patched
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
@@ -18,10 +21,7 @@ from vpa.admission.patches.resources import ContainerResources, ResourcesUnavail
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import (
     Resources,
-    SizedPod,
     Vpa,
-    VpaCondition,
-    condition,
     has_startup_boost,
     update_mode,
 )
@@ -71,9 +71,9 @@ def wants_in_place(mode: str, *, in_place_gate: bool) -> bool:
     return mode == "InPlaceOrRecreate" or (mode == "InPlace" and in_place_gate)
 
 
-def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
+def state_of(pod: PodView) -> ResizeState:
     """Return the state that the pod's conditions tell; a pending resize comes first."""
-    found = {entry.type: entry for entry in conditions or () if entry.status == "True"}
+    found = {entry.type: entry for entry in pod.resize if entry.status == "True"}
     pending = found.get("PodResizePending")
     if pending is not None:
         reasons: dict[str, ResizeState] = {
@@ -89,17 +89,10 @@ def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
     return "ResizeError" if progress.reason == "Error" else "ResizeUnknown"
 
 
-def state_of(pod: SizedPod) -> ResizeState:
-    return resize_state(pod.status.conditions)
-
-
-def message_of(pod: SizedPod) -> str:
+def message_of(pod: PodView) -> str:
     """Return what the kubelet says about the resize."""
-    for kind in ("PodResizePending", "PodResizeInProgress"):
-        found = condition(pod, kind)
-        if found is not None and found.message:
-            return found.message
-    return ""
+    messages = {entry.type: entry.message for entry in reversed(pod.resize)}
+    return messages.get("PodResizePending") or messages.get("PodResizeInProgress") or ""
 
 
 def limit_s(state: ResizeState) -> float:
@@ -114,29 +107,29 @@ def is_overdue(state: ResizeState, since_s: float) -> bool:
     return since_s > limit if limit else state != "ResizeNone"
 
 
-def is_non_disruptive(pod: SizedPod) -> bool:
+def is_non_disruptive(pod: PodView) -> bool:
     """Return whether no container demands a restart for any resource."""
     return not any(
-        policy.restart_policy == "RestartContainer"
-        for container in pod.spec.containers
-        for policy in container.resize_policy or ()
+        policy == "RestartContainer"
+        for container in pod.template.containers
+        for policy in container.resize_policy.values()
     )
 
 
 def has_room(
-    pod: SizedPod, budget: DisruptionBudget, group: PodGroup, settings: UpdaterSettings
+    pod: PodView, budget: DisruptionBudget, group: PodGroup, settings: UpdaterSettings
 ) -> bool:
     """Return whether one more resize may begin; a flag lets those without restart pass."""
     is_free = settings.skip_disruption_budget and is_non_disruptive(pod)
     return is_free or budget.allows(group)
 
 
-def can_evict(pod: SizedPod, budget: DisruptionBudget, since_s: float) -> bool:
+def can_evict(pod: PodView, budget: DisruptionBudget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
     if not isinstance(group, PodGroup) or group.owner in budget.ended:
         return False
-    if pod.status.phase == "Pending":
+    if pod.phase == PodPhase.PENDING:
         return True
     if group.eviction_forbidden:
         return False
@@ -147,7 +140,7 @@ def can_evict(pod: SizedPod, budget: DisruptionBudget, since_s: float) -> bool:
 
 
 def can_update_in_place(
-    pod: SizedPod,
+    pod: PodView,
     vpa: Vpa,
     budget: DisruptionBudget,
     settings: UpdaterSettings,
@@ -165,7 +158,7 @@ def can_update_in_place(
     if (
         (in_place_only and not settings.in_place)
         or not isinstance(group, PodGroup)
-        or pod.status.phase == "Pending"
+        or pod.phase == PodPhase.PENDING
         or not has_recommendation
     ):
         return "InPlaceDeferred"
@@ -182,35 +175,35 @@ def can_update_in_place(
 
 
 def can_unboost(
-    pod: SizedPod, budget: DisruptionBudget, over: Sequence[str], settings: UpdaterSettings
+    pod: PodView, budget: DisruptionBudget, over: Sequence[str], settings: UpdaterSettings
 ) -> bool:
     """Return whether the boosts that are over may be taken back by a resize now."""
     group = budget.group(pod)
     return (
         settings.cpu_startup_boost
         and bool(over)
-        and pod.status.phase != "Pending"
+        and pod.phase != PodPhase.PENDING
         and isinstance(group, PodGroup)
         and state_of(pod) == "ResizeNone"
         and budget.allows(group)
     )
 
 
-def left_its_mark(pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
+def left_its_mark(pod: PodView, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
     """Return whether the spec asks for what a boost that is over leaves: the annotation is all
     that is left of it, whether or not the kubelet can give what is asked for.
     """
     patch = resize_patch(pod, vpa, ranges, now)
-    has_ended = bool(expired(pod, vpa, now)) and pod.status.phase != "Pending"
+    has_ended = bool(expired(pod, vpa, now)) and pod.phase != PodPhase.PENDING
     return has_ended and not isinstance(patch, ResourcesUnavailable) and not patch.resize
 
 
-def awaits_unboost(pod: SizedPod, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
+def awaits_unboost(pod: PodView, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
     """Return whether the pod is left alone until its boost is taken back.
 
     Without a boost in the VPA it would wait for nothing until it is Ready, at last for ever.
     """
-    boosted = settings.cpu_startup_boost and is_boosted(pod.metadata.annotations)
+    boosted = settings.cpu_startup_boost and is_boosted(pod)
     return boosted and (bool(over) or has_startup_boost(vpa))
 
 
@@ -236,7 +229,7 @@ class ResizeRefusal(Struct, frozen=True):
     facts: Mapping[str, str | int | float]
 
 
-def qos_class(containers: list[Resources]) -> QosClass:
+def qos_class(containers: Sequence[Resources | TemplateContainer]) -> QosClass:
     """Return the class that Kubernetes computes from CPU and memory of all containers."""
     if not any(
         of(listed, name).nano
@@ -256,16 +249,15 @@ def qos_class(containers: list[Resources]) -> QosClass:
 
 
 def refusal(
-    pod: SizedPod,
+    pod: PodView,
     wanted: tuple[ContainerResources, ...],
     allocatable: Mapping[str, Quantity] | None,
 ) -> ResizeRefusal | None:
     """Return the first thing that would refuse the resize; ``allocatable`` of the pod's
     node, None if it is not known.
     """
-    init = [container.resources for container in pod.spec.init_containers or ()]
-    before = [container.resources for container in pod.spec.containers]
-    after = [patched(c, w) for c, w in zip(pod.spec.containers, wanted, strict=True)]
+    before, init = pod.template.containers, pod.template.init_containers
+    after = [patched(c, w) for c, w in zip(before, wanted, strict=True)]
     was, becomes = qos_class([*before, *init]), qos_class([*after, *init])
     if was != becomes:
         text = f"the pod is {was} and would become {becomes}, which a resize may not do"
@@ -275,6 +267,6 @@ def refusal(
         total = sum(of(resources.requests, name).nano for resources in after)
         if room is not None and total > room.nano:
             text = f"{name} of {Quantity(total, room.format)} is more than the node has, {room}"
-            facts = {"resource": name, "allocatable": str(room), "node": pod.spec.node_name}
+            facts = {"resource": name, "allocatable": str(room), "node": pod.node}
             return ResizeRefusal("ResizeInfeasible", text, facts)
     return None

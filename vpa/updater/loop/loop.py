@@ -168,9 +168,9 @@ class Updater:
         vpa = rivals[0].vpa
         pods, unscheduled = await self._tools.observer.pods_of(rivals)
         updates = acts(vpa)
-        if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
+        if not updates and not any(is_boosted(pod) for pod in pods):
             return
-        self._pass.seen.update(seen.view.uid for seen in pods)
+        self._pass.seen.update(pod.uid for pod in pods)
         size = (str(int(log2(len(pods))) if pods else 0), update_mode(vpa))
         if updates:
             self._pass.tally.add("controlled_pods_total", size, len(pods))
@@ -186,14 +186,13 @@ class Updater:
             updates = False
             if not self._options.settings.cpu_startup_boost:
                 return
-        live = [seen.pod for seen in pods]
-        sizes = await self._tools.observer.sizes(live)
+        sizes = await self._tools.observer.sizes(pods)
         turn = VpaReconcile(
             self._tools,
             key,
             vpa,
             [other.vpa for other in rivals[1:]],
-            budget_for(live, vpa, sizes, self._options.settings),
+            budget_for(pods, vpa, sizes, self._options.settings),
             pace,
             view,
             deadline=deadline,

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from podscale.kube.columns.pod_set import PodView
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
-from vpa.updater.cluster.pod_observer import PodObservation
 from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
 
 
@@ -23,26 +23,26 @@ class PodDecisions:
         # when nothing of its pods stands any more because the term has ended.
         self.followers: list[Callable[[VpaKey], None]] = []
 
-    def note(self, seen: PodObservation, key: VpaKey, decision: UpdateDecision, now: float) -> None:
+    def note(self, pod: PodView, key: VpaKey, decision: UpdateDecision, now: float) -> None:
         """Keep what was decided about a pod."""
-        place = (seen.view.namespace, seen.view.name)
+        place = (pod.namespace, pod.name)
         before = self._vpa_of.get(place)
         if before is not None and before != key:
             self._drop(place)
         self._vpa_of[place] = key
         pods = self._by_vpa.setdefault(key, {})
-        last = pods.get(seen.view.name)
+        last = pods.get(pod.name)
         act = last.act if last is not None else None
-        pods[seen.view.name] = PodDecision(seen.view.name, now, decision, act)
+        pods[pod.name] = PodDecision(pod.name, now, decision, act)
         if last is None or gist(last.decision) != gist(decision):
             self._tell(key)
 
-    def did(self, seen: PodObservation, key: VpaKey, act: AppliedDecision) -> None:
+    def did(self, pod: PodView, key: VpaKey, act: AppliedDecision) -> None:
         """Keep that a pod was evicted or resized."""
         pods = self._by_vpa.get(key, {})
-        last = pods.get(seen.view.name)
+        last = pods.get(pod.name)
         if last is not None:
-            pods[seen.view.name] = msgspec.structs.replace(last, act=act)
+            pods[pod.name] = msgspec.structs.replace(last, act=act)
 
     def of(self, key: VpaKey) -> Mapping[str, PodDecision]:
         """Return what was said about the pods of one VPA, by name."""

@@ -8,8 +8,8 @@ pod that a VPA sizes.
 import time
 from collections.abc import Callable, Sequence, Set
 
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.patches.patch import OBSERVED
-from vpa.model.api.objects import SizedPod
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.disruption_budget import Owner
 
@@ -41,16 +41,16 @@ class ResizedReturns:
         group.evicted_at = self._clock()
         group.is_tried = group.held_until is not None
 
-    def look(self, key: VpaKey, owner: Owner, pods: Sequence[SizedPod]) -> bool:
+    def look(self, key: VpaKey, owner: Owner, pods: Sequence[PodView]) -> bool:
         """Look at a group's pods, scheduled or not; returns whether it is held from now on."""
         group, now = self._groups.get((key, owner)), self._clock()
         if group is None:
             return False
-        new = [pod for pod in pods if pod.metadata.uid not in group.known]
-        group.known = {pod.metadata.uid for pod in pods}
+        new = [pod for pod in pods if pod.uid not in group.known]
+        group.known = {pod.uid for pod in pods}
         if not new:
             return False
-        if all(OBSERVED in (pod.metadata.annotations or {}) for pod in new):
+        if all(OBSERVED in pod.annotations for pod in new):
             group.held_until, group.pause_s, group.is_tried = None, _PAUSE_S, False
             return False
         is_ours = now - group.evicted_at < _WATCHED_S

@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.pace import LoopPace
+from podscale.kube.columns.pod_set import PodView
 from vpa.admission.patches.boost import expired
-from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, update_mode
+from vpa.model.api.objects import Vpa, VpaRecommendation, update_mode
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import BudgetedPods, alike_to
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
-from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.decide import resize
 from vpa.updater.decide.decision import (
     AppliedDecision,
@@ -98,11 +99,9 @@ class VpaReconcile:
         self._spent = 0  # disruptions of the day, where a budget limits them
         self._report = ReconcileReport(tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
-        self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
+        self._known: dict[Owner, list[PodView]] = {}  # all pods of a group when the turn began
 
-    async def run(
-        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation] = ()
-    ) -> None:
+    async def run(self, pods: Sequence[PodView], unscheduled: Sequence[PodView] = ()) -> None:
         """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
         # The watch's own events count the losses, so that every act may ask for them.
         leave = self._tools.observer.follow(self._budget.changed)
@@ -115,20 +114,19 @@ class VpaReconcile:
             leave()
         self._report.end()
 
-    async def _run(
-        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
-    ) -> None:
+    async def _run(self, pods: Sequence[PodView], unscheduled: Sequence[PodView]) -> None:
         settings, pace = self._tools.options.settings, LoopPace()
-        free = [seen for seen in pods if not self._counts_as_begun(seen)]
+        free = [pod for pod in pods if not self._counts_as_begun(pod)]
         self._look_back([*pods, *unscheduled])
-        for seen in pods:
-            self._budget.watch(seen.pod, is_live=not self._tools.observer.is_lost(seen))
+        for pod in pods:
+            is_live = self._tools.observer.again(pod) is not None
+            self._budget.watch(pod, is_live=is_live)
             await pace.rest()
         if settings.cpu_startup_boost:
             # Whatever the VPA says by now and whether or not admission lives: the annotation
             # promises that the boost ends.
-            for seen in free:
-                await self._unboost(seen)
+            for pod in free:
+                await self._unboost(pod)
                 await pace.rest()
         if not self._updates:
             return
@@ -136,39 +134,39 @@ class VpaReconcile:
             spent = await self._tools.spending.today(self._key, self._loop.now)
             self._spent = per_day if spent is None else spent
         waiting = []
-        for seen in free:
-            over = expired(seen.pod, self._vpa, self._loop.now)
+        for pod in free:
+            over = expired(pod, self._vpa, self._loop.now)
             await pace.rest()
-            if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
+            if resize.awaits_unboost(pod, self._vpa, over, settings):
                 continue
-            decision = self._decide(seen, asks_budgets=False)
+            decision = self._decide(pod, asks_budgets=False)
             if decision.due is not None and decision.due.is_due:
-                waiting.append((decision.due.priority.order, seen, decision))
+                waiting.append((decision.due.priority.order, pod, decision))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
         self._report.waiting([decision for _, _, decision in waiting])
-        for _, seen, decision in waiting:
+        for _, pod, decision in waiting:
             await pace.rest()
-            if decision.action != "evict" or not self._is_refused(seen):
-                await self._act(seen)
+            if decision.action != "evict" or not self._is_refused(pod):
+                await self._act(pod)
 
-    async def _act(self, seen: PodObservation) -> None:
-        decision = self._decide(seen, asks_budgets=True)
+    async def _act(self, pod: PodView) -> None:
+        decision = self._decide(pod, asks_budgets=True)
         if decision.action != "none":
             resizing = decision.action == "resize"
             await self._wait(self._tools.resizes if resizing else self._tools.evictions)
-            present = self._tools.observer.again(seen)
+            present = self._tools.observer.again(pod)
             if present is None:
                 return
-            await self._recount(present.pod)
-            seen, decision = present, self._decide(present, asks_budgets=True)
+            await self._recount(present)
+            pod, decision = present, self._decide(present, asks_budgets=True)
         is_infeasible = decision.reasons[0] == "ResizeInfeasible" and decision.action == "none"
         if is_infeasible and update_mode(self._vpa) == "InPlace":
-            self._tools.actor.tell_skipped(seen.pod)
+            self._tools.actor.tell_skipped(pod)
             self._report.count(self._tools.metrics.skipped)
         if decision.action == "resize":
-            await self._resize(seen, decision)
+            await self._resize(pod, decision)
         elif decision.action == "evict":
-            await self._evict(seen, decision)
+            await self._evict(pod, decision)
 
     async def _wait(self, tokens: TokenBucket) -> None:
         loop = asyncio.get_running_loop()
@@ -188,17 +186,17 @@ class VpaReconcile:
             raise _Changed
 
     def _decide(
-        self, seen: PodObservation, *, asks_budgets: bool, pdb: Pdb | None = None
+        self, pod: PodView, *, asks_budgets: bool, pdb: Pdb | None = None
     ) -> UpdateDecision:
         tools = self._tools
         view = tools.observer.look(
-            seen,
+            pod,
             self._vpa,
             self._rivals,
             disrupted_today=self._spent,
             asks_budgets=asks_budgets,
         )
-        group = self._budget.group(seen.pod)
+        group = self._budget.group(pod)
         if isinstance(group, PodGroup):
             unsized_s = tools.returns.held_s(self._key, group.owner)
             ended = self._budget.ended.get(group.owner)
@@ -208,12 +206,12 @@ class VpaReconcile:
         settings = tools.options.settings
         loop = msgspec.structs.replace(self._loop, present=self._wall())
         decision = decide_update(view, self._budget, loop, settings, self._pace)
-        tools.decisions.note(seen, self._key, decision, self._loop.now)
+        tools.decisions.note(pod, self._key, decision, self._loop.now)
         return decision
 
-    async def _resize(self, seen: PodObservation, decision: UpdateDecision) -> None:
-        tools, vpa, pod = self._tools, self._vpa, seen.pod
-        if not await self._spend(seen):
+    async def _resize(self, pod: PodView, decision: UpdateDecision) -> None:
+        tools, vpa = self._tools, self._vpa
+        if not await self._spend(pod):
             return
         acted = await tools.actor.resize(
             pod, vpa, tools.stores.ranges(self._key.namespace), self._loop.now
@@ -226,7 +224,7 @@ class VpaReconcile:
             self._refund()
         if acted.outcome == "done":
             self._report.count(tools.metrics.updated)
-            tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
+            tools.decisions.did(pod, self._key, AppliedDecision(self._wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
         self._report.failed(acted, tools.metrics.failed_updates, "InPlaceUpdateError")
@@ -234,7 +232,7 @@ class VpaReconcile:
             return  # an error is no answer to the question whether the pod can be resized
         next_ = resize.after_refused_resize(
             update_mode(vpa),
-            may_evict=self._can_evict(seen),
+            may_evict=self._can_evict(pod),
             node_capacity=acted.outcome == "node-capacity",
         )
         if next_.record_infeasible:
@@ -242,53 +240,53 @@ class VpaReconcile:
         if next_.action == "evict":
             await self._wait(tools.evictions)
             await self._recount(pod)
-            present = tools.observer.again(seen)
+            present = tools.observer.again(pod)
             if present is not None and self._can_evict(present):
                 await self._evict(present, decision)
 
-    def _can_evict(self, seen: PodObservation) -> bool:
-        group = self._budget.group(seen.pod)
+    def _can_evict(self, pod: PodView) -> bool:
+        group = self._budget.group(pod)
         if not isinstance(group, PodGroup) or group.only_unboosts:
             return False
         if self._tools.returns.held_s(self._key, group.owner) is not None:
             return False
-        since_s = self._tools.observer.resize_since_s(seen)
-        return resize.can_evict(seen.pod, self._budget, since_s)
+        since_s = self._tools.observer.resize_since_s(pod)
+        return resize.can_evict(pod, self._budget, since_s)
 
-    async def _evict(self, seen: PodObservation, decision: UpdateDecision) -> None:
-        tools, pod = self._tools, seen.pod
+    async def _evict(self, pod: PodView, decision: UpdateDecision) -> None:
+        tools = self._tools
         group = self._budget.group(pod)
-        if self._is_refused(seen) or not await self._spend(seen):
+        if self._is_refused(pod) or not await self._spend(pod):
             return
         acted = await tools.actor.evict(pod, self._vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._refund()
         elif isinstance(group, PodGroup):
-            known = {other.metadata.uid for other in self._known[group.owner]}
+            known = {other.uid for other in self._known[group.owner]}
             tools.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
             self._report.count(tools.metrics.evicted)
-            tools.decisions.did(seen, self._key, AppliedDecision(self._wall(), False, decision))
+            tools.decisions.did(pod, self._key, AppliedDecision(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            self._holding.add(alike_to(seen.view, tools.stores.budgets))
-            self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
+            self._holding.add(alike_to(pod, tools.stores.budgets))
+            self._decide(pod, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
             self._report.failed(acted, tools.metrics.failed_evictions, "EvictionError")
 
-    def _is_refused(self, seen: PodObservation) -> bool:
+    def _is_refused(self, pod: PodView) -> bool:
         # The API server has refused one that hears the same as this one.
         if not self._holding:
             return False
-        alike = alike_to(seen.view, self._tools.stores.budgets)
+        alike = alike_to(pod, self._tools.stores.budgets)
         if alike in self._holding:
-            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
+            self._decide(pod, asks_budgets=False, pdb=Pdb(alike.controller, True))
             return True
         return False
 
-    async def _unboost(self, seen: PodObservation) -> None:
-        tools, pod, settings = self._tools, seen.pod, self._tools.options.settings
+    async def _unboost(self, pod: PodView) -> None:
+        tools, settings = self._tools, self._tools.options.settings
         over = expired(pod, self._vpa, self._loop.now)
         group = self._budget.group(pod)
         if not over or (group is not None and group.owner in self._budget.ended):
@@ -313,7 +311,7 @@ class VpaReconcile:
         if acted.outcome not in ("done", "gone", "nothing"):
             self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
 
-    async def _spend(self, seen: PodObservation) -> bool:
+    async def _spend(self, pod: PodView) -> bool:
         if self._pace.per_day is None:
             return True
         if not await self._tools.spending.spend(self._key, self._loop.now):
@@ -325,12 +323,12 @@ class VpaReconcile:
             self._refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
-        if await self._recount(seen.pod) or self._tools.observer.is_lost(seen):
+        if await self._recount(pod) or self._tools.observer.again(pod) is None:
             self._refund()
             return False
         return True
 
-    async def _recount(self, pod: SizedPod) -> bool:
+    async def _recount(self, pod: PodView) -> bool:
         # Returns whether what became of the pod's group since the turn began leaves it less.
         group = self._budget.group(pod)
         if not isinstance(group, PodGroup):
@@ -343,19 +341,19 @@ class VpaReconcile:
             self._tools.spending.refund(self._key, self._loop.now)
             self._spent -= 1
 
-    async def _remember(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+    async def _remember(self, pod: PodView, recommendation: VpaRecommendation) -> None:
         self._tools.observer.refused(pod, recommendation)
         await self._tools.actor.remember_infeasible(pod, recommendation)
 
-    def _counts_as_begun(self, seen: PodObservation) -> bool:
+    def _counts_as_begun(self, pod: PodView) -> bool:
         # An act of an earlier loop that no watch has shown yet.
-        in_place = self._tools.observer.unsettled(seen.pod)
-        group = self._budget.group(seen.pod)
+        in_place = self._tools.observer.unsettled(pod)
+        group = self._budget.group(pod)
         if in_place is not None and isinstance(group, PodGroup):
-            self._budget.began(group, seen.pod, in_place=in_place)
+            self._budget.began(group, pod, in_place=in_place)
         return in_place is not None
 
-    def _counts(self, pod: SizedPod, acted: DisruptionOutcome, *, in_place: bool) -> None:
+    def _counts(self, pod: PodView, acted: DisruptionOutcome, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
         group = self._budget.group(pod)
         if acted.outcome in ("unknown", "busy") and isinstance(group, PodGroup):
@@ -373,12 +371,12 @@ class VpaReconcile:
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
             self._tools.observer.acted(pod, in_place=in_place)
 
-    def _look_back(self, pods: Sequence[PodObservation]) -> None:
+    def _look_back(self, pods: Sequence[PodView]) -> None:
         """Sort the pods by group, and see how those came back that were evicted earlier."""
-        for seen in pods:
-            group = self._budget.group(seen.pod)
+        for pod in pods:
+            group = self._budget.group(pod)
             if isinstance(group, PodGroup):
-                self._known.setdefault(group.owner, []).append(seen.pod)
+                self._known.setdefault(group.owner, []).append(pod)
         for owner, known in self._known.items():
             if self._tools.returns.look(self._key, owner, known):
                 _log.warning(

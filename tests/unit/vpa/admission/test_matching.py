@@ -1,11 +1,12 @@
 """Which VPA decides about a pod."""
 
 from podscale.core.selectors import selector
+from tests.pods import pod_of
 from vpa.admission.matching import Candidate, OwningController, TargetIndex, match_at_admission
-from vpa.model.api.objects import SizedPod, Vpa, decode
+from vpa.model.api.objects import Vpa, decode
 
 WEB = OwningController("shop", "Deployment", "web")
-POD = decode({"metadata": {"namespace": "shop", "labels": {"app": "web"}}}, SizedPod)
+POD = pod_of({"metadata": {"namespace": "shop", "labels": {"app": "web"}}})
 
 
 def candidate(
@@ -22,7 +23,7 @@ def candidate(
 
 
 def chosen(*candidates: Candidate) -> str | None:
-    found = match_at_admission(POD, WEB, TargetIndex(candidates))
+    found = match_at_admission(POD.labels, WEB, TargetIndex(candidates))
     return found.vpa.metadata.name if found is not None else None
 
 

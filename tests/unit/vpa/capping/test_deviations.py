@@ -1,13 +1,15 @@
 """Where capping leaves upstream on purpose."""
 
+from podscale.kube.columns.pod_set import PodView
+from tests.pods import pod_of
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.quantities import of, wire
 
 
-def pod(*containers: tuple[str, str]) -> SizedPod:
-    return decode(
+def pod(*containers: tuple[str, str]) -> PodView:
+    return pod_of(
         {
             "spec": {
                 "containers": [
@@ -18,8 +20,7 @@ def pod(*containers: tuple[str, str]) -> SizedPod:
                     for name, size in containers
                 ]
             }
-        },
-        SizedPod,
+        }
     )
 
 
@@ -49,7 +50,7 @@ def vpa(recommended: dict[str, str], off: tuple[str, ...] = ()) -> Vpa:
     )
 
 
-def memory_sum(subject: SizedPod, of_vpa: Vpa, item: dict[str, dict[str, str]]) -> int:
+def memory_sum(subject: PodView, of_vpa: Vpa, item: dict[str, dict[str, str]]) -> int:
     ranges = LimitRanges(pod=decode(item, LimitRangeItem))
     found = pod_resources(subject, of_vpa, ranges)
     assert not isinstance(found, ResourcesUnavailable)

@@ -112,7 +112,7 @@ def updater_of(count: int) -> Any:
     """An updater that has decided on a pod of each VPA; but for that nothing is asked of it."""
     told = PodDecisions()
     for number in range(count):
-        seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name=f"web-{number}"))
+        seen: Any = SimpleNamespace(namespace="shop", name=f"web-{number}")
         decision = UpdateDecision("none", ("UpdateModeOff",), {})
         told.note(seen, VpaKey("shop", f"vpa-{number}"), decision, time.time())
     return SimpleNamespace(decisions=told)

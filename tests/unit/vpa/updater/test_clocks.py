@@ -8,7 +8,7 @@ import pytest
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW, pod
-from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.cluster.watched_lease import WatchedLease
 
 RESIZING = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
@@ -167,8 +167,7 @@ def test_a_resize_ages_by_the_monotonic_clock() -> None:
     clock = [100.0]
     stores: Any = None
     observer = PodObserver(stores, clock=lambda: clock[0])
-    view: Any = SimpleNamespace(uid="web-0")
-    seen = PodObservation(view, pod(conditions=RESIZING))
+    seen = pod(conditions=RESIZING)
     assert observer.resize_since_s(seen) == 0.0
     clock[0] += 7.0
     assert observer.resize_since_s(seen) == 7.0

@@ -116,7 +116,7 @@ async def test_who_does_not_update_any_more_tells_nothing_of_what_it_decided_bef
     term: Any = None  # it is the fence that asks
     running = asyncio.create_task(part.run(term))
     await asyncio.sleep(1.0)
-    seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name="web-0"))
+    seen: Any = SimpleNamespace(namespace="shop", name="web-0")
     key, decision = VpaKey("shop", "web"), UpdateDecision("none", ("UpdateModeOff",), {})
     part.decisions.note(seen, key, decision, NOW)
     assert part.decisions.of(key)

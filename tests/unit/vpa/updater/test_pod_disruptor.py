@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from podscale.kube.client.errors import ApiUnreachable, Forbidden
+from tests.pods import pod_of
 from tests.unit.vpa.updater.worlds import NOW, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import SizedPod, decode
 from vpa.updater.cluster.pod_disruptor import PodDisruptor
 
 MARK = "vpaCpuStartupBoost/app"
@@ -56,12 +56,12 @@ class Server:
         return PodDisruptor(api, stores, told)
 
     async def act(self, **more: Any) -> str:
-        seen = decode(self.pod, SizedPod)
+        seen = pod_of(self.pod)
         acted = await self.actor.resize(seen, vpa(), LimitRanges(), NOW, **more)
         return acted.outcome
 
     async def unmark(self, uid: str = "1") -> None:
-        seen = decode({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}}, SizedPod)
+        seen = pod_of({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}})
         await self.actor.unmark(seen, vpa(), LimitRanges(), NOW)
 
 

@@ -8,18 +8,18 @@ import pytest
 
 from podscale.core.selectors.selector import parse
 from podscale.kube.client.wire import decode
+from podscale.kube.columns.pod_set import PodView
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.pod import Pod
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.admission.matching import Candidate, target_of
-from vpa.stored import pod_of
-from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.cluster.pod_observer import PodObserver
 
 DEFERRED = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
 WORKING = {"type": "PodResizeInProgress", "status": "True"}
 
 
-def seen(*conditions: dict[str, str], uid: str = "1") -> PodObservation:
+def seen(*conditions: dict[str, str], uid: str = "1") -> PodView:
     body = {
         "metadata": {"name": "web-0", "namespace": "shop", "uid": uid, "resourceVersion": "1"},
         "spec": {"containers": [], "nodeName": "n"},
@@ -29,7 +29,7 @@ def seen(*conditions: dict[str, str], uid: str = "1") -> PodObservation:
     store.accept(decode(msgspec.json.encode(body), Pod))
     view = store.get("shop", "web-0")
     assert view is not None
-    return PodObservation(view, pod_of(view))
+    return view
 
 
 class Moments:
@@ -103,5 +103,5 @@ async def test_pods_without_a_node_are_seen_and_do_not_live() -> None:
 
     stores: Any = SimpleNamespace(pods=store, workloads=SimpleNamespace(topmost=topmost))
     live, unscheduled = await PodObserver(stores).pods_of([Candidate(of_vpa, parse("app=web"))])
-    assert [one.view.name for one in live] == ["lives"]
-    assert [one.view.name for one in unscheduled] == ["waits"]
+    assert [one.name for one in live] == ["lives"]
+    assert [one.name for one in unscheduled] == ["waits"]

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from podscale.kube.columns.pod_set import PodView
 from tests.unit.vpa.updater.worlds import RS, pod
 from vpa.admission.patches.patch import OBSERVED
-from vpa.model.api.objects import SizedPod
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.loop.resized_returns import ResizedReturns
 
@@ -13,11 +13,11 @@ KEY = VpaKey("shop", "web")
 SIZED = {OBSERVED: "app"}
 
 
-def seen(*names: str, sized: bool = False) -> list[SizedPod]:
+def seen(*names: str, sized: bool = False) -> list[PodView]:
     pods = [pod(name) for name in names]
     if not sized:
         return pods
-    return [replace(one, metadata=replace(one.metadata, annotations=SIZED)) for one in pods]
+    return [replace(one, annotations=SIZED) for one in pods]
 
 
 class Clock:

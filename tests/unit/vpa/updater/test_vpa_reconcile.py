@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from podscale.kube.columns.pod_set import PodView
 from tests.kit.stores import take_out
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
 from vpa.admission.patches.patch import OBSERVED
-from vpa.model.api.objects import SizedPod
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
-from vpa.updater.cluster.pod_observer import PodObservation
 
 BOOST = replace(SETTINGS, cpu_startup_boost=True)
 MARK = {"vpaCpuStartupBoost/app": "{}"}
@@ -55,7 +54,7 @@ async def ticking(crowd: Crowd) -> AsyncIterator[Ticks]:
         await asyncio.wait({task})
 
 
-def crowd_of(count: int, **labels: str) -> tuple[Crowd, list[PodObservation]]:
+def crowd_of(count: int, **labels: str) -> tuple[Crowd, list[PodView]]:
     crowd = Crowd(count)
     return crowd, [
         crowd.put(
@@ -90,9 +89,9 @@ async def test_pods_that_others_take_away_are_no_longer_there_to_evict(when: str
 
     def lose() -> None:
         for seen in pods[-3:]:
-            take_out(crowd.pods, "shop", seen.pod.metadata.name)
+            take_out(crowd.pods, "shop", seen.name)
 
-    def answer(_pod: SizedPod) -> DisruptionOutcome:
+    def answer(_pod: PodView) -> DisruptionOutcome:
         if crowd.asked["evict"] == 1:
             lose()
         return DisruptionOutcome("done")

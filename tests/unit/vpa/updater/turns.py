@@ -18,11 +18,10 @@ from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.objects.scale import Workload
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import SizedPod, Vpa
+from vpa.model.api.objects import Vpa
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import pod_of
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
-from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.decide.decision import LoopView
 from vpa.updater.decide.disruption_budget import OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
@@ -58,9 +57,7 @@ class Crowd:
         self.pods = CountedPods()
         self.budgets: Store[PodDisruptionBudget] = Store()
         self.asked: Counter[str] = Counter()
-        self.answer: Callable[[SizedPod], DisruptionOutcome] = lambda _pod: DisruptionOutcome(
-            "done"
-        )
+        self.answer: Callable[[PodView], DisruptionOutcome] = lambda _pod: DisruptionOutcome("done")
         self.decisions = PodDecisions()
         size = {"metadata": {"name": RS.name, "namespace": "shop"}, "spec": {"replicas": count}}
         workload = decode(msgspec.json.encode(size), Workload)
@@ -97,7 +94,7 @@ class Crowd:
         annotations: dict[str, str] | None = None,
         resize: str = "",
         cpu: str = "100m",
-    ) -> PodObservation:
+    ) -> PodView:
         """Let the watch show a pod."""
         conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": OLD}]
         if resize:
@@ -122,23 +119,20 @@ class Crowd:
         self.pods.accept(decode(msgspec.json.encode(body), KubePod))
         return self.see(name)
 
-    def see(self, name: str) -> PodObservation:
+    def see(self, name: str) -> PodView:
         """Return a pod as the store has it."""
         view = PodStore.get(self.pods, "shop", name)
         assert view is not None
-        return PodObservation(view, pod_of(view))
+        return view
 
-    async def turn(
-        self, live: list[PodObservation], unscheduled: list[PodObservation] | None = None
-    ) -> None:
+    async def turn(self, live: list[PodView], unscheduled: list[PodView] | None = None) -> None:
         """Give the VPA one turn."""
-        pods = [seen.pod for seen in live]
         turn = VpaReconcile(
             self.tools,
             KEY,
             self.vpa,
             [],
-            budget_for(pods, self.vpa, {RS: OwnerSize(self.count)}, self.settings),
+            budget_for(live, self.vpa, {RS: OwnerSize(self.count)}, self.settings),
             DisruptionPace(),
             LoopView(NOW, None),
             deadline=asyncio.get_running_loop().time() + 1e6,
@@ -153,16 +147,16 @@ class Crowd:
         """Return the first reasons of what was last decided."""
         return {each.decision.reasons[0] for each in self.decisions.everything()}
 
-    async def evict(self, pod: SizedPod, _vpa: Vpa) -> DisruptionOutcome:
+    async def evict(self, pod: PodView, _vpa: Vpa) -> DisruptionOutcome:
         """Answer as the API server does."""
         self.asked["evict"] += 1
         return self.answer(pod)
 
-    async def resize(self, pod: SizedPod, *_more: Any, **_kind: Any) -> DisruptionOutcome:
+    async def resize(self, pod: PodView, *_more: Any, **_kind: Any) -> DisruptionOutcome:
         """Answer as the API server does."""
         self.asked["resize"] += 1
         return self.answer(pod)
 
-    async def unmark(self, pod: SizedPod, *_more: Any) -> None:
+    async def unmark(self, pod: PodView, *_more: Any) -> None:
         """Count."""
         self.asked["unmark"] += 1

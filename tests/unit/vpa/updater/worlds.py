@@ -3,7 +3,9 @@
 from typing import Any
 
 from podscale.core.disruptions import pace_of
-from vpa.model.api.objects import SizedPod, Vpa, decode
+from podscale.kube.columns.pod_set import PodView
+from tests.pods import pod_of
+from vpa.model.api.objects import Vpa, decode
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
@@ -28,9 +30,9 @@ def pod(
     containers: list[dict[str, Any]] | None = None,
     annotations: dict[str, str] | None = None,
     **spec: Any,
-) -> SizedPod:
+) -> PodView:
     wanted = {"cpu": "100m", "memory": "512Mi"} if requests is None else requests
-    return decode(
+    return pod_of(
         {
             "metadata": {
                 "name": name,
@@ -54,8 +56,7 @@ def pod(
                 "conditions": conditions or [],
                 "containerStatuses": containers or [],
             },
-        },
-        SizedPod,
+        }
     )
 
 
@@ -77,7 +78,7 @@ def vpa(mode: str = "Recreate", **parts: Any) -> Vpa:
 
 
 def decided(
-    subject: SizedPod,
+    subject: PodView,
     of_vpa: Vpa,
     *,
     others: int = 3,
