@@ -146,7 +146,7 @@ class _Life:
                 self._open(now)
                 for key, containers in kept.items():
                     for container, saved in containers.items():
-                        read = from_wire(json.loads(json.dumps(to_wire(saved))))
+                        read = from_wire(json.dumps(to_wire(saved)))
                         # Without the annotation of the open windows, which upstream lacks (D5).
                         self.cluster.load_checkpoint(key, container, read, None, now)
                 for pod in list(self._pods.values()):

@@ -7,18 +7,26 @@ dropped. What v3 has no place for (open memory windows) is in ``windows``.
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 from numpy.typing import NDArray
 
+from podscale.core.json_decoder import JsonDecoder, JsonText
 from podscale.core.times.rfc3339 import rfc3339
 from vpa.model.histograms.matrix import ZERO_TIME, Columns, HistogramMatrix
 
 VERSION = "v3"
 HEAVIEST = 10_000
-_MOST = 2**63 - 1  # Go reads its whole numbers into no more
+_INT64 = Meta(le=2**63 - 1)  # Go reads its whole numbers into no more
+if TYPE_CHECKING:
+    Stamp = float
+else:
+
+    class Stamp(float):
+        """Unix seconds, on the wire RFC 3339, and null for the zero time."""
 
 
 class CheckpointError(ValueError):
@@ -30,20 +38,24 @@ class CheckpointError(ValueError):
 
 
 class HistogramCheckpoint(Struct, frozen=True):
-    bucket_weights: Mapping[int, int]
-    total_weight: float
-    reference_s: float = ZERO_TIME  # unix seconds; the zero time is null on the wire
+    bucket_weights: Mapping[int, Annotated[int, _INT64]] = field(name="bucketWeights", default={})
+    total_weight: float = field(name="totalWeight", default=0.0)
+    reference_s: Stamp = field(name="referenceTimestamp", default=ZERO_TIME)
+
+
+_EMPTY = HistogramCheckpoint()
 
 
 class Checkpoint(Struct, frozen=True):
     """``status`` of a checkpoint object; times are unix seconds, ZERO_TIME for null."""
 
-    cpu: HistogramCheckpoint
-    memory: HistogramCheckpoint
-    first_sample_s: float
-    last_sample_s: float
-    samples: int
-    updated_s: float = ZERO_TIME
+    cpu: HistogramCheckpoint = field(name="cpuHistogram", default=_EMPTY)
+    memory: HistogramCheckpoint = field(name="memoryHistogram", default=_EMPTY)
+    first_sample_s: Stamp = field(name="firstSampleStart", default=ZERO_TIME)
+    last_sample_s: Stamp = field(name="lastSampleStart", default=ZERO_TIME)
+    samples: Annotated[int, Meta(ge=0), _INT64] = field(name="totalSamplesCount", default=0)
+    updated_s: Stamp = field(name="lastUpdateTime", default=ZERO_TIME)
+    version: str = ""
 
 
 def normalised(matrix: HistogramMatrix, columns: Columns) -> NDArray[np.int64]:
@@ -135,23 +147,15 @@ def to_wire(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def from_wire(status: object) -> Checkpoint:
+def from_wire(status: JsonText) -> Checkpoint:
     """Return the checkpoint that ``status`` writes; raises CheckpointError."""
-    if not isinstance(status, Mapping):
-        raise CheckpointError("malformed", "status is not an object")
-    if status.get("version") != VERSION:
-        raise CheckpointError("version", f"version is {status.get('version')!r}, not {VERSION!r}")
-    samples = status.get("totalSamplesCount") or 0
-    if not isinstance(samples, int) or not 0 <= samples <= _MOST:
-        raise CheckpointError("malformed", f"totalSamplesCount is {samples!r}")
-    return Checkpoint(
-        cpu=_parsed(status.get("cpuHistogram")),
-        memory=_parsed(status.get("memoryHistogram")),
-        first_sample_s=_seconds(status.get("firstSampleStart"), "firstSampleStart"),
-        last_sample_s=_seconds(status.get("lastSampleStart"), "lastSampleStart"),
-        samples=samples,
-        updated_s=_seconds(status.get("lastUpdateTime"), "lastUpdateTime"),
-    )
+    try:
+        checkpoint = _DECODER.decode(status)
+    except msgspec.DecodeError as error:
+        raise CheckpointError("malformed", str(error)) from error
+    if checkpoint.version != VERSION:
+        raise CheckpointError("version", f"version is {checkpoint.version!r}, not {VERSION!r}")
+    return checkpoint
 
 
 def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:
@@ -164,30 +168,6 @@ def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:
     return wire
 
 
-def _parsed(histogram: object) -> HistogramCheckpoint:
-    histogram = {} if histogram is None else histogram
-    if not isinstance(histogram, Mapping):
-        raise CheckpointError("malformed", "a histogram is not an object")
-    buckets = histogram.get("bucketWeights") or {}
-    total = histogram.get("totalWeight") or 0.0
-    if not isinstance(buckets, Mapping) or not isinstance(total, int | float):
-        raise CheckpointError("malformed", "bucketWeights or totalWeight has the wrong type")
-    try:
-        weights = {int(bucket): _whole(weight) for bucket, weight in buckets.items()}
-        total = float(total)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError("malformed", f"bucketWeights or totalWeight: {error}") from error
-    return HistogramCheckpoint(
-        weights, total, _seconds(histogram.get("referenceTimestamp"), "referenceTimestamp")
-    )
-
-
-def _whole(weight: object) -> int:
-    if isinstance(weight, bool) or not isinstance(weight, int) or abs(weight) > _MOST:
-        raise TypeError("a weight is not a whole number of 64 bits")
-    return weight
-
-
 @lru_cache(maxsize=4096)
 def wire_time(seconds: float) -> str | None:
     """Return a time as it is written; a pass writes the same few thousands of times."""
@@ -197,11 +177,11 @@ def wire_time(seconds: float) -> str | None:
     return rfc3339(seconds)
 
 
-def _seconds(text: object, field: str) -> float:
+def _from_wire(_: type, text: object) -> Stamp:
     if text is None:
-        return ZERO_TIME
-    try:
-        time = datetime.fromisoformat(str(text))
-    except ValueError as error:
-        raise CheckpointError("malformed", f"{field} is {text!r}") from error
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        return Stamp(ZERO_TIME)
+    time = datetime.fromisoformat(str(text))
+    return Stamp((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
+
+
+_DECODER = JsonDecoder(Checkpoint, dec_hook=_from_wire)

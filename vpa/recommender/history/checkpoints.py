@@ -23,7 +23,13 @@ from podscale.kube.client.wire import ListOf, decode, encode
 from vpa.model.checkpoint_selection import CheckpointSelection
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, from_wire, to_wire
+from vpa.model.histograms.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    from_wire,
+    to_wire,
+    wire_time,
+)
 from vpa.model.samples.membership import VpaKey
 from vpa.model.samples.open_windows import ANNOTATION
 from vpa.model.samples.open_windows import decode as decode_extra
@@ -40,12 +46,9 @@ _TIMEOUT_S = 10.0
 _LATE_TIMEOUT_S = 30.0  # of a pass, for those that were not there at the start
 
 
-class _Owner(Struct, frozen=True, rename="camel"):
+class _Spec(Struct, frozen=True, rename="camel"):
     vpa_object_name: str = ""
-
-
-class _Container(Struct, frozen=True, rename="camel"):
-    container_name: str = ""
+    container_name: object = ""  # orphans are collected whatever it is
 
 
 class _Known(Struct, frozen=True):
@@ -134,8 +137,8 @@ class Checkpoints:
         deleted = 0
         gone: dict[VpaKey, bool] = {}
         async for stored in self._all():
-            key = _vpa_of(stored)
-            if key is None or key.namespace in self._ignored or exists(key):
+            key = VpaKey(stored.metadata.namespace, _spec(stored).vpa_object_name)
+            if not key.name or key.namespace in self._ignored or exists(key):
                 continue
             if key not in gone:
                 gone[key] = await self._is_gone(key)
@@ -168,12 +171,11 @@ class Checkpoints:
             return 0
         self._unread.pop(named, None)  # one that is damaged is mended by the next write
         try:
-            status = decode_json(stored.status)
-            checkpoint = from_wire(status)
+            checkpoint = from_wire(stored.status)
             text = (meta.annotations or {}).get(ANNOTATION)
-            extra = decode_extra(text, status.get("lastUpdateTime"))
+            extra = decode_extra(text, wire_time(checkpoint.updated_s))
             cluster.load_checkpoint(key, container, checkpoint, extra, now)
-        except (CheckpointError, msgspec.DecodeError) as error:
+        except CheckpointError as error:
             _log.warning("checkpoint not loaded", namespace=meta.namespace, name=meta.name,
                          error=str(error))  # fmt: skip
             return 0
@@ -286,23 +288,17 @@ class Checkpoints:
                 await asyncio.sleep(0)
 
 
-def _vpa_of(stored: StoredCheckpoint) -> VpaKey | None:
-    # Whose it is, also where it does not say of which container.
+def _spec(stored: StoredCheckpoint) -> _Spec:
     try:
-        spec = decode_json(stored.spec, _Owner)
+        return decode_json(stored.spec, _Spec)
     except msgspec.DecodeError:
-        return None
-    name = spec.vpa_object_name
-    return VpaKey(stored.metadata.namespace, name) if name else None
+        return _Spec()
 
 
 def _named(stored: StoredCheckpoint) -> Named | None:
-    key = _vpa_of(stored)
-    try:
-        container = decode_json(stored.spec, _Container).container_name
-    except msgspec.DecodeError:
-        return None
-    return (key, container) if key is not None and container else None
+    spec = _spec(stored)
+    key, container = VpaKey(stored.metadata.namespace, spec.vpa_object_name), spec.container_name
+    return (key, container) if key.name and container and isinstance(container, str) else None
 
 
 def _annotated(annotations: Mapping[str, str], extra: str | None) -> dict[str, str]:
