@@ -12,7 +12,7 @@ from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, Histogr
 from vpa.model.histograms.matrix import Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import Aggregates
 from vpa.model.samples.container_rows import Containers
-from vpa.model.samples.open_windows import checkpoints_of
+from vpa.model.samples.open_windows import save
 
 REASONS = frozenset(
     ("negative_weight", "negative_bucket", "bucket_out_of_range", "future", "malformed", "version")
@@ -189,7 +189,9 @@ class Sampled:
         return _percentiles(Histogram(matrix, int(self.columns[0])), asked)
 
     def checkpoint(self, now: float) -> Checkpoint:
-        return checkpoints_of(self.aggregates, [self.columns], self.containers, [self.rows], now)[0]
+        members = [{"pod": self.row}]
+        ((saved, _),) = save(self.aggregates, [self.columns], self.containers, members, now)
+        return saved
 
     def usage(self, settings: RecommenderSettings) -> dict[str, ResourceUsage]:
         """Return what the recommender reads of this container."""

@@ -5,7 +5,7 @@ method is a step of one pass; times are given, never read.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,14 +15,22 @@ from podscale.core.selectors.selector import Selector
 from vpa.model.api.objects import Vpa, container_policy
 from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, windows_of
-from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.estimation.annotations import VpaSettings, settings_from
 from vpa.model.estimation.recommendation import without_margin
-from vpa.model.groups import ContainerGroups, ContainerKey, ParkedCheckpoints, PodEntry, VpaEntry
-from vpa.model.histograms.checkpoint import Checkpoint, check_times, wire_time
+from vpa.model.groups import (
+    AggregateEntry,
+    ContainerGroups,
+    ContainerKey,
+    Named,
+    ParkedCheckpoints,
+    PodEntry,
+    VpaEntry,
+)
+from vpa.model.histograms.checkpoint import Checkpoint, check_times
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples import open_windows
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
-from vpa.model.samples.container_rows import Containers, Intake, PeakWindow, holding
+from vpa.model.samples.container_rows import Containers, Intake, PeakWindow, as_rows, holding
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
 
 
@@ -49,12 +57,8 @@ class ClusterModel:
         self._membership = Membership()
         self._pods: dict[tuple[str, str], PodEntry] = {}
         self._row_of: dict[ContainerKey, int] = {}
-        self._column_of: dict[AggregateKey, int] = {}
-        self._labels_of: dict[AggregateKey, Labels] = {}
+        self._entries: dict[AggregateKey, AggregateEntry] = {}
         self._with_labels: dict[tuple[str, Labels], list[AggregateKey]] = {}  # by namespace
-        self._windows_of: dict[AggregateKey, Windows] = {}
-        self._users: dict[AggregateKey, set[ContainerKey]] = {}
-        self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
         # Pods by namespace and labels. Finished ones too, as upstream: a CronJob matches pods
         # between two of its runs.
         self._pod_counts: Counter[tuple[str, Labels]] = Counter()
@@ -63,14 +67,12 @@ class ClusterModel:
         self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
         self._groups = ContainerGroups(self.aggregates, {})
-        self._groups_of = self.version
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
 
     def groups(self) -> ContainerGroups:
         """Return the columns of every VPA and container name, the same object until they change."""
-        if self._groups_of != self.version:
-            self._groups = ContainerGroups(self.aggregates, self.vpas)
-            self._groups_of = self.version
+        if self._groups.version != self.version:
+            self._groups = ContainerGroups(self.aggregates, self.vpas, self.version)
         return self._groups
 
     def put_vpa(
@@ -90,7 +92,8 @@ class ClusterModel:
         if entry is None:
             parked = self._parked.pop(key, None)
             if parked is not None and not parked.is_of(vpa.spec.target_ref):
-                self._forget(parked)  # the name of one VPA, the workload of another
+                # The name of one VPA, the workload of another.
+                self.aggregates.close(as_rows(*parked.initial.values()))
                 parked = None
             initial, pending = (parked.initial, parked.pending) if parked else ({}, {})
             entry = VpaEntry(vpa, settings, mistakes, {}, initial, pending)
@@ -128,7 +131,7 @@ class ClusterModel:
         self._membership.remove(key)
         self.version += 1
         if is_for_good:
-            self.aggregates.close(np.array(list(entry.initial.values()), dtype=np.intp))
+            self.aggregates.close(as_rows(*entry.initial.values()))
         elif entry.initial:
             target = entry.vpa.spec.target_ref
             self._parked[key] = ParkedCheckpoints(now, target, entry.initial, entry.pending)
@@ -154,7 +157,7 @@ class ClusterModel:
             self._uncount(namespace, known)
             moved = known.labels != entry.labels
             gone = set(known.containers) - (set() if moved else set(entry.containers))
-            self._close(namespace, name, gone)
+            self._close(namespace, name, known.labels, gone)
         for container in entry.containers:
             if (namespace, name, container) not in self._row_of:
                 self._open((namespace, name, container), entry.labels, now)
@@ -164,7 +167,7 @@ class ClusterModel:
         entry = self._pods.pop((namespace, name), None)
         if entry is not None:
             self._uncount(namespace, entry)
-            self._close(namespace, name, set(entry.containers))
+            self._close(namespace, name, entry.labels, entry.containers)
 
     def take(self, usage: ContainerColumns, minutes: float | None = None) -> tuple[int, int]:
         """Add one sample per container; ``minutes`` and the result are those of ``Intake.take``."""
@@ -198,11 +201,10 @@ class ClusterModel:
         row = self._row_of.get((oom.namespace, oom.pod, oom.container))
         if row is None:
             return False
-        aggregate = self._aggregate_of[oom.namespace, oom.pod, oom.container]
-        windows = self._windows_of.get(aggregate, self.windows)
+        labels = self._pods[oom.namespace, oom.pod].labels
+        windows = self._entries[AggregateKey(oom.namespace, oom.container, labels)].windows
         if not self.intake.add_oom(row, oom.memory_bytes, oom.time.timestamp(), windows):
             return False
-        labels = self._labels_of[aggregate]
         for key in self._membership.of(oom.namespace, labels):
             self.killed.add((key, oom.container))
         return True
@@ -224,15 +226,15 @@ class ClusterModel:
         half_lives = entry.settings.half_lives
         check_times(checkpoint, latest_s + max(half_lives.cpu_s, half_lives.memory_s))
         column = int(self.aggregates.open(1, now, settings)[0])
-        self._pace(np.array([column], dtype=np.intp), entry.settings.half_lives, now)
+        self.aggregates.set_half_lives(as_rows(column), half_lives, now)
         try:
             open_ones = open_windows.load(self.aggregates, column, checkpoint, extra, latest_s)
         except ValueError:
-            self.aggregates.close(np.array([column], dtype=np.intp))
+            self.aggregates.close(as_rows(column))
             raise
         before = entry.initial.pop(container, None)
         if before is not None:
-            self.aggregates.close(np.array([before], dtype=np.intp))
+            self.aggregates.close(as_rows(before))
         entry.initial[container] = column
         self.version += 1
         entry.pending[container] = open_ones
@@ -242,23 +244,13 @@ class ClusterModel:
                 self._resume(entry, container, pod, row)
 
     def checkpoints(
-        self, wanted: Sequence[tuple[VpaKey, str]], now: float
+        self, named: Sequence[Named], now: float
     ) -> list[tuple[Checkpoint, str | None]]:
         """Return status and annotation of checkpoints, by VPA and container name."""
-        groups, rows, named = [], [], []
-        for key, container in wanted:
-            entry = self.vpas[key]
-            groups.append(entry.group(container))
-            members = self._members(entry, container)
-            named.append(members)
-            rows.append(np.array(list(members.values()), dtype=np.intp))
-        saved = open_windows.checkpoints_of(self.aggregates, groups, self.rows, rows, now)
-        result = []
-        for checkpoint, group, members in zip(saved, groups, named, strict=True):
-            at, span = str(wire_time(checkpoint.updated_s)), self.aggregates.memory_span
-            text = open_windows.encode(self.rows, members, span, group, at, now)
-            result.append((checkpoint, text))
-        return result
+        entries = [(self.vpas[key], container) for key, container in named]
+        groups = [entry.group(container) for entry, container in entries]
+        members = [self._members(entry, container) for entry, container in entries]
+        return open_windows.save(self.aggregates, groups, self.rows, members, now)
 
     def windows_of(self, key: VpaKey, container: str) -> list[PeakWindow]:
         """Return the memory windows that are remembered, for explanations."""
@@ -301,18 +293,16 @@ class ClusterModel:
 
     @property
     def tracked(self) -> int:
-        return len(self._column_of)
+        return len(self._entries)
 
     def collect(self, now: float) -> int:
         """Forget aggregates that are silent for too long, or empty with no pod behind."""
         kept_s = self.windows.interval_s * self.windows.interval_count
         for vpa in [vpa for vpa, each in self._parked.items() if now - each.since_s >= kept_s]:
-            self._forget(self._parked.pop(vpa))
-        keys = list(self._column_of)
-        if not keys:
-            return 0
-        columns = np.array([self._column_of[key] for key in keys], dtype=np.intp)
-        in_use = np.array([self._is_live(key) for key in keys])
+            self.aggregates.close(as_rows(*self._parked.pop(vpa).initial.values()))
+        keys = list(self._entries)
+        columns = np.array([self._entries[key].column for key in keys], dtype=np.intp)
+        in_use = np.array([self._is_live(key) for key in keys], dtype=np.bool_)
         expendable = self.aggregates.expendable(columns, now, in_use)
         # Containers that still run go on in the same column, emptied.
         emptied = columns[expendable & in_use]
@@ -321,35 +311,30 @@ class ClusterModel:
             self._drop(keys[i])
         return int(expendable.sum())
 
-    def _forget(self, parked: ParkedCheckpoints) -> None:
-        self.aggregates.close(np.array(list(parked.initial.values()), dtype=np.intp))
-
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:
         namespace, pod, container = key
-        aggregate = AggregateKey(namespace, container, _text(labels))
-        if aggregate not in self._column_of:
-            self._column_of[aggregate] = int(self.aggregates.open(1, now, self.windows)[0])
-            self._labels_of[aggregate] = labels
+        aggregate = AggregateKey(namespace, container, labels)
+        entry = self._entries.get(aggregate)
+        if entry is None:
+            column = int(self.aggregates.open(1, now, self.windows)[0])
+            entry = self._entries[aggregate] = AggregateEntry(column, self.windows, set())
             self._with_labels.setdefault((namespace, labels), []).append(aggregate)
             for vpa in self._membership.of(namespace, labels):
                 self._link(self.vpas[vpa], aggregate)
                 self._configure(aggregate, self.vpas[vpa], now)
-        windows = self._windows_of.get(aggregate, self.windows)
-        row = self.rows.open(self._column_of[aggregate], windows)
-        self._row_of[key] = row
-        self._aggregate_of[key] = aggregate
-        self._users.setdefault(aggregate, set()).add(key)
+        row = self._row_of[key] = self.rows.open(entry.column, entry.windows)
+        entry.users.add(key)
         self._batch = None
         for vpa in self._membership.of(namespace, labels):
             self._resume(self.vpas[vpa], container, pod, row)
 
-    def _close(self, namespace: str, pod: str, containers: set[str]) -> None:
+    def _close(self, namespace: str, pod: str, labels: Labels, containers: Iterable[str]) -> None:
         for container in containers:
             key = (namespace, pod, container)
             row = self._row_of.pop(key, None)
             if row is not None:
                 self.rows.close(row)
-                self._users[self._aggregate_of.pop(key)].discard(key)
+                self._entries[AggregateKey(namespace, container, labels)].users.discard(key)
                 self._batch = None
 
     def _uncount(self, namespace: str, pod: PodEntry) -> None:
@@ -358,30 +343,25 @@ class ClusterModel:
             del self._pod_counts[namespace, pod.labels]
 
     def _is_live(self, aggregate: AggregateKey) -> bool:
-        return any(self._pods[ns, pod].is_active for ns, pod, _ in self._users.get(aggregate, ()))
+        return any(self._pods[ns, pod].is_active for ns, pod, _ in self._entries[aggregate].users)
 
     def _link(self, entry: VpaEntry, aggregate: AggregateKey) -> None:
         named = entry.columns.setdefault(aggregate.container, {})
-        named[aggregate] = self._column_of[aggregate]
+        named[aggregate] = self._entries[aggregate].column
         self.version += 1
 
     def _configure(self, aggregate: AggregateKey, entry: VpaEntry, now: float) -> None:
         # Several VPAs may share an aggregate; the one that was put last sets it up.
-        windows = self._windows(entry, aggregate.container)
-        column = np.array([self._column_of[aggregate]], dtype=np.intp)
-        self._windows_of[aggregate] = windows
-        self.aggregates.keep(column, windows)
-        self._pace(column, entry.settings.half_lives, now)
-        for key in self._users.get(aggregate, ()):
+        mine = self._entries[aggregate]
+        windows = mine.windows = self._windows(entry, aggregate.container)
+        self.aggregates.keep(as_rows(mine.column), windows)
+        self.aggregates.set_half_lives(as_rows(mine.column), entry.settings.half_lives, now)
+        for key in mine.users:
             self.rows.interval[self._row_of[key]] = windows.interval_s
 
     def _windows(self, entry: VpaEntry, container: str) -> Windows:
         policy = container_policy(entry.vpa.spec.resource_policy, container)
         return windows_of(policy, self.windows, per_vpa_config=self.per_vpa_config)
-
-    def _pace(self, column: Columns, half_lives: HalfLives, now: float) -> None:
-        self.aggregates.cpu.set_half_life(column, half_lives.cpu_s, now)
-        self.aggregates.memory.set_half_life(column, half_lives.memory_s, now)
 
     def _resume(self, entry: VpaEntry, container: str, pod: str, row: int) -> None:
         window = entry.pending.get(container, {}).pop(pod, None)
@@ -393,30 +373,24 @@ class ClusterModel:
         return {
             key[1]: self._row_of[key]
             for aggregate in entry.columns.get(container, {})
-            for key in self._users.get(aggregate, ())
+            for key in self._entries[aggregate].users
         }
 
     def _drop(self, aggregate: AggregateKey) -> None:
-        column = np.array([self._column_of.pop(aggregate)], dtype=np.intp)
-        labels = self._labels_of.pop(aggregate)
-        self._windows_of.pop(aggregate, None)
+        mine, labels = self._entries[aggregate], aggregate.labels
         for key in self._membership.of(aggregate.namespace, labels):
             named = self.vpas[key].columns.get(aggregate.container, {})
             named.pop(aggregate, None)
             if not named:
                 self.vpas[key].columns.pop(aggregate.container, None)
         # Only finished pods can be left; their containers never have a sample again.
-        for namespace, pod, container in list(self._users.get(aggregate, ())):
-            self._close(namespace, pod, {container})
-        self._users.pop(aggregate, None)
-        self.aggregates.close(column)
+        for namespace, pod, container in list(mine.users):
+            self._close(namespace, pod, labels, [container])
+        del self._entries[aggregate]
+        self.aggregates.close(as_rows(mine.column))
         alike = self._with_labels[aggregate.namespace, labels]
         alike.remove(aggregate)
         if not alike:
             del self._with_labels[aggregate.namespace, labels]
             self._membership.forget(aggregate.namespace, labels)
         self.version += 1
-
-
-def _text(labels: Labels) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.api.objects import TargetRef, Vpa, is_off
-from vpa.model.api.policy import Mistake
+from vpa.model.api.policy import Mistake, Windows
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
@@ -27,6 +27,14 @@ class PodEntry(Struct, frozen=True):
     labels: Labels
     containers: tuple[str, ...]
     is_active: bool  # neither succeeded nor failed
+
+
+class AggregateEntry(Struct):
+    """An aggregate as the model knows it."""
+
+    column: int
+    windows: Windows
+    users: set[ContainerKey]
 
 
 class VpaEntry(Struct):
@@ -73,8 +81,11 @@ class ParkedCheckpoints(Struct, frozen=True):
 class ContainerGroups:
     """The groups of a cluster at one moment."""
 
-    def __init__(self, aggregates: Aggregates, vpas: Mapping[VpaKey, VpaEntry]) -> None:
+    def __init__(
+        self, aggregates: Aggregates, vpas: Mapping[VpaKey, VpaEntry], version: int = 0
+    ) -> None:
         self._aggregates = aggregates
+        self.version = version  # of the cluster
         self.keys: list[Named] = []
         self.first: dict[VpaKey, int] = {}  # where the containers of a VPA begin
         self.count: dict[VpaKey, int] = {}

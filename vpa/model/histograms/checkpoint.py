@@ -97,12 +97,8 @@ def load_histogram(matrix: HistogramMatrix, column: int, saved: HistogramCheckpo
     if total:
         for bucket, weight in saved.bucket_weights.items():
             weights[bucket] = weight * (saved.total_weight / total)
-    matrix.load(
-        np.array([column], dtype=np.intp),
-        weights,
-        np.array([saved.total_weight if total else 0.0]),
-        np.array([saved.reference_s]),
-    )
+    totals = np.array([saved.total_weight if total else 0.0])
+    matrix.load(np.array([column]), weights, totals, np.array([saved.reference_s]))
 
 
 def check_histogram(saved: HistogramCheckpoint, buckets: int) -> None:

@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation import estimator
+from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
 from vpa.model.histograms import buckets
 from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats, HistogramMatrix
+from vpa.model.samples.membership import Labels
 
 
 class AggregateKey(Struct, frozen=True):
-    """What containers share: namespace, container name, canonical text of the labels."""
+    """What containers share."""
 
     namespace: str
     container: str
-    labels: str
+    labels: Labels
 
 
 class ResourceColumns(Struct, frozen=True):
@@ -148,6 +150,11 @@ class Aggregates(ColumnArrays):
     def keep(self, columns: Columns, windows: Windows) -> None:
         """Set how long ``columns`` are kept without a sample."""
         self.kept_s[columns] = windows.interval_s * windows.interval_count
+
+    def set_half_lives(self, columns: Columns, half_lives: HalfLives, now: float) -> None:
+        """Let ``columns`` decay at another pace from ``now`` on."""
+        self.cpu.set_half_life(columns, half_lives.cpu_s, now)
+        self.memory.set_half_life(columns, half_lives.memory_s, now)
 
     def is_empty(self, columns: Columns) -> NDArray[np.bool_]:
         """Return which have never had a sample of either resource.

@@ -237,8 +237,8 @@ class Containers(ColumnArrays):
         self._log_peak[slot, rows] = peaks
 
 
-def as_rows(row: int) -> Columns:
-    return np.array([row], dtype=np.intp)
+def as_rows(*rows: int) -> Columns:
+    return np.array(rows, dtype=np.intp)
 
 
 def kept(values: NDArray[T], mask: Mask) -> NDArray[T]:

@@ -20,10 +20,10 @@ import numpy as np
 from msgspec import Struct
 
 from podscale.core.json_decoder import decode_json
-from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms
+from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
 from vpa.model.histograms.matrix import ZERO_TIME, Columns
 from vpa.model.samples.aggregates import Aggregates, SampleSpan, merged
-from vpa.model.samples.container_rows import MEMORY_WEIGHT, Containers, OpenWindow
+from vpa.model.samples.container_rows import MEMORY_WEIGHT, Containers, OpenWindow, as_rows
 
 ANNOTATION = "vpa.podscale.io/open-windows"
 # 256 KB is what all annotations of an object may take; 60 bytes a window leave room.
@@ -46,63 +46,45 @@ class Extra(Struct, frozen=True):
     memory: SavedSpan | None = None
 
 
-def checkpoints_of(
+def save(
     aggregates: Aggregates,
     groups: Sequence[Columns],
     containers: Containers,
-    rows: Sequence[Columns],
+    members: Sequence[Mapping[str, int]],
     now: float,
-) -> list[Checkpoint]:
-    """Return a checkpoint per group; ``rows`` are the containers that feed each group."""
+) -> list[tuple[Checkpoint, str | None]]:
+    """Return a checkpoint per group, and its annotation; None if there is nothing to keep in it.
+
+    ``members`` are the rows of the containers that feed each group, by pod.
+    """
     sums = merged(aggregates, groups)
-    members = [(group, row) for group, listed in enumerate(rows) for row in listed]
-    if members:
-        groups_of = np.array([group for group, _ in members], dtype=np.intp)
-        listed_rows = np.array([row for _, row in members], dtype=np.intp)
-        is_open = (containers.window_end[listed_rows] > now) & (
-            containers.window_end[listed_rows] != ZERO_TIME
-        )
-        taken = listed_rows[is_open]
-        if taken.size:
-            sums.memory.subtract(
-                groups_of[is_open],
-                containers.peak(taken),
-                MEMORY_WEIGHT,
-                containers.window_end[taken],
-            )
+    pairs = [(group, row) for group, rows in enumerate(members) for row in rows.values()]
+    groups_of, rows = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    is_open = containers.window_end[rows] > now
+    taken = rows[is_open]
+    if taken.size:
+        peaks, ends = containers.peak(taken), containers.window_end[taken]
+        sums.memory.subtract(groups_of[is_open], peaks, MEMORY_WEIGHT, ends)
     everything = np.arange(len(groups))
     cpu = save_histograms(sums.cpu, everything)
     memory = save_histograms(sums.memory, everything)
     first = np.where(np.isfinite(sums.cpu_span.first), sums.cpu_span.first, ZERO_TIME)
-    return [
-        Checkpoint(
-            cpu=cpu[i],
-            memory=memory[i],
-            first_sample_s=float(first[i]),
-            last_sample_s=float(sums.cpu_span.last[i]),
-            samples=round(float(sums.cpu_span.samples[i])),
-            updated_s=now,
-        )
-        for i in range(len(groups))
-    ]
+    saved = []
+    for i, group in enumerate(groups):
+        span = sums.cpu_span
+        samples = round(float(span.samples[i]))
+        status = Checkpoint(cpu[i], memory[i], float(first[i]), float(span.last[i]), samples, now)
+        text = _annotation(containers, members[i], aggregates.memory_span, group, now)
+        saved.append((status, text))
+    return saved
 
 
-def encode(
-    containers: Containers,
-    rows: Mapping[str, int],
-    span: SampleSpan,
-    columns: Columns,
-    at: str,
-    now: float,
+def _annotation(
+    containers: Containers, rows: Mapping[str, int], span: SampleSpan, columns: Columns, now: float
 ) -> str | None:
-    """Return the annotation for the containers of ``rows`` (pod name to row); None if there
-    is nothing to keep. Of too many windows the highest peaks are kept.
-    """
-    windows = []
-    for pod, row in rows.items():
-        window = containers.window(row, pod)
-        if window is not None and window.end_s > now:
-            windows.append(window)
+    # Of too many windows the highest peaks are kept.
+    found = [containers.window(row, pod) for pod, row in rows.items()]
+    windows = [window for window in found if window is not None and window.end_s > now]
     windows.sort(key=lambda window: -window.peak)
     samples = float(span.samples[columns].sum())
     memory = None
@@ -111,8 +93,8 @@ def encode(
         memory = SavedSpan(first, float(span.last[columns].max()), samples)
     if not windows and memory is None:
         return None
-    kept = tuple(windows[:MAX_WINDOWS])
-    return msgspec.json.encode(Extra(at, kept, memory)).decode()
+    extra = Extra(str(wire_time(now)), tuple(windows[:MAX_WINDOWS]), memory)
+    return msgspec.json.encode(extra).decode()
 
 
 def decode(text: str | None, last_update: str | None) -> Extra | None:
@@ -138,7 +120,7 @@ def load(
     Returns the open windows by pod, whose peaks are in the column until ``resume``. Those
     that end after ``latest_s`` are left out.
     """
-    columns = np.array([column], dtype=np.intp)
+    columns = as_rows(column)
     try:
         load_histogram(aggregates.memory, column, checkpoint.memory)
         load_histogram(aggregates.cpu, column, checkpoint.cpu)
@@ -147,13 +129,8 @@ def load(
         aggregates.cpu.clear(columns)
         raise
     if checkpoint.samples:
-        _fill(
-            aggregates.cpu_span,
-            column,
-            checkpoint.first_sample_s,
-            checkpoint.last_sample_s,
-            float(checkpoint.samples),
-        )
+        first_s, last_s = checkpoint.first_sample_s, checkpoint.last_sample_s
+        _fill(aggregates.cpu_span, column, first_s, last_s, float(checkpoint.samples))
     if extra is None:
         return {}
     if extra.memory is not None:
@@ -161,12 +138,8 @@ def load(
         _fill(aggregates.memory_span, column, saved.first_s, saved.last_s, saved.samples)
     windows = [window for window in extra.windows if window.end_s <= latest_s]
     for window in windows:
-        aggregates.memory.add(
-            columns,
-            np.array([float(window.peak)]),
-            MEMORY_WEIGHT,
-            np.array([window.end_s]),
-        )
+        peak, end = np.array([float(window.peak)]), np.array([window.end_s])
+        aggregates.memory.add(columns, peak, MEMORY_WEIGHT, end)
     return {window.pod: window for window in windows}
 
 
