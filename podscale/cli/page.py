@@ -18,10 +18,10 @@ from adapter.part import AdapterPart
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
 from podscale.nodes.part import NodesPart
-from podscale.page.http.requests import HOST, listening
+from podscale.page.health import FeedSource
 from podscale.page.part import PERIOD_S, PagePart
-from podscale.page.state.feed_health import FeedSource
-from podscale.page.state.sources import PageSources
+from podscale.page.requests import HOST, listening
+from podscale.page.sampler import PageSources
 from podscale.process.compose import Composed, composed
 from podscale.process.part import Flagged, Kinds, Shared
 from podscale.serving.apis.api import Route

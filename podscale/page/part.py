@@ -9,15 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from podscale.page.http import files
-from podscale.page.http.answers import PageAnswers
-from podscale.page.http.decision_trail import DecisionTrail
-from podscale.page.http.requests import PageRequests
-from podscale.page.state.board import WorkloadBoard
-from podscale.page.state.feed_health import FeedHealth
-from podscale.page.state.sampler import Sampler
-from podscale.page.state.sources import PageSources
-from podscale.page.state.what_if import WhatIf
+from podscale.page import requests
+from podscale.page.answers import PageAnswers
+from podscale.page.board import WorkloadBoard
+from podscale.page.health import FeedHealth
+from podscale.page.requests import PageRequests
+from podscale.page.sampler import PageSources, Sampler
+from podscale.page.what_if import WhatIf
 
 PERIOD_S = 5.0
 
@@ -40,16 +38,8 @@ class PagePart:
         feed = FeedHealth(sources.feed)
         self._sampler = Sampler(self.board, feed, sources, wall=wall, period_s=period_s)
         self._what_if = WhatIf(wall)
-        answers = PageAnswers(
-            self.board,
-            DecisionTrail(lambda: sources.traces),
-            feed,
-            wall=wall,
-            is_leader=sources.is_leader,
-            what_if=self._what_if,
-            nodes=sources.nodes,
-        )
-        self.desk = PageRequests(answers, files.load())
+        answers = PageAnswers(self.board, feed, self._what_if, sources, wall)
+        self.desk = PageRequests(answers, requests.load())
 
     async def look(self) -> None:
         """Look at what nobody tells us, now."""

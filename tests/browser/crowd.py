@@ -12,7 +12,7 @@ from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.page.part import PagePart
-from podscale.page.state.sources import PageSources
+from podscale.page.sampler import PageSources
 from tests.browser.scenes import SHOP, START
 
 PASSES = 12

@@ -34,9 +34,9 @@ from podscale.feed.stats import FeedStats
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.pod import Pod
+from podscale.page.health import FeedSource
 from podscale.page.part import PagePart
-from podscale.page.state.feed_health import FeedSource
-from podscale.page.state.sources import PageSources
+from podscale.page.sampler import PageSources
 from tests.kit.stores import take_out
 from tests.unit.adapter.world import rules
 from tests.unit.nodes.fleet import GI, Fleet
@@ -143,7 +143,7 @@ def queue_answer(queue: Autoscaled, now: float) -> MetricAnswer:
 
 
 class Worker:
-    """A leaking worker under a VPA. A ``podscale.page.state.sources.Vpas``."""
+    """A leaking worker under a VPA. A ``podscale.page.sampler.Vpas``."""
 
     key = VpaKey("batch", "worker")
 

@@ -16,7 +16,7 @@ from podscale.feed.options import PrometheusOptions
 from podscale.feed.outage import SILENT_S, OutageWatch
 from podscale.feed.plan import QueryWindow
 from podscale.feed.stats import FeedStats
-from podscale.page.state.feed_health import FeedHealth, FeedSource
+from podscale.page.health import FeedHealth, FeedSource
 from tests.unit.feed.prometheus import pods_plan, want
 
 ANSWERED = {"bad-data", "execution", "timeout", "oversize", "partial", "no-place"}

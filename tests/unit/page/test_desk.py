@@ -7,7 +7,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from podscale.page.http.requests import Loopback
+from podscale.page.requests import Loopback
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import NOBODY, HttpRequest
 from tests.browser.scenes import Played

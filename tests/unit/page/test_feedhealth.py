@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.feed.stats import FeedStats
-from podscale.page.state.feed_health import FeedHealth, FeedSource
+from podscale.page.health import FeedHealth, FeedSource
 
 
 @pytest.mark.parametrize("looks", [0, 2])

@@ -6,10 +6,9 @@ import time
 import msgspec
 import pytest
 
-from podscale.page.http.decision_trail import DecisionTrail
-from podscale.page.http.listing import Query, WorkloadList
-from podscale.page.http.rows import row
-from podscale.page.values.json_values import ShownListing
+from podscale.page.answers import DecisionTrail
+from podscale.page.listing import Query, WorkloadList, row
+from podscale.page.values import ShownListing
 from tests.browser.crowd import Crowd, crowd
 from tests.browser.scenes import START, Played
 
@@ -89,15 +88,17 @@ async def test_a_failed_metric_leaves_a_gap_and_never_a_zero() -> None:
     assert (replicas[is_down] > 0).all()  # and nothing shrank
 
 
-async def test_marks_outlive_traces_and_newest_come_first() -> None:
+async def test_marks_are_the_changes_that_the_log_of_decisions_knows_the_newest_first() -> None:
     played = Played()
     await played.play(2400.0)
     workload = played.page.board.get(("shop", "Deployment", "web"))
     assert workload is not None
-    kept = {at for at, _ in played.traces.changes(("shop", "web"))}
-    assert any(each.at not in kept for each in workload.rescales)
-    sizes = [each.title.removesuffix(" replicas").split(" → ") for each in workload.rescales]
-    assert all(a[1] == b[0] for a, b in itertools.pairwise(sizes))
+    marks = DecisionTrail(played.traces).decisions(workload)
+    known = played.traces.changes(("shop", "web"))
+    assert [each.at for each in marks] == [at for at, _ in reversed(known)]
+    sizes = [each.title.removesuffix(" replicas").split(" → ") for each in marks
+             if each.title.endswith(" replicas")]  # fmt: skip
+    assert all(a[0] == b[1] for a, b in itertools.pairwise(sizes))
 
 
 async def test_a_deleted_autoscaler_leaves_the_page() -> None:
@@ -142,7 +143,7 @@ async def test_each_mark_tells_the_reasons_of_its_own_autoscaler() -> None:
     played = Played()
     await played.play(600.0)
     board, traces = played.page.board, played.traces
-    trail = DecisionTrail(lambda: traces)
+    trail = DecisionTrail(traces)
     for at, _ in traces.changes(("shop", "web")):
         trace = traces.at(("shop", "web"), at)
         assert trace is not None

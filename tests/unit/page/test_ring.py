@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.page.state.point_ring import MOST_POINTS, PointRing
+from podscale.page.board import MOST_POINTS, PointRing
 
 START = 1_795_000_000.0
 

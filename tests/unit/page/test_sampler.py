@@ -3,11 +3,10 @@
 import pytest
 from msgspec import structs
 
-from podscale.page.http.rows import reason_of, state_of
-from podscale.page.state.board import WorkloadBoard
-from podscale.page.state.feed_health import FeedHealth
-from podscale.page.state.sampler import MOST_VPAS, Sampler
-from podscale.page.state.sources import PageSources
+from podscale.page.board import WorkloadBoard
+from podscale.page.health import FeedHealth
+from podscale.page.listing import reason_of, state_of
+from podscale.page.sampler import MOST_VPAS, PageSources, Sampler
 from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.decisions.decisions import KnownSizing
@@ -47,7 +46,7 @@ async def shown(*pods: PodDecision) -> list[tuple[float, str]]:
     for pod in pods:
         vpas.pod = pod
         await sampler.once()
-    return [(mark.at, mark.title) for each in board for mark in each.marks if mark.kind == "pod"]
+    return [(mark.at, mark.title) for each in board for mark, _ in each.marks if mark.kind == "pod"]
 
 
 async def test_a_decision_that_was_not_carried_out_is_no_event():
@@ -87,7 +86,7 @@ async def test_a_pod_goes_where_its_requests_go(due: Priority | None, direction:
     )
     vpas.pod = PodDecision("web-0", 100.0, decision, AppliedDecision(101.0, True, decision))
     await sampler.once()
-    assert [mark.direction for each in board for mark in each.marks] == [direction]
+    assert [mark.direction for each in board for mark, _ in each.marks] == [direction]
 
 
 async def test_of_pods_that_are_gone_nothing_stays():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from podscale.page.http.nodes import shown_nodes
+from podscale.page.health import shown_nodes
 from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import NOW, Rounds
 

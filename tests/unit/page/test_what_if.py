@@ -13,8 +13,8 @@ import pytest
 
 from hpa.decide.api.conversion import to_v2
 from hpa.decide.api.reading import read
-from podscale.page.state.point_ring import PointRing
-from podscale.page.state.what_if import ReplayInputs, WhatIf, WhatIfAnswer, spec, trace
+from podscale.page.board import PointRing
+from podscale.page.what_if import ReplayInputs, WhatIf, WhatIfAnswer, load_csv, replayed_spec
 from tests.browser.scenes import SHOP, Played
 
 ID = ("shop", "Deployment", "web")
@@ -29,9 +29,9 @@ def ring(*points: tuple[float, float | None, float | None, float | None]) -> Poi
 
 def inputs(load: float = 3.0) -> ReplayInputs:
     drawn = ring(*((15.0 * row, load, 1.0, 1.0) for row in range(40)))
-    found = trace(drawn, 10, 15.0)
+    found = load_csv(drawn, 10, 15.0)
     assert found is not None
-    return ReplayInputs(found[0], msgspec.json.encode(spec(SHOP)), 2)
+    return ReplayInputs(found[0], msgspec.json.encode(replayed_spec(SHOP)), 2)
 
 
 async def finished(what_if: WhatIf, given: Callable[[], ReplayInputs]) -> WhatIfAnswer:
@@ -44,7 +44,7 @@ async def finished(what_if: WhatIf, given: Callable[[], ReplayInputs]) -> WhatIf
 
 def test_the_load_is_counted_in_pods_at_the_target():
     drawn = ring((0, 24, 12, 3), (60, 6, 12, 3), (300, 60, 12, 10), (360, 60, 12, 10))
-    text, replicas = trace(drawn, 10, 60)
+    text, replicas = load_csv(drawn, 10, 60)
     assert replicas == 3
     rows = list(csv.reader(io.StringIO(text)))[1:]
     # Older points hold; at the most pods, a load above its target is hidden.
@@ -52,15 +52,15 @@ def test_the_load_is_counted_in_pods_at_the_target():
 
 
 def test_little_is_not_replayed():
-    assert trace(ring((0, 24, 12, 3)), 10, 15) is None
-    assert trace(ring((0, 24, 12, 3), (60, 24, 12, 3)), 10, 15) is None
+    assert load_csv(ring((0, 24, 12, 3)), 10, 15) is None
+    assert load_csv(ring((0, 24, 12, 3), (60, 24, 12, 3)), 10, 15) is None
 
 
 def test_of_months_the_last_day_is_replayed():
     days = 90
     drawn = ring((0, 24, 12, 3), *((86400.0 * day, 12.0, 12.0, 7.0) for day in range(1, days)),
                  (86400.0 * days, 12.0, 12.0, 2.0))  # fmt: skip
-    text, replicas = trace(drawn, 10, 15.0)
+    text, replicas = load_csv(drawn, 10, 15.0)
     assert len(text.splitlines()) == 1 + 5760
     assert replicas == 7, "that which held when it begins"
 
@@ -119,7 +119,7 @@ async def test_whatever_is_asked_for_the_process_goes_on():
 
 
 def test_bounds_and_behavior_come_with_it():
-    found = read(to_v2(spec(SHOP)))
+    found = read(to_v2(replayed_spec(SHOP)))
     assert (found.min_replicas, found.max_replicas, found.behavior) == (
         SHOP.min_replicas, SHOP.max_replicas, SHOP.behavior,
     )  # fmt: skip

@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from hpa.decide.api.spec import HPA, Rules
-from podscale.page.state.point_ring import PointRing
+from podscale.page.board import PointRing
 
 _log = structlog.get_logger()
 
@@ -126,7 +126,7 @@ class WhatIf:
         return WhatIfAnswer("done", report=msgspec.Raw(out), made_at=self._wall())
 
 
-def trace(ring: PointRing, most: int, period_s: float) -> tuple[str, int] | None:
+def load_csv(ring: PointRing, most: int, period_s: float) -> tuple[str, int] | None:
     """Return the load as CSV, a line for each period, and the replicas at its beginning; None: it
     has not been watched for long.
 
@@ -151,7 +151,7 @@ def trace(ring: PointRing, most: int, period_s: float) -> tuple[str, int] | None
     return "\n".join(["time,load", *lines, ""]), int(first) if first >= 1 else 1
 
 
-def spec(hpa: HPA) -> Mapping[str, object]:
+def replayed_spec(hpa: HPA) -> Mapping[str, object]:
     """Return the object to replay: bounds and behavior of ``hpa``, one metric with target 1."""
     metric = {"metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "1"}}
     target = hpa.target

@@ -7,17 +7,94 @@ Fed by the HPA's traces (it is their follower) and by the sampler. Read by the A
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
+import numpy as np
+from numpy.typing import NDArray
 
 from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
-from podscale.page.state.point_ring import PointRing
-from podscale.page.values.json_values import Recent, ShownDecision
-from podscale.page.values.scaling import ScalingFacts, facts, mark
-from podscale.page.values.sizing import ContainerUsagePoint, Recommended, SizingMark
+from podscale.explain.explanation import Explanation
+from podscale.page.shown import (
+    Recommended,
+    ScalingFacts,
+    scaling_facts,
+    scaling_mark,
+)
+from podscale.page.values import Recent, ShownDecision
+
+MOST_POINTS = 240
+_FIRST_POINTS = 30  # most workloads of a short run never need more
+
+
+class PointRing:
+    """Points of one workload over time: columns of float32 beside a time, 4 bytes a value.
+
+    A full ring thins the older half of itself: what is recent keeps every point, what is older
+    becomes coarser, and the first point stays. Missing values are NaN, never zero.
+    Times are kept relative to the first point, so float32 resolves 8 ms after a day.
+    """
+
+    __slots__ = ("_base", "_count", "_table")
+
+    def __init__(self, columns: int) -> None:
+        self._base = 0.0
+        self._count = 0
+        self._table = np.empty((_FIRST_POINTS, columns + 1), np.float32)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def bytes(self) -> int:
+        """What the points take."""
+        return self._table.nbytes
+
+    def add(self, at: float, *values: float | None) -> None:
+        """Append one point; None is not known. A point of the same or an older time replaces
+        the last one: time never runs backwards on a line.
+        """
+        if not self._count:
+            self._base = at
+        offset = at - self._base
+        row = self._count
+        if row and offset <= self._table[row - 1, 0]:
+            row -= 1
+            offset = float(self._table[row, 0])
+        if row == len(self._table):
+            row = self._make_room()
+        self._table[row, 0] = offset
+        for column, value in enumerate(values, start=1):
+            self._table[row, column] = np.nan if value is None else value
+        self._count = row + 1
+
+    def times(self, *, since: float = 0.0) -> NDArray[np.float64]:
+        """Return the unix times of the points from ``since`` on."""
+        return self._from(since)[:, 0].astype(np.float64) + self._base
+
+    def columns(self, *, since: float = 0.0) -> list[NDArray[np.float64]]:
+        """Return the columns without the time, of the points from ``since`` on."""
+        return list(self._from(since)[:, 1:].T.astype(np.float64))
+
+    def _from(self, since: float) -> NDArray[np.float32]:
+        table = self._table[: self._count]
+        if since <= self._base:
+            return table
+        return table[np.searchsorted(table[:, 0], since - self._base) :]
+
+    def _make_room(self) -> int:
+        table, count = self._table, self._count
+        if count < MOST_POINTS:
+            grown = np.empty((min(2 * count, MOST_POINTS), table.shape[1]), np.float32)
+            grown[:count] = table
+            self._table = grown
+            return count
+        half = count // 2
+        kept = (half + 1) // 2
+        table[:kept] = table[:half:2].copy()
+        table[kept : kept + count - half] = table[half:].copy()
+        return kept + count - half
+
 
 MOST_MARKS = 24  # of sizing, a workload
-MOST_RESCALES = 48  # a workload; they outlive their traces, of which fewer are kept
 MOST_RECENT = 12
 
 Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
@@ -26,7 +103,7 @@ Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
 class ShownWorkload:
     """One scaled or sized object."""
 
-    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "rescales", "scaling",
+    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "scaling",
                  "scaling_ring", "scalings", "sizing_note", "vpa")  # fmt: skip
 
     def __init__(self, id_: Id) -> None:
@@ -38,8 +115,7 @@ class ShownWorkload:
         self.vpa: Recommended | None = None
         self.cpu: PointRing | None = None  # usage, request, limit, recommended
         self.memory: PointRing | None = None
-        self.rescales: deque[ShownDecision] = deque(maxlen=MOST_RESCALES)
-        self.marks: deque[SizingMark] = deque(maxlen=MOST_MARKS)
+        self.marks: deque[tuple[ShownDecision, Explanation]] = deque(maxlen=MOST_MARKS)  # of pods
         self.sizing_note = ""
         self.looked_at = 0.0  # wall time of the last question about it
 
@@ -55,13 +131,6 @@ class ShownWorkload:
         if self.scaling is not None and self.scaling.selector:
             return self.scaling.selector
         return self.vpa.selector if self.vpa is not None else ""
-
-
-class Size(Struct, frozen=True):
-    """How much is remembered."""
-
-    workloads: int
-    bytes: int
 
 
 class WorkloadBoard:
@@ -83,13 +152,14 @@ class WorkloadBoard:
     def get(self, id_: Id) -> ShownWorkload | None:
         return self._workloads.get(id_)
 
-    def size(self) -> Size:
-        """Return how much is remembered."""
-        return Size(len(self), sum(workload.bytes for workload in self._workloads.values()))
+    @property
+    def bytes(self) -> int:
+        """What all points take."""
+        return sum(workload.bytes for workload in self._workloads.values())
 
     def decided(self, key: Key, trace: Trace, reason: str) -> None:
         """Take in one decision of the HPA."""
-        found = facts(trace, reason)
+        found = scaling_facts(trace, reason)
         id_ = (key[0], found.kind, found.target)
         before = self._of_hpa.get(key)
         if before is not None and before != id_:
@@ -99,9 +169,7 @@ class WorkloadBoard:
         workload.scalings[key[1]] = found
         _draw_first(workload)
         if found.is_rescale:
-            rescale = mark(key[1], found)
-            workload.rescales.append(rescale)
-            self._note(workload, rescale)
+            self._note(workload, scaling_mark(key[1], found))
         if workload.hpa != key[1]:
             return
         if workload.scaling_ring is None:
@@ -116,10 +184,10 @@ class WorkloadBoard:
     def __contains__(self, id_: object) -> bool:
         return id_ in self._workloads
 
-    def noted(self, workload: ShownWorkload, change: SizingMark) -> None:
+    def noted(self, workload: ShownWorkload, change: ShownDecision, explained: Explanation) -> None:
         """Take in something that happened to the size of pods."""
-        workload.marks.append(change)
-        self._note(workload, change.shown)
+        workload.marks.append((change, explained))
+        self._note(workload, change)
 
     def _note(self, workload: ShownWorkload, change: ShownDecision) -> None:
         id_ = "/".join(workload.id)
@@ -150,14 +218,14 @@ class WorkloadBoard:
         self,
         workload: ShownWorkload,
         at: float,
-        cpu: ContainerUsagePoint,
-        memory: ContainerUsagePoint,
+        cpu: Sequence[float | None],
+        memory: Sequence[float | None],
     ) -> None:
-        """Take in one sample of what the pods use and may use."""
+        """Take in one sample of what the pods use and may use: ``shown.usage`` of each."""
         if workload.cpu is None or workload.memory is None:
             workload.cpu, workload.memory = PointRing(4), PointRing(4)
-        workload.cpu.add(at, *cpu.row)
-        workload.memory.add(at, *memory.row)
+        workload.cpu.add(at, *cpu)
+        workload.memory.add(at, *memory)
 
     def _workload(self, id_: Id) -> ShownWorkload:
         workload = self._workloads.get(id_)
@@ -174,7 +242,6 @@ class WorkloadBoard:
         workload.scalings.pop(key[1], None)
         _draw_first(workload)
         if not workload.scalings:
-            workload.rescales.clear()
             self._drop_empty(workload)
 
     def _leave_vpa(self, key: Key) -> None:

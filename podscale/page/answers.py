@@ -1,4 +1,7 @@
-"""The page's questions and answers: JSON below ``/page/api/``, nothing but reading."""
+"""The page's questions and answers: JSON below ``/page/api/``, nothing but reading.
+
+Decisions come from the HPA's traces when somebody asks, as marks on a timeline and in words.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,19 +9,105 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from hpa.decide.decision import Trace
+from hpa.explain import explain
+from hpa.history.decision_log import DecisionLog
 from podscale.core.ascii_text import whole_number
-from podscale.nodes.rounds import DecidedNodes
-from podscale.page.http.decision_trail import DecisionTrail
-from podscale.page.http.listing import Query, WorkloadList
-from podscale.page.http.nodes import shown_nodes
-from podscale.page.http.rows import points, row
-from podscale.page.state.board import ShownWorkload, WorkloadBoard
-from podscale.page.state.feed_health import FeedHealth
-from podscale.page.state.what_if import WhatIf
-from podscale.page.values.json_values import STATES, Detail, Scaling, Sizing
+from podscale.explain.explanation import Explanation, Fact
+from podscale.page.board import ShownWorkload, WorkloadBoard
+from podscale.page.health import FeedHealth, shown_nodes
+from podscale.page.listing import Query, WorkloadList, points, row
+from podscale.page.sampler import PageSources
+from podscale.page.shown import hpa_and_time_of, scaling_facts, scaling_mark
+from podscale.page.values import STATES, Detail, Scaling, ShownDecision, ShownWords, Sizing
+from podscale.page.what_if import ReplayInputs, WhatIf, load_csv, replayed_spec
 
 _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 _encoder = msgspec.json.Encoder()
+
+
+class DecisionTrail:
+    """Reads decisions. ``traces`` None: no HPA runs in this process."""
+
+    def __init__(self, traces: DecisionLog | None) -> None:
+        self._traces = traces
+
+    def decisions(self, workload: ShownWorkload) -> list[ShownDecision]:
+        """Return the marks of one workload, the newest first."""
+        found = [shown for shown, _ in workload.marks]
+        if self._traces is not None:
+            for hpa in workload.scalings:
+                key = (workload.id[0], hpa)
+                for at, reason in self._traces.changes(key):
+                    if (trace := self._traces.at(key, at)) is not None:
+                        found.append(scaling_mark(hpa, scaling_facts(trace, reason)))
+        return sorted(found, key=lambda each: each.at, reverse=True)
+
+    def known_since(self, workload: ShownWorkload) -> float | None:
+        """Return since when decisions of the HPA are known."""
+        if self._traces is None or not workload.hpa:
+            return None
+        return self._traces.known_since((workload.id[0], workload.hpa))
+
+    def latest(self, workload: ShownWorkload) -> tuple[Sequence[str], str]:
+        """Return the sentences of the newest decision, and what would change it."""
+        if (trace := self._last(workload)) is not None:
+            explained = explain(trace)
+            return explained.sentences, explained.change
+        return ((), "") if workload.vpa is None else (workload.vpa.sentences, workload.vpa.change)
+
+    def inputs(self, workload: ShownWorkload) -> ReplayInputs | None:
+        """Return what a replay of the load that was drawn is given; None: it is too little."""
+        last, ring = self._last(workload), workload.scaling_ring
+        if last is None or ring is None:
+            return None
+        hpa = last.observation.hpa
+        period_s = hpa.options.sync_period_s or last.settings.sync_period_s
+        found = load_csv(ring, hpa.max_replicas, period_s)
+        if found is None:
+            return None
+        load, replicas = found
+        return ReplayInputs(load, msgspec.json.encode(replayed_spec(hpa)), replicas)
+
+    def told(self, workload: ShownWorkload, key: str) -> ShownWords | None:
+        """Return one decision in words; None: it is not known any more."""
+        for shown, explained in workload.marks:
+            if shown.key == key:
+                return _words(shown, explained)
+        hpa, at = hpa_and_time_of(key)
+        if self._traces is None or hpa not in workload.scalings:
+            return None
+        trace = self._traces.at((workload.id[0], hpa), at)
+        if trace is None:
+            return None
+        explained = explain(trace)
+        return _words(scaling_mark(hpa, scaling_facts(trace, explained.first_reason)), explained)
+
+    def _last(self, workload: ShownWorkload) -> Trace | None:
+        if self._traces is None or not workload.hpa:
+            return None
+        return self._traces.last((workload.id[0], workload.hpa))
+
+
+def _words(shown: ShownDecision, explained: Explanation) -> ShownWords:
+    return ShownWords(
+        shown.key,
+        shown.at,
+        shown.title,
+        shown.reason,
+        explained.also,
+        explained.sentences,
+        explained.change,
+        {name: _plain(fact) for name, fact in explained.facts.items()},
+    )
+
+
+def _plain(fact: Fact) -> str | int | float | bool | None:
+    if isinstance(fact, str | int | float | bool) or fact is None:
+        return fact
+    if isinstance(fact, list | tuple):
+        return ", ".join(str(each) for each in fact)
+    return str(fact)
 
 
 class PageAnswer(Struct, frozen=True):
@@ -34,21 +123,18 @@ class PageAnswers:
     def __init__(
         self,
         board: WorkloadBoard,
-        trail: DecisionTrail,
         feed: FeedHealth,
-        *,
-        wall: Callable[[], float],
-        is_leader: Callable[[], bool],
         what_if: WhatIf,
-        nodes: Callable[[], DecidedNodes | None],
+        sources: PageSources,
+        wall: Callable[[], float],
     ) -> None:
         self._board = board
-        self._what_if = what_if
-        self._trail = trail
         self._feed = feed
-        self._nodes = nodes
+        self._what_if = what_if
+        self._nodes = sources.nodes
+        self._is_leader = sources.is_leader
         self._wall = wall
-        self._is_leader = is_leader
+        self._trail = DecisionTrail(sources.traces)
         self._lister = WorkloadList(board)
 
     def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> PageAnswer:
@@ -92,7 +178,7 @@ class PageAnswers:
             return _refused(400, "since is a unix time")
         since = float(asked)
         now = workload.looked_at = self._wall()
-        latest = self._trail.latest(workload)
+        sentences, change = self._trail.latest(workload)
         scaling, cpu, memory = workload.scaling_ring, workload.cpu, workload.memory
         return _found(
             Detail(
@@ -103,8 +189,8 @@ class PageAnswers:
                 None if memory is None else Sizing(*points(memory, since)),
                 self._trail.decisions(workload),
                 self._trail.known_since(workload),
-                latest.sentences,
-                latest.change,
+                sentences,
+                change,
                 workload.vpa.mode if workload.vpa is not None else "",
                 workload.sizing_note,
             )

@@ -1,30 +1,49 @@
-"""Looks from time to time at what nobody tells us: usage, requests, recommendations, counters.
-
-Usage is asked for at most ``MOST_PODS`` pods a round, so that an open page costs the same on
-every cluster: workloads somebody looks at come first, then those with a VPA, then the others.
-"""
+"""What the page looks at: parts that run in the same process, as far as they do."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import structlog
 from msgspec import Struct, structs
 
-from podscale.core.metrics import Answer, PodResource, PodSamples, Unavailable
+from hpa.history.decision_log import DecisionLog
+from podscale.core.metrics import Answer, MetricsProvider, PodResource, PodSamples, Unavailable
 from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.columns.pods import PodStore
-from podscale.page.state.board import ShownWorkload, WorkloadBoard
-from podscale.page.state.feed_health import FeedHealth
-from podscale.page.state.sources import PageSources
-from podscale.page.values import sizing
-from podscale.page.values.json_values import Direction
-from podscale.page.values.sizing import SizingMark
+from podscale.nodes.rounds import DecidedNodes
+from podscale.page import shown
+from podscale.page.board import ShownWorkload, WorkloadBoard
+from podscale.page.health import FeedHealth, FeedSource
 from vpa.decisions.decisions import KnownSizing, explain_update, explain_vpa
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import AppliedDecision
+
+
+class Vpas(Protocol):
+    """What recommender and updater know now of each VPA: a ``vpa.decisions.api.SizingApi``."""
+
+    def keys(self) -> Iterable[VpaKey]:
+        """Return the VPAs that are recommended for here."""
+
+    def sized(self, key: VpaKey) -> KnownSizing | None:
+        """Return one of them; None: it is gone."""
+
+
+class PageSources(Struct, frozen=True):
+    """Everything the page reads. What does not run here is None."""
+
+    traces: DecisionLog | None = None
+    vpas: Vpas | None = None
+    pods: PodStore | None = None
+    provider: MetricsProvider | None = None
+    feed: FeedSource | None = None
+    is_leader: Callable[[], bool] = lambda: True
+    nodes: Callable[[], DecidedNodes | None] = lambda: None
+
 
 MOST_PODS = 2000
 MOST_VPAS = 500  # a round, in turn: a quarter of a second
@@ -104,17 +123,17 @@ class Sampler:
 
     def _look_at_vpa(self, key: VpaKey, known: KnownSizing) -> None:
         explained, now = explain_vpa(known), self._wall()
-        found = sizing.recommended(known, explained, now)
+        found = shown.recommended(known, explained, now)
         if found is None:
             return
         id_ = (key.namespace, found.kind, found.target)
         before = self._board.get(id_)
-        change = sizing.changed(before.vpa if before is not None else None, found)
+        change = shown.changed(before.vpa if before is not None else None, found)
         workload = self._board.recommended((key.namespace, key.name), found)
         if change is not None:
             title, is_up = change
-            direction: Direction = "up" if is_up else "down"
-            self._board.noted(workload, SizingMark(now, "size", title, direction, explained))
+            mark = shown.sizing_mark(now, "size", title, explained.first_reason, is_up=is_up)
+            self._board.noted(workload, mark, explained)
         acts = {pod.pod: pod.act for pod in known.pods if pod.act is not None}
         noted = self._acts.get(key, {})
         for name, act in acts.items():
@@ -126,9 +145,9 @@ class Sampler:
         due = act.decision.due
         title = f"{pod} {'resized in place' if act.in_place else 'evicted'}"
         is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
-        direction: Direction = "up" if is_up else "down"
         explained = structs.replace(explain_update(act.decision), change="")  # it is done
-        self._board.noted(workload, SizingMark(act.at, "pod", title, direction, explained))
+        mark = shown.sizing_mark(act.at, "pod", title, explained.first_reason, is_up=is_up)
+        self._board.noted(workload, mark, explained)
 
     async def _sample(self, pods: PodStore) -> None:
         asked: list[_Asked] = []
@@ -190,8 +209,8 @@ class Sampler:
         self._board.used(
             workload,
             now,
-            sizing.usage("cpu", cpu if isinstance(cpu, PodSamples) else None, asked.pods,
+            shown.usage("cpu", cpu if isinstance(cpu, PodSamples) else None, asked.pods,
                          vpa.cpu_cores if vpa is not None else None),
-            sizing.usage("memory", memory if isinstance(memory, PodSamples) else None, asked.pods,
+            shown.usage("memory", memory if isinstance(memory, PodSamples) else None, asked.pods,
                          vpa.memory_bytes if vpa is not None else None),
         )  # fmt: skip

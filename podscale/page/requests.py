@@ -1,23 +1,65 @@
-"""Requests below ``/page/`` to replies: files and answers, and nothing that changes anything.
+"""The page's files, read once from the package, and the headers every answer carries."""
 
-Behind our authentication and authorization as ``routes`` of a part's HTTPS server; without TLS on
-the loopback, for whoever sits at this machine. There the Host header must name the loopback, too: a
-web page elsewhere can make a browser connect under a name of its own (DNS rebinding), and would
-read along.
-"""
-
+import hashlib
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any
 
+from msgspec import Struct
+
 from podscale.core.loopback import is_loopback
-from podscale.page.http.answers import PageAnswers
-from podscale.page.http.files import HEADERS, File
+from podscale.page.answers import PageAnswers
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest, Peer
 from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.request_info import parse_target
+
+# Nothing from anywhere else, nothing inline: what an API object's name or a metric's label
+# could smuggle in has no way to run.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; font-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("X-Frame-Options", "DENY"),
+)
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+class File(Struct, frozen=True):
+    """One file as it is served."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def load() -> Mapping[str, File]:
+    """Return the files by name; "" is the page itself. Blocking."""
+    found: dict[str, File] = {}
+    for entry in files("podscale.page").joinpath("static").iterdir():
+        suffix = entry.name[entry.name.rfind(".") :]
+        if suffix not in TYPES:
+            continue
+        body = entry.read_bytes()
+        etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+        found[entry.name] = File(body, TYPES[suffix], etag)
+    return {**found, "": found["index.html"]}
+
 
 PREFIX = "/page/"
 HOST = "127.0.0.1"
