@@ -114,14 +114,14 @@ async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
     assert tuple(steps) == explain(trace).sentences
 
 
-async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(
+async def test_the_oldest_change_on_the_line_is_told_in_words(
     chromium: Browser, played: Played, url: str
 ) -> None:
     await played.play(2000.0)  # more changes than traces are kept
     async with opened(chromium, url + WEB) as seen:
         oldest = seen.page.locator(".decision").last
         await oldest.click()
-        await expect(seen.page.locator(".steps")).to_contain_text("not known any more")
+        await expect(seen.page.locator(".steps")).to_contain_text("Metric http_requests_per_second")
 
 
 async def test_what_if_replays_the_load_that_is_drawn(
