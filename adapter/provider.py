@@ -141,9 +141,10 @@ class FeedProvider:
 
     def is_ours(self, resource: str, metric: str, namespace: str) -> bool:
         """Return whether a rule has ``metric`` of ``resource[.group]`` ("": an external one), or
-        will once it is listed."""
+        will once it is listed, or one of the namespace's own has no series for it now."""
         listed = self._custom() if resource else self._external()
-        return (self._absence() or listed.find(resource, metric, namespace)) is not None
+        where = resource, metric, namespace
+        return (self._absence() or listed.find(*where) or listed.owner(*where)) is not None
 
     def _with_gap(
         self, demand: Demand, outcome: Outcome, answer: Answer | list[Answer]

@@ -7,6 +7,7 @@ be allowed to see it.
 
 from adapter.backends import backend
 from adapter.discovery.registry import NOT_LISTED_YET
+from adapter.stages import Stage
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.http.refusals import QUERY_TIMEOUT
@@ -18,7 +19,7 @@ PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"  # of an
 _FETCH = "unable to fetch metrics"
 _SHOWS = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
 # Failures that are not Prometheus's, and name whose they are.
-_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED, NOT_LISTED_YET)
+_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED, NOT_LISTED_YET, Stage.NO_SERIES)
 
 
 def metric_not_found(

@@ -143,9 +143,9 @@ class MetricSources:
             case _:  # usage, which is the rules'
                 return False
         # A rule that may have anything, and is not listed, must not hide what others have.
-        if isinstance(answer, Unavailable):
-            return not self.provider.is_ours(resource, question.metric, question.namespace)
-        return isinstance(answer, NotFound)
+        return isinstance(answer, NotFound | Unavailable) and not self.provider.is_ours(
+            resource, question.metric, question.namespace
+        )
 
     async def _elsewhere(
         self, provider: MetricsProvider | BackendRouter, questions: Sequence[ApiQuestion]

@@ -82,13 +82,16 @@ class MetricRegistry(Struct, frozen=True):
     parts: tuple[Mapping[tuple[str, str], MetricSource], ...] = ()  # what ``sources`` is merged of
     # By namespace, those that it has to itself; kept current by whoever keeps the lists.
     within: Mapping[str, "MetricRegistry"] = {}
+    # Of a namespace's own: what no rule lists now, by the rule that did and is still there.
+    gone: Mapping[tuple[str, str], Rule] = {}
 
     def find(
         self, resource: str, metric: str, namespace: str = ""
     ) -> MetricSource | Unavailable | None:
         """Return where ``metric`` of ``resource[.group]`` in ``namespace`` comes from: of the
         first rule in order of precedence that has it, the namespace's own before the others;
-        ``Unavailable`` if one before that could have it and is not listed yet.
+        ``Unavailable`` if one before that could have it and is not listed yet, or is a namespace's
+        own and has no series for it now.
 
         A rule of everybody keeps a metric from the others only where it would take it from the
         same series, or says its name itself: one that is slow to list must not hold back all.
@@ -98,6 +101,12 @@ class MetricRegistry(Struct, frozen=True):
         if found is not None:
             return found
         source = self.sources.get((resource, metric))
+        if source is not None and (rule := self.owner(resource, metric, namespace)) is not None:
+            text = (
+                f"{rule.id} has no series for {metric} now, and {source.rule.id}, which has, may "
+                "count something else: delete the former, or rename its metric, to have the latter"
+            )
+            return Unavailable(Stage.NO_SERIES, text)
         for state in self.waiting:
             rule = state.rule
             if source is not None and rule.precedence <= source.rule.precedence:
@@ -106,6 +115,18 @@ class MetricRegistry(Struct, frozen=True):
             if rule.may_expose(metric) if rule.namespace else rule.exposes(metric, *series):
                 return self._replaced(rule.origin, (resource, metric)) or state.absence
         return source
+
+    def owner(self, resource: str, metric: str, namespace: str) -> Rule | None:
+        """Return which rule of ``namespace`` keeps ``metric``, which none of its own lists, from
+        everybody's rules: one that listed it, or that lists nothing and says its name. In doubt
+        none: ``{job="worker"}`` would keep every name while nobody works.
+        """
+        own = self.within.get(namespace) if is_namespaced(resource) else None
+        if own is None or (resource, metric) in own.sources:
+            return None
+        empty = (s.rule for s in own.states if s.listing is None or not s.listing.exposed)
+        says = (rule for rule in empty if rule.exposes(metric))
+        return own.gone.get((resource, metric)) or next(says, None)
 
     def _replaced(self, origin: str, key: tuple[str, str]) -> MetricSource | None:
         """Return what stood in the same file or object before a reload."""

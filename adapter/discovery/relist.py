@@ -27,7 +27,7 @@ from adapter.discovery.registry import (
     RuleState,
     merging,
 )
-from adapter.discovery.relisted_rule import MOST_METRICS, renewed
+from adapter.discovery.relisted_rule import MOST_METRICS, renewed, with_missing
 from adapter.discovery.rule_scope import RuleScope, is_behind
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
 from adapter.stages import Stage
@@ -426,7 +426,8 @@ class Relister:
                 listed, gone = _of(section, states), _of(section, leaving)
                 if listed or gone:
                     before = own.get(namespace, MetricRegistry())
-                    own[namespace] = await LoopPace().through(merging(listed, before, gone))
+                    merged = await LoopPace().through(merging(listed, before, gone))
+                    own[namespace] = await LoopPace().through(with_missing(before, merged))
                 else:
                     own.pop(namespace, None)
 

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Collection, Generator
-from itertools import islice
+from itertools import chain, islice
 
 import structlog
 from msgspec import structs
 
 from adapter.discovery.listing import ListingBuilder, RuleListing
-from adapter.discovery.registry import PAGE, RelistFailure, RuleState
+from adapter.discovery.registry import PAGE, MetricRegistry, RelistFailure, RuleState
 from adapter.doctor.lints import TOO_MANY_LABELS
+from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.core.pace import LoopPace
 from podscale.feed.http.client import SeriesAnswer
@@ -120,3 +121,21 @@ def _with_gone(
     kept = {key: old[key] for key in gone}
     kinds = listing.kinds | {kind for kind, _ in gone}
     return structs.replace(listing, exposed={**kept, **made}, kinds=kinds)
+
+
+def with_missing(
+    before: MetricRegistry, now: MetricRegistry
+) -> Generator[None, None, MetricRegistry]:
+    """Return the metrics of one namespace's rules, with what those that are still there listed
+    before and list no more. Yields wherever others may run."""
+    if now.sources is before.sources and not before.gone:
+        return now
+    rules = {state.rule.fingerprint for state in now.states}
+    listed = ((key, source.rule) for key, source in before.sources.items())
+    several = chain(before.gone.items(), listed)
+    gone: dict[_Key, Rule] = {}
+    while page := list(islice(several, PAGE)):
+        gone |= {k: r for k, r in page if k not in now.sources and r.fingerprint in rules}
+        yield
+    beyond = max(len(gone) - MOST_METRICS, 0)
+    return structs.replace(now, gone=dict(islice(gone.items(), beyond, None)))

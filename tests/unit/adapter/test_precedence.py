@@ -5,6 +5,7 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from adapter.apis.metric_providers import MetricSources
 from adapter.discovery.relist import Relister, RelistOptions
@@ -13,10 +14,12 @@ from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
+from adapter.rules.ruleset import RuleSet
 from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.metrics import (
     ExternalMetric,
     ExternalSamples,
+    NotFound,
     PodMetric,
     PodSamples,
     Unavailable,
@@ -102,6 +105,96 @@ async def test_after_a_restart_no_other_rule_answers_for_a_namespaces_own_that_i
     prometheus.answers[OF_A] = pods("of_a")
     await after.relister.relist()
     assert (await after.values())[at] == 1000
+
+
+@pytest.mark.parametrize("kind", ["Custom", "External"])
+@pytest.mark.parametrize("is_restart", [False, True])
+async def test_no_other_rule_answers_for_a_namespaces_own_whose_list_is_empty(kind, is_restart):
+    own_rule = own("a", kind.lower(), **OWN, type=kind)
+    at = ["Custom", "External"].index(kind)
+    prometheus = Prometheus(**{"everywhere": pods("everywhere"), OF_A: pods("of_a")})
+    process = Process(prometheus)
+    await process.relister.replace(own_rule, "a")
+    await process.relister.relist()
+    assert (await process.values())[at] == 1000
+    prometheus.answers[OF_A] = {}
+    if is_restart:
+        process = Process(prometheus)
+        await process.relister.replace(own_rule, "a")
+    for _ in range(2):
+        await process.relister.relist()
+        answer = (await process.values())[at]
+        assert (type(answer), answer.reason) == (Unavailable, "NoSeries")
+        assert answer.message.startswith(
+            f"MetricRule a/{kind.lower()} has no series for queue_depth"
+        )
+        assert (await process.values())[1 - at] == 10  # its name of the other kind is another
+    assert await process.values("b") == [10, 10]  # nobody else is held back
+    prometheus.answers[OF_A] = pods("of_a")
+    await process.relister.relist()
+    assert (await process.values())[at] == 1000
+    prometheus.answers[OF_A] = {}
+    await process.relister.relist()
+    await process.relister.replace(RuleSet.empty(), "a")
+    assert await process.values() == [10, 10]  # whoever deletes the rule has the other
+
+
+@pytest.mark.parametrize(
+    ("query", "naming", "is_said"),
+    [
+        ("jobs", {"as": "queue_depth"}, True),
+        ("jobs", {}, False),
+        ("queue_depth", {}, True),
+        ('{__name__=~"^queue_.*"}', {}, False),
+        ('{__name__=~"^queue_.*"}', {"matches": "^queue_(.*)$"}, False),  # it gives depth
+        ('{__name__=~"^every(.*)"}', {"matches": "^every", "as": "queue_${0}"}, False),
+        ('{__name__=~".+",job="worker"}', {}, False),  # while nobody works it keeps no name
+        ('{job="worker"}', {}, False),
+        ('{job="worker"}', {"as": "queue_depth"}, True),
+    ],
+)
+async def test_a_rule_of_which_nothing_was_listed_keeps_the_names_that_it_says(
+    query, naming, is_said
+):
+    process = Process(Prometheus(everywhere=pods("everywhere")))
+    await process.relister.replace(own("a", seriesQuery=query, name=naming), "a")
+    await process.relister.relist()
+    answer = (await process.values())[0]
+    assert (answer.reason == "NoSeries") if is_said else answer == 10
+
+
+@pytest.mark.parametrize("left", [(), ("other",)])
+async def test_a_rule_keeps_every_name_that_it_has_listed(left):
+    own_rule = own("a", seriesQuery='{job="worker"}')
+    match = own_rule.custom[0].series_query
+    prometheus = Prometheus(**{"everywhere": pods("everywhere"), match: pods("other")})
+    process = Process(prometheus)
+    await process.relister.replace(own_rule, "a")
+    await process.relister.relist()
+    assert (await process.values())[0] == 10
+    prometheus.answers[match] = pods("queue_depth", "other")
+    await process.relister.relist()
+    assert process.relister.custom.find("pods", "queue_depth", "a").rule.namespace == "a"
+    prometheus.answers[match] = pods(*left)
+    for _ in range(2):
+        await process.relister.relist()
+        assert (await process.values())[0].reason == "NoSeries"
+
+
+async def test_of_a_namespaces_own_rules_one_with_series_answers_for_one_without():
+    both = [own("a", name, **{**OWN, "seriesQuery": name}) for name in ("new", "old")]
+    prometheus = Prometheus(**{
+        "everywhere": pods("everywhere"), 'new{namespace="a"}': pods("new"),
+        'old{namespace="a"}': pods("old"),
+    })  # fmt: skip
+    process = Process(prometheus)
+    rules_of_a = structs.replace(both[0], custom=(*both[0].custom, *both[1].custom))
+    await process.relister.replace(rules_of_a, "a")
+    await process.relister.relist()
+    assert process.relister.custom.find("pods", "queue_depth", "a").series == "old"
+    prometheus.answers['old{namespace="a"}'] = {}
+    await process.relister.relist()
+    assert process.relister.custom.find("pods", "queue_depth", "a").series == "new"
 
 
 TWO = """
@@ -205,6 +298,20 @@ async def test_a_rule_that_says_a_metrics_name_is_waited_for_before_others_are_a
     (answer,) = await made.answer([PodMetric("b", "queue_depth", "")])
     assert isinstance(answer, Unavailable)
     assert elsewhere.questions == []
+
+
+async def test_no_other_provider_answers_for_a_namespaces_own_rule_whose_list_is_empty():
+    process = Process(Prometheus(), "rules: []")
+    await process.relister.replace(own("a", **OWN), "a")
+    await process.relister.relist()
+    elsewhere = Elsewhere()
+    made = MetricSources(process.provider, [elsewhere])
+    question = await objects_metric(process.provider, PODS, "a", "queue_depth")
+    (answer,) = await made.read([question])
+    assert isinstance(answer, NotFound)  # as of any rule without series
+    assert elsewhere.questions == []
+    await made.read([structs.replace(question, namespace="b")])
+    assert len(elsewhere.questions) == 1
 
 
 class Api:
