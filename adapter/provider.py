@@ -15,7 +15,7 @@ from adapter.discovery.listing import MetricSource
 from adapter.discovery.objects import Names, WatchedObjects
 from adapter.discovery.registry import MetricRegistry
 from adapter.errors import NoLabel, RuleQueryError
-from adapter.queries import matchers, readings
+from adapter.queries import promql, readings
 from adapter.queries.inquiry import (
     Inquiry,
     JoinedQuestions,
@@ -279,7 +279,7 @@ class FeedProvider:
         if not isinstance(source, MetricSource):
             return source
         selector = parse(metric_selector)
-        if problem := matchers.unwritable(selector):
+        if problem := promql.unwritable(selector):
             return Refused(Stage.QUERY_INVALID, problem)
         try:
             is_scoped = bool(namespace)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from adapter.discovery.mapping import ResourceMapper
 from adapter.errors import ConfigInvalid, RuleQueryError
-from adapter.queries.matchers import equals
 from adapter.rules.config import (
     Config,
     NameMapping,
@@ -25,6 +24,7 @@ from adapter.rules.config import (
 )
 from adapter.rules.ruleset import Rule, compile_object_rule
 from adapter.sources.sources_file import NamedSources
+from podscale.core.goquote import quote
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.metrics import Unavailable
 from podscale.feed.prover.confinement import (
@@ -209,7 +209,7 @@ def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleR
     try:
         # The names are not known yet: what a request's query comes to is confined again.
         label = confinement.label
-        matcher = str(equals(label, confinement.namespace))
+        matcher = f"{label}={quote(confinement.namespace)}"
         values = {label: confinement.namespace}
         text = rule.query.render("x", matcher, values, (label,))
         if len(text) > MOST_RENDERED:

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 from adapter.discovery.listing import MetricSource
 from adapter.errors import RuleQueryError
-from adapter.queries import matchers
-from adapter.queries.promql import QueryTemplate
+from adapter.queries.promql import QueryTemplate, SelectorMatcher, of_selector
 from adapter.rules.ruleset import ResourceRule, Rule
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
@@ -55,14 +54,14 @@ class Plans:
                 namespace=rule.namespace_label() if is_scoped else "",
                 object=rule.labels.label(resource) if resource else "",
             )
-            conditions = matchers.of_selector(selector)
+            conditions = of_selector(selector)
             group_by = ((labels.object,), None) if resource else ((), "")
             found = self._keep(key, QueryPlan(
                 "custom" if resource else "external",
                 f"{rule.id}:{rule.fingerprint}",
                 source.series,
                 labels,
-                _renderer(rule.query, source.series, conditions, *group_by),
+                renderer(rule.query, source.series, conditions, *group_by),
                 tuple(map(str, conditions)),
                 resource == "namespaces",
                 rule.source,
@@ -110,7 +109,7 @@ class Plans:
         found = self._known(key)
         if found is None:
             name = f"{rule.id}.{api}:{rule.fingerprint}"
-            render = _renderer(query, "", (), group_by, None)
+            render = renderer(query, "", (), group_by, None)
             found = self._keep(key, QueryPlan(api, name, "", labels, render, source=rule.source))
         return found
 
@@ -133,13 +132,15 @@ class Plans:
         return plan
 
 
-def _renderer(
+def renderer(
     query: QueryTemplate,
     series: str,
-    conditions: Sequence[matchers.SelectorMatcher],
+    conditions: Sequence[SelectorMatcher],
     group_by_slice: Sequence[str],
     group_by: str | None,
 ) -> Render:
+    """Return what renders the query of one series; ``group_by_slice`` is ``.GroupBySlice``, and
+    ``group_by`` what ``.GroupBy`` is instead of that joined."""
     selected = {m.label: m.listed for m in conditions}
 
     def render(label_matchers: str, values: Mapping[str, str]) -> str:

@@ -1,16 +1,71 @@
-"""PromQL from a rule and a request.
+"""PromQL from a rule and a request: its matchers, and the query with them.
 
-Follows ``metricsQuery.Build`` and ``BuildExternal`` in prometheus-adapter ``pkg/naming``.
-Pure: the same rule and request always render the same text.
+Follows ``processQueryParts``, ``selectMatcher`` and, with the plans, ``metricsQuery.Build`` and
+``BuildExternal`` in prometheus-adapter ``pkg/naming`` (adapter.md 1.5): the text is part of the
+contract, down to Go's ``%q`` quoting. Pure: the same rule and request render the same text.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from adapter.discovery.labels import ResourceLabels
-from adapter.errors import EmptyQuery, RuleQueryError
-from adapter.queries import matchers
+from adapter.errors import EmptyQuery, RuleQueryError, UnsupportedOperator
 from podscale.core import gotemplate
-from podscale.core.selectors.selector import EVERYTHING, Selector
+from podscale.core.goquote import quote
+from podscale.core.selectors.selector import Operator, Requirement, Selector
+
+_FORMS: dict[Operator, str] = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "in": "=~",
+    "notin": "!~",
+    "exists": "!=",
+    "!": "=",
+}
+# With dots, which VictoriaMetrics takes and Prometheus refuses.
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+class SelectorMatcher(Struct, frozen=True):
+    """One condition of a PromQL selector."""
+
+    label: str
+    form: str  # "=", "!=", "=~" or "!~"
+    value: str
+    listed: str  # what `.LabelValuesByName` shows: the values, joined with |
+
+    def __str__(self) -> str:
+        """Return ``label="value"`` with Go's quoting; the label is taken as it is."""
+        return f"{self.label}{self.form}{quote(self.value)}"
+
+
+def of_selector(selector: Selector) -> list[SelectorMatcher]:
+    """Return one matcher per requirement, sorted by key; raises ``UnsupportedOperator``."""
+    return [_matcher(r) for r in selector.requirements]
+
+
+def unwritable(selector: Selector) -> str:
+    """Return why no query can have these conditions, "" if one can.
+
+    Keys of selectors are written into queries as they are, and may hold - and /.
+    """
+    bad = [each.key for each in selector.requirements if not _LABEL.fullmatch(each.key)]
+    return f"{bad[0]} is no label of a series: label names have neither - nor /" if bad else ""
+
+
+def _matcher(requirement: Requirement) -> SelectorMatcher:
+    form = _FORMS.get(requirement.operator)
+    if form is None:
+        sign = {"gt": ">", "lt": "<"}.get(requirement.operator, requirement.operator)
+        raise UnsupportedOperator(
+            f"{requirement.key}{sign}{''.join(requirement.values)}: PromQL matchers cannot "
+            "compare by size; select by =, !=, in, notin or existence"
+        )
+    listed = "|".join(requirement.values)
+    return SelectorMatcher(requirement.key, form, listed, listed)
 
 
 class QueryTemplate:
@@ -27,37 +82,6 @@ class QueryTemplate:
     def fields(self) -> frozenset[str]:
         """The fields that the template names."""
         return self._template.fields
-
-    def build(
-        self,
-        series: str,
-        resource: str,
-        namespace: str,
-        names: Sequence[str],
-        selector: Selector = EVERYTHING,
-        extra_group_by: Sequence[str] = (),
-    ) -> str:
-        """Return the query for objects of ``resource[.group]``; raises ``RuleQueryError``."""
-        found = matchers.of_selector(selector)
-        if namespace:
-            found.append(matchers.equals(self.labels.label("namespaces"), namespace))
-        label = self.labels.label(resource)
-        found.append(matchers.names(label, names))
-        return self._render(series, found, (label, *extra_group_by), None)
-
-    def build_external(
-        self,
-        series: str,
-        namespace: str,
-        selector: Selector = EVERYTHING,
-        group_by: str = "",
-        group_by_slice: Sequence[str] = (),
-    ) -> str:
-        """Return the query for an external metric; raises ``RuleQueryError``."""
-        found = matchers.of_selector(selector)
-        if self.is_namespaced and namespace:
-            found.append(matchers.equals(self.labels.label("namespaces"), namespace))
-        return self._render(series, found, group_by_slice, group_by)
 
     def render(
         self,
@@ -82,13 +106,3 @@ class QueryTemplate:
         if not query:
             raise EmptyQuery(f"metricsQuery {self.text!r} renders to nothing")
         return query
-
-    def _render(
-        self,
-        series: str,
-        found: Sequence[matchers.SelectorMatcher],
-        group_by_slice: Sequence[str],
-        group_by: str | None,
-    ) -> str:
-        values = {m.label: m.listed for m in found}
-        return self.render(series, ",".join(map(str, found)), values, group_by_slice, group_by)

@@ -17,6 +17,7 @@ from podscale.core import quantity
 from podscale.core.selectors import selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
+from tests.conformance import adapter_pure as pure
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
 from tests.conformance.adapter_pure import comparable
 from tests.unit.core.oracle import is_outside
@@ -57,8 +58,8 @@ def our_label(rule: Rule, asked: Json) -> Told:
 
 
 def our_custom(rule: Rule, asked: Json) -> Told:
-    found = rule.query.build(
-        asked["series"], asked["resource"], asked["namespace"], asked["names"],
+    found = pure.custom(
+        rule.query, asked["series"], asked["resource"], asked["namespace"], asked["names"],
         selector.parse(asked["selector"]), asked["extra"],
     )  # fmt: skip
     return Told(found, False, None, False)
@@ -66,9 +67,8 @@ def our_custom(rule: Rule, asked: Json) -> Told:
 
 def our_external(rule: Rule, asked: Json) -> Told:
     wanted = selector.parse(asked["selector"])
-    return Told(
-        rule.query.build_external(asked["series"], asked["namespace"], wanted), False, None, False
-    )
+    found = pure.external(rule.query, asked["series"], asked["namespace"], wanted)
+    return Told(found, False, None, False)
 
 
 def our_file(asked: Json) -> Told:

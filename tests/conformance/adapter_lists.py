@@ -23,6 +23,7 @@ from podscale.feed.http.client import PrometheusClient, SeriesAnswer
 from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.kube.discovery import Mapper
 from tests.conformance import adapter_cases
+from tests.conformance import adapter_pure as pure
 from tests.conformance.adapter_world import ScriptedPrometheus
 
 
@@ -89,8 +90,8 @@ def query(relister: Relister, mapper: Mapper, row: list[Any]) -> str:
     source = relister.custom.find(found.group_resource, metric)
     assert source is not None
     wanted = selector.parse(metric_selector or "")
-    return source.rule.query.build(
-        source.series, found.group_resource, namespace, names or (), wanted
+    return pure.custom(
+        source.rule.query, source.series, found.group_resource, namespace, names, wanted
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from adapter.discovery.labels import ResourceLabels
 from adapter.discovery.mapping import ResourceMapper
 from adapter.errors import ConfigInvalid
+from adapter.queries.plans import renderer
+from adapter.queries.promql import QueryTemplate, of_selector
 from adapter.rules import config_gen
 from adapter.rules.config import (
     Config,
@@ -19,7 +21,9 @@ from adapter.rules.config import (
 )
 from adapter.rules.config import parse as parse_config
 from adapter.rules.ruleset import RuleSet, compile_rules
+from podscale.core.selectors.selector import Selector
 from podscale.core.times import duration
+from podscale.feed.plan import Api, KeyLabels, QueryPlan
 from podscale.kube.discovery import Mapper as RestMapper
 
 
@@ -134,3 +138,43 @@ def external_rules(*series_queries: str) -> RuleSet:
     """Return compiled external rules that differ in their seriesQuery only."""
     entries = [{"seriesQuery": query, "metricsQuery": "x"} for query in series_queries]
     return compile_rules(parse_config(json.dumps({"externalRules": entries})), RestMapper())
+
+
+def custom(
+    query: QueryTemplate,
+    series: str,
+    key: str,
+    namespace: str,
+    names: Sequence[str] | None,
+    wanted: Selector,
+    extra: Sequence[str] | None = None,
+) -> str:
+    """Return the query of a plan for objects, grouped by labels more than theirs."""
+    scope = query.labels.label("namespaces") if namespace else ""
+    labels = KeyLabels(scope, query.labels.label(key))
+    group_by = (labels.object, *(extra or ()))
+    return _plan("custom", query, series, labels, wanted, group_by).text(namespace, names or ())
+
+
+def external(
+    query: QueryTemplate,
+    series: str,
+    namespace: str,
+    wanted: Selector,
+    group_by: str = "",
+    group_by_slice: Sequence[str] | None = None,
+) -> str:
+    """Return the query of a plan for an external metric."""
+    is_scoped = query.is_namespaced and namespace
+    labels = KeyLabels(query.labels.label("namespaces") if is_scoped else "")
+    plan = _plan("external", query, series, labels, wanted, group_by_slice or (), group_by)
+    return plan.text(namespace, ())
+
+
+def _plan(
+    api: Api, query: QueryTemplate, series: str, labels: KeyLabels, wanted: Selector,
+    group_by_slice: Sequence[str], group_by: str | None = None,
+) -> QueryPlan:  # fmt: skip
+    conditions = of_selector(wanted)
+    render = renderer(query, series, conditions, group_by_slice, group_by)
+    return QueryPlan(api, "", series, labels, render, tuple(map(str, conditions)))

@@ -104,16 +104,15 @@ def test_custom_query_template(row):
     _, template, _, series, key, namespace, extra, metric_selector, names, expected = row
     query = QueryTemplate(template, pure.NamesAsLabels())
     wanted = parsed_selector(metric_selector)
-    assert expected == query.build(series, key, namespace, names or (), wanted, extra or ())
+    assert expected == pure.custom(query, series, key, namespace, names, wanted, extra)
 
 
 @cases("A4")
 def test_external_query_template(row):
     _, template, namespaced, series, namespace, group_by, slice_, metric_selector, expected = row
     query = QueryTemplate(template, pure.NamesAsLabels(), is_namespaced=namespaced)
-    assert expected == query.build_external(
-        series, namespace, parsed_selector(metric_selector), group_by, slice_ or ()
-    )
+    wanted = parsed_selector(metric_selector)
+    assert expected == pure.external(query, series, namespace, wanted, group_by, slice_)
 
 
 @cases("A5")
@@ -200,9 +199,9 @@ def test_custom_query(row):
     wanted = parsed_selector(metric_selector)
     if error:
         with pytest.raises(RuleQueryError):
-            query.build(series, key, namespace, names or (), wanted, extra or ())
+            pure.custom(query, series, key, namespace, names, wanted, extra)
         return
-    assert query.build(series, key, namespace, names or (), wanted, extra or ()) == expected
+    assert pure.custom(query, series, key, namespace, names, wanted, extra) == expected
 
 
 @cases("B6")
@@ -221,9 +220,9 @@ def test_external_query(row):
     wanted = parsed_selector(metric_selector)
     if error:
         with pytest.raises(RuleQueryError):
-            query.build_external(series, namespace, wanted)
+            pure.external(query, series, namespace, wanted)
         return
-    assert query.build_external(series, namespace, wanted) == expected
+    assert pure.external(query, series, namespace, wanted) == expected
 
 
 @cases("B7")

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.discovery import naming
-from adapter.discovery.listing import ListingBuilder, MetricSource
+from adapter.discovery.listing import ListingBuilder
 from adapter.errors import ConfigInvalid
-from adapter.queries.plans import Plans
 from adapter.rules import config, patterns
 from adapter.rules.ruleset import compile_rules
-from podscale.core.selectors import selector
 from tests.unit.adapter.world import MAPPER, RULES, rules
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,12}", fullmatch=True)
@@ -92,15 +90,3 @@ def test_the_list_does_not_depend_on_the_order_of_series(series, random):
         k: s.series for k, s in second.exposed.items()
     }
     assert first.lost.keys() == second.lost.keys()
-
-
-@given(st.lists(names, min_size=1, max_size=5, unique=True), names, st.sampled_from(
-    ["", "a=b", "a!=b", "a in (x,y)", "a notin (x)", "a", "!a", "a=b,c=d", "pod=z,namespace=y"]
-))  # fmt: skip
-def test_plans_and_rules_render_the_same(objects, namespace, text):
-    rule = rules().custom[0]
-    wanted = selector.parse(text)
-    plan = Plans().metric(MetricSource(rule, "s"), "pods", True, wanted, text)
-    assert plan.text(namespace, objects) == rule.query.build(
-        "s", "pods", namespace, objects, wanted
-    )

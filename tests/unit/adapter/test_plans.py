@@ -19,17 +19,23 @@ def custom(resource="pods", text="", scoped=True, plans=None, source=SOURCE):
     return (plans or Plans()).metric(source, resource, scoped, wanted, text)
 
 
-@pytest.mark.parametrize("names", [("a",), ("a", "b.c")])
-@pytest.mark.parametrize("text", ["", "x=1", "x in (a,b),!y", "namespace=other"])
-@pytest.mark.parametrize(("resource", "namespace"), [
-    ("pods", "shop"), ("deployments.apps", "shop"), ("nodes", ""), ("namespaces", ""),
+@pytest.mark.parametrize(("names", "of_objects"), [(("a",), '="a"'), (("a", "b.c"), '=~"a|b.c"')])
+@pytest.mark.parametrize(("text", "conditions"), [
+    ("", ""), ("x=1", 'x="1",'), ("x in (a,b),!y", 'x=~"a|b",y="",'),
+    ("namespace=other", 'namespace="other",'),
 ])  # fmt: skip
-def test_a_plan_renders_what_the_rule_renders(resource, namespace, text, names):
+@pytest.mark.parametrize(("resource", "namespace", "label"), [
+    ("pods", "shop", "pod"), ("deployments.apps", "shop", "deployment"), ("nodes", "", "node"),
+    ("namespaces", "", "namespace"),
+])  # fmt: skip
+def test_a_plan_renders_selector_then_namespace_then_objects(
+    resource, namespace, label, text, conditions, names, of_objects
+):
     plan = custom(resource, text, bool(namespace))
-    direct = RULE.query.build(
-        SOURCE.series, resource, namespace, names, selector.parse(text) if text else Selector()
+    scope = f'namespace="{namespace}",' if namespace else ""
+    assert plan.text(namespace, names) == (
+        f"sum(rate(http_requests_total{{{conditions}{scope}{label}{of_objects}}}[2m])) by ({label})"
     )
-    assert plan.text(namespace, names) == direct
 
 
 def test_values_by_name_hold_selector_and_request():

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from adapter.discovery.listing import MetricSource
+from adapter.queries.plans import Plans
 from adapter.rules import config
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import compile_rules
 from hpa.decide.api.options import read_options
+from podscale.core.selectors.selector import Selector
 from podscale.feed.prover.tree import parse
 from podscale.migrate.reader import migrate, render, rules_yaml
 
@@ -49,7 +52,7 @@ def test_rules_load_and_each_external_metric_has_one(path):
     names = {rule.namer.name("anything") for rule in rules.external}
     for rule in rules.external:
         parse(rule.series_query)
-        parse(rule.query.build_external("s", "shop"))
+        parse(Plans().metric(MetricSource(rule, "s"), "", True, Selector(), "").text("shop", ()))
     for hpa in outcome.manifests:
         metrics = hpa["spec"]["metrics"]
         used = {m["external"]["metric"]["name"] for m in metrics if m["type"] == "External"}
