@@ -32,10 +32,9 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, ObjectReference
-from podscale.nodes.cluster import taints
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
+from podscale.nodes.cluster.patches import each_of, hand_over, is_tainted, renew, write_taint
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
-from podscale.nodes.cluster.resizer import each_of, hand_over, renew
 from podscale.nodes.conditions import ObservedNodes, conditions
 from podscale.nodes.decide.ballast import (
     CPU,
@@ -48,7 +47,6 @@ from podscale.nodes.decide.ballast import (
     NodeColumns,
     NodeStates,
     Reason,
-    TaintPlan,
     plan,
     renewals,
     taint_plan,
@@ -148,17 +146,17 @@ class NodeRounds:
         self.decided = decided
         self._metrics.rounds.labels("decided").inc()
         if self._choice.mode == "taint":
-            has = self._has_taint(decided)
-            tainting = self._taint_plan(decided, has)
-            self._tell(decided, tainting.reason, has)
-            if self._is_leader():
-                await self._taint(decided, tainting)
+            await self._taint(decided)
             return
         self._tell(decided, decided.plan.reason)
-        if self._choice.mode != "ballast":
-            self._memory.keep(decided, now)
-        elif self._is_leader():
-            await self._write(decided)
+        if self._choice.mode == "ballast":
+            if self._is_leader():
+                await self._write(decided)
+            return
+        for place in np.flatnonzero(decided.plan.is_due).tolist():
+            held = decided.plan.requests[:, place]
+            self._memory.note_write(decided.nodes.names[place], now, held)
+        self._memory.forget(decided.nodes)
 
     async def _measure(self) -> None:
         nodes = self._table.arrays()
@@ -290,26 +288,23 @@ class NodeRounds:
             self.worked_s = decided.at_s
         self._memory.forget(decided.nodes)
 
-    def _has_taint(self, decided: DecidedNodes) -> Bools:
-        has = [(node := self._nodes.get("", name)) is not None and taints.is_tainted(node)
-               for name in decided.nodes.names]  # fmt: skip
-        self._metrics.tainted.set(sum(has))
-        return np.array(has, np.bool_)
-
-    def _taint_plan(self, decided: DecidedNodes, has: Bools) -> TaintPlan:
-        return taint_plan(
+    async def _taint(self, decided: DecidedNodes) -> None:
+        nodes = [self._nodes.get("", name) for name in decided.nodes.names]
+        has = np.array([node is not None and is_tainted(node) for node in nodes], np.bool_)
+        self._metrics.tainted.set(has.sum())
+        plan = taint_plan(
             decided.columns, decided.states, has,
             decided.written_s, decided.nodes.thresholds, decided.at_s,
             self._choice.ballast,
         )  # fmt: skip
+        self._tell(decided, plan.reason, has)
 
-    async def _taint(self, decided: DecidedNodes, plan: TaintPlan) -> None:
         def tainted(place: int) -> Write | None:
-            node = self._nodes.get("", decided.nodes.names[place])
-            is_wanted = bool(plan.is_wanted[place])
-            return None if node is None else taints.write(self._api, node, is_wanted=is_wanted)
+            node, is_wanted = nodes[place], bool(plan.is_wanted[place])
+            return None if node is None else write_taint(self._api, node, is_wanted=is_wanted)
 
-        await self._write_each(decided, plan.is_due, ~plan.is_wanted, tainted)
+        if self._is_leader():
+            await self._write_each(decided, plan.is_due, ~plan.is_wanted, tainted)
 
     def _tell(
         self, decided: DecidedNodes, reasons: NDArray[np.uint8], is_tainted: Bools | bool = False
@@ -356,16 +351,9 @@ class _Memory:
         rows = [self._held.get(name, LEAST[:, 0]) for name in nodes.names]
         return np.array(rows).reshape(-1, 2).T
 
-    def note_write(self, name: str, now: float) -> None:
-        self._written[name] = now
-
-    def keep(self, decided: DecidedNodes, now: float) -> None:
-        for place in np.flatnonzero(decided.plan.is_due).tolist():
-            name = decided.nodes.names[place]
-            self._written[name], self._held[name] = now, decided.plan.requests[:, place]
-        self.forget(decided.nodes)
+    def note_write(self, name: str, now: float, held: Floats = LEAST[:, 0]) -> None:
+        self._written[name], self._held[name] = now, held
 
     def forget(self, nodes: NodeArrays) -> None:
         for name in self._written.keys() - nodes.places.keys():
-            self._written.pop(name)
-            self._held.pop(name, None)
+            del self._written[name], self._held[name]

@@ -20,9 +20,8 @@ from podscale.kube.client.wire import ListOf, decode, parse_time
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster import taints
+from podscale.nodes.cluster.patches import LEAST_REQUESTS, each_of, remove_taints, resize
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
-from podscale.nodes.cluster.resizer import LEAST_REQUESTS, each_of, resize
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +89,7 @@ async def watch(
             if not is_kept and now >= next_s and not await let_go(api, choice.namespace):
                 next_s = now + choice.patience_s
             if not is_kept and choice.takes_taints:
-                await taints.remove_all(api)
+                await remove_taints(api)
         except (KubeError, msgspec.DecodeError) as error:
             log.warning("not looked at", error=str(error))
         await asyncio.sleep(choice.interval_s)

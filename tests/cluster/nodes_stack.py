@@ -12,7 +12,7 @@ from typing import Self
 import yaml
 
 from podscale.core import quantity
-from podscale.nodes.cluster.taints import KEY
+from podscale.nodes.cluster.patches import TAINT_KEY
 from tests.cluster.identity import Answer, Client, Identity
 from tests.cluster.plane import Plane, wait_healthy
 from tests.integration.exporter import Exporter, Target, gauge
@@ -164,7 +164,7 @@ class NodesStack:
         return [
             node["metadata"]["name"]
             for node in nodes
-            if any(each["key"] == KEY for each in node["spec"].get("taints", ()))
+            if any(each["key"] == TAINT_KEY for each in node["spec"].get("taints", ()))
         ]
 
     def wait_tainted(self, *wanted: str) -> None:

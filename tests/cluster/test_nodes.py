@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podscale.core import quantity
-from podscale.nodes.cluster.taints import KEY
+from podscale.nodes.cluster.patches import TAINT_KEY
 from tests.cluster.kubelet import kubelet
 from tests.cluster.nodes_stack import BALLAST, BY_LOAD, ROOT, NodesStack
 from tests.cluster.plane import Plane
@@ -324,6 +324,6 @@ def test_full_nodes_are_tainted_until_they_are_well_below(stack: NodesStack) -> 
     watchdog = stack.start_watchdog(*IMPATIENT, "--taints")
     stack.wait_tainted()
     stack.stop(watchdog)
-    plane.kubectl("taint", "nodes", "node-1", f"{KEY}=:NoSchedule")
+    plane.kubectl("taint", "nodes", "node-1", f"{TAINT_KEY}=:NoSchedule")
     podscale(plane, "nodes", "off")
     assert stack.tainted() == []

@@ -101,8 +101,8 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
     """Delete, and return what is still there at the end."""
     from podscale.kube.client.errors import ObjectNotFound
     from podscale.kube.client.resource import NAMESPACES
+    from podscale.nodes.cluster.patches import remove_taints
     from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
-    from podscale.nodes.cluster.taints import remove_all
 
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     home = f"namespace/{namespace}"
@@ -120,7 +120,7 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
                 f"there is no {home}, but there are {', '.join(pods.values())}: nothing was "
                 f"changed. --ballast-namespace={next(iter(pods))} takes these away"
             )
-        taints = await remove_all(api)
+        taints = await remove_taints(api)
         there = ", ".join(found) or f"no {home} and no headroom"
         note(f"found {there}; taints removed: {taints['done']}")
         kept = [f"taints of nodes ({taints['failed']})"] if taints["failed"] else []

@@ -6,7 +6,8 @@ where a node autoscaler knows that API.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -47,108 +48,31 @@ from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
 
-BUFFERS_GROUP = "autoscaling.x-k8s.io"
+_BUFFERS_GROUP = "autoscaling.x-k8s.io"
 _TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 _LABELS = {"app.kubernetes.io/name": "podscale", "app.kubernetes.io/component": "headroom"}
 _CLASS = "nodes.podscale.io/headroom-class"
 _DECISIONS = Resource("hpa.podscale.io", "v1alpha1", "scalingdecisions", "ScalingDecision")
 
 
-def buffers_of(mapper: Mapper) -> Resource | None:
-    """Return the resource of CapacityBuffers, None where it is not served."""
-    try:
-        return mapper.for_kind("CapacityBuffer", BUFFERS_GROUP)[0]
-    except NoMatch:
-        return None
+def _objects(
+    resource: Resource, size: SizeClass, count: int, image: str
+) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
+    # What holds room for a size class, in the order in which it is made.
+    def object_of(kind: Resource, **more: Any) -> tuple[Resource, Mapping[str, Any]]:
+        labels = {**_LABELS, _CLASS: name}
+        metadata = {"name": name, "namespace": HEADROOM_NAMESPACE, "labels": labels}
+        head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        return kind, {**head, **more}
 
-
-async def hold(
-    api: Api,
-    counts: Mapping[SizeClass, int],
-    image: str,
-    buffers: Resource | None,
-    held: dict[SizeClass, int],
-) -> int:
-    """Bring the objects to ``counts``, and ``held`` to what they hold however far that comes;
-    returns how many were written. Raises ``KubeError``."""
-    if buffers is None:
-        return await _bring(api, DEPLOYMENTS, counts, image, held)
-    left = await _bring(api, DEPLOYMENTS, {}, image, {})  # of before the CRD was there
-    return left + await _bring(api, buffers, counts, image, held)
-
-
-async def _bring(
-    api: Api,
-    resource: Resource,
-    counts: Mapping[SizeClass, int],
-    image: str,
-    held: dict[SizeClass, int],
-) -> int:
-    path = resource.path(HEADROOM_NAMESPACE)
-    answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
-    listed = {each.metadata.name: each.spec.replicas
-              for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
-    wanted = {_name(size): (size, count) for size, count in counts.items()}
-    held.clear()
-    held.update({size: listed[name] for name, (size, _) in wanted.items() if name in listed})
-    written = 0
-    for name, (size, count) in wanted.items():
-        if listed.get(name) == count:
-            continue
-        try:
-            if name in listed:
-                body = encode({"spec": {"replicas": count}})
-                await api.request("PATCH", resource.path(HEADROOM_NAMESPACE, name), body=body,
-                                  content_type=MERGE_PATCH)  # fmt: skip
-            else:
-                await _make(api, resource, size, count, image)
-        except (BadRequest, Unprocessable) as refused:
-            # What comes from one workload's template is of no concern to the others.
-            _log.warning("no headroom for a size class", placement=size.placement,
-                         error=refused.message)  # fmt: skip
-            continue
-        held[size] = count
-        written += 1
-    for name in listed.keys() - wanted.keys():
-        await api.request("DELETE", resource.path(HEADROOM_NAMESPACE, name))
-        if resource is not DEPLOYMENTS:
-            await api.request("DELETE", _TEMPLATES.path(HEADROOM_NAMESPACE, name))
-        written += 1
-    return written
-
-
-async def _make(api: Api, resource: Resource, size: SizeClass, count: int, image: str) -> None:
-    if resource is not DEPLOYMENTS:
-        template = {**_head(_TEMPLATES, size), "template": _template(size, image)}
-        await _create(api, _TEMPLATES, template)
-    spec = _spec(resource, size, count, image)
-    await _create(api, resource, {**_head(resource, size), "spec": spec})
-
-
-async def _create(api: Api, resource: Resource, body: Mapping[str, Any]) -> None:
-    try:
-        await api.request("POST", resource.path(HEADROOM_NAMESPACE), body=encode(body))
-    except WriteConflict:
-        return  # it is there
-
-
-def _head(resource: Resource, size: SizeClass) -> dict[str, Any]:
-    labels = {**_LABELS, _CLASS: _name(size)}
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"name": _name(size), "namespace": HEADROOM_NAMESPACE, "labels": labels},
-    }
-
-
-def _spec(resource: Resource, size: SizeClass, count: int, image: str) -> dict[str, Any]:
-    if resource is not DEPLOYMENTS:
-        return {"replicas": count, "podTemplateRef": {"name": _name(size)}}
-    return {
-        "replicas": count,
-        "selector": {"matchLabels": {_CLASS: _name(size)}},
-        "template": _template(size, image),
-    }
+    name, template = _name(size), _template(size, image)
+    if resource is DEPLOYMENTS:
+        selector = {"matchLabels": {_CLASS: name}}
+        spec = {"replicas": count, "selector": selector, "template": template}
+    else:
+        yield object_of(_TEMPLATES, template=template)
+        spec = {"replicas": count, "podTemplateRef": {"name": name}}
+    yield object_of(resource, spec=spec)
 
 
 def _template(size: SizeClass, image: str) -> dict[str, Any]:
@@ -237,9 +161,8 @@ class HeadroomKeeper:
         # What namespaces have left is read for those that are short of pods.
         quotas = await read_all(self._api, RESOURCE_QUOTAS.path(), Quota) if coming else ()
         counts = deciding.headroom(coming, self._choice.limit, shapes.left_of(quotas))
-        buffers = buffers_of(self._mapper())
         try:
-            written = await hold(self._api, counts, self._choice.image, buffers, self._held)
+            written = await self._hold(counts)
         finally:
             cpu, memory = deciding.totals(self._held)
             self._metrics.headroom.labels("cpu").set(cpu / 1000)
@@ -247,6 +170,54 @@ class HeadroomKeeper:
         if written:
             _log.info("headroom changed", objects=written, pods=sum(self._held.values()),
                       cpu_milli=cpu, memory_bytes=memory)  # fmt: skip
+
+    async def _hold(self, counts: Mapping[SizeClass, int]) -> int:
+        # Returns how many objects were written; ``_held`` is what they hold however far it comes.
+        try:
+            buffers, *_ = self._mapper().for_kind("CapacityBuffer", _BUFFERS_GROUP)
+        except NoMatch:
+            return await self._bring(DEPLOYMENTS, counts)
+        # Deployments are of before the CRD was there.
+        return await self._bring(DEPLOYMENTS, {}) + await self._bring(buffers, counts)
+
+    async def _bring(self, resource: Resource, counts: Mapping[SizeClass, int]) -> int:
+        api, path = self._api, resource.path(HEADROOM_NAMESPACE)
+        answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
+        listed = {each.metadata.name: each.spec.replicas
+                  for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
+        names = {size: _name(size) for size in counts}
+        self._held = {size: listed[name] for size, name in names.items() if name in listed}
+        written = 0
+        for size, count in counts.items():
+            name = names[size]
+            if listed.get(name) == count:
+                continue
+            try:
+                if name in listed:
+                    body = encode({"spec": {"replicas": count}})
+                    await api.request("PATCH", f"{path}/{name}", body=body,
+                                      content_type=MERGE_PATCH)  # fmt: skip
+                else:
+                    await self._make(resource, size, count)
+            except (BadRequest, Unprocessable) as refused:
+                # What comes from one workload's template is of no concern to the others.
+                _log.warning("no headroom for a size class", placement=size.placement,
+                             error=refused.message)  # fmt: skip
+                continue
+            self._held[size] = count
+            written += 1
+        for name in listed.keys() - names.values():
+            await api.request("DELETE", f"{path}/{name}")
+            if resource is not DEPLOYMENTS:
+                await api.request("DELETE", _TEMPLATES.path(HEADROOM_NAMESPACE, name))
+            written += 1
+        return written
+
+    async def _make(self, resource: Resource, size: SizeClass, count: int) -> None:
+        for kind, made in _objects(resource, size, count, self._choice.image):
+            with suppress(WriteConflict):  # it is there
+                path = kind.path(HEADROOM_NAMESPACE)
+                await self._api.request("POST", path, body=encode(made))
 
     async def _coming(self, now: float) -> list[ComingPods]:
         try:

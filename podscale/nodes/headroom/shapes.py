@@ -14,8 +14,7 @@ from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Taint
 from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
 from podscale.nodes.decide.headroom import ComingPods
-from podscale.nodes.scheduling.matching import matches_labels, tolerates
-from podscale.nodes.scheduling.objects import ScheduledPod, ScheduledPodSpec
+from podscale.nodes.scheduling.objects import ScheduledPod, ScheduledPodSpec, matches_labels
 from podscale.nodes.scheduling.requests import limits, requests
 
 WITH_TEMPLATES: Mapping[str, Resource] = {
@@ -114,7 +113,7 @@ def coming(
     # To these alone: whoever writes a template may tolerate the nodes of others.
     tolerated = [{"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect}
                  for each in sorted(set(taints), key=msgspec.structs.astuple)
-                 if any(tolerates(known, each) for known in spec.tolerations)]  # fmt: skip
+                 if any(known.tolerates(each) for known in spec.tolerations)]  # fmt: skip
     if tolerated:
         placing["tolerations"] = tolerated
     pod = ScheduledPod(ObjectMeta(), _sized(spec, vpas))

@@ -157,7 +157,7 @@ def budgets_of(pod: ScheduledPod, view: RoomView) -> tuple[str, ...]:
     group = (f"group/{controller.uid}",) if controller is not None else ()
     covering = [f"pdb/{_key(each)}" for each in view.budgets
                 if each.metadata.namespace == pod.metadata.namespace
-                and each.covers(pod.metadata.labels or {})]  # fmt: skip
+                and each.covers(pod.labels)]  # fmt: skip
     return (*group, *covering)
 
 
@@ -269,7 +269,7 @@ def _is_ballast(pod: ScheduledPod, view: RoomView) -> bool:
 
 
 def _is_headroom(pod: ScheduledPod) -> bool:
-    return is_headroom(pod.metadata.namespace, pod.metadata.labels or {})
+    return is_headroom(pod.metadata.namespace, pod.labels)
 
 
 def _key(item: ScheduledPod | PodDisruptionBudget) -> str:

@@ -100,7 +100,7 @@ class ClusterView:
             for pod in self.placed[node.metadata.name]:
                 own = held_requests(pod)
                 used.update(own)
-                if BALLAST_LABELS.matches(pod.metadata.labels or {}):
+                if BALLAST_LABELS.matches(pod.labels):
                     ballast.update(own)
             has = amounts(node.status.allocatable)
             found[node.metadata.name] = NodeRoom(has, used, ballast)
@@ -183,7 +183,7 @@ def lasting(node: Node) -> list[Taint]:
 
 def _new_pod(name: str, pod: ScheduledPod) -> ScheduledPod:
     spec = changed(pod.spec, node_name=name)
-    if BALLAST_LABELS.matches(pod.metadata.labels or {}):
+    if BALLAST_LABELS.matches(pod.labels):
         containers = (changed(each, resources=changed(each.resources, requests=LEAST))
                       for each in spec.containers)  # fmt: skip
         spec = changed(spec, containers=tuple(containers))

@@ -10,25 +10,16 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 
+from podscale.core import quantity
 from podscale.kube.columns.pod_shapes import amounts
-from podscale.kube.objects.cluster import Node
-from podscale.nodes.cluster.taints import KEY
+from podscale.kube.objects.cluster import Node, Taint
+from podscale.nodes.cluster.patches import TAINT_KEY
 from podscale.nodes.scheduling.cluster_view import LEAST, ClusterView, NodeRefusal, PodRefusal
-from podscale.nodes.scheduling.matching import (
-    UNSCHEDULABLE,
-    concerns,
-    conflicts,
-    host_ports,
-    is_spread_over_nobody,
-    is_spread_with,
-    required_affinity,
-    untolerated,
-    wants_node,
-)
 from podscale.nodes.scheduling.objects import PodAffinityTerm, ScheduledPod, SpreadConstraint
 from podscale.nodes.scheduling.requests import requests
 from podscale.nodes.scheduling.volumes import PodClaims
 
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 
 
@@ -59,7 +50,7 @@ def verdicts(
 
 def _only_nodes(pod: ScheduledPod) -> frozenset[str] | None:
     # Where every term names nodes, the scheduler looks at no others.
-    selector = required_affinity(pod)
+    selector = pod.required_nodes
     if selector is None or not selector.node_selector_terms:
         return None
     found: set[str] = set()
@@ -85,7 +76,7 @@ class _Situation:
         self._in_use = self.claims.in_use(chain.from_iterable(cluster.placed.values()))
         self._wanted = sorted(requests(pod).items(), key=lambda pair: _rank(pair[0]))
         self._least_ballast = amounts(LEAST)
-        self._ports = host_ports(pod)
+        self._ports = tuple(pod.host_ports())
         affinity, anti = pod.spec.affinity.pod_affinity, pod.spec.affinity.pod_anti_affinity
         self._near = affinity.required_during_scheduling_ignored_during_execution
         self._away = anti.required_during_scheduling_ignored_during_execution
@@ -101,23 +92,26 @@ class _Situation:
 
     def refusals(self, node: Node) -> Iterator[NodeRefusal]:
         """Yield what refuses the pod there, in the scheduler's order."""
-        tolerations = self._pod.spec.tolerations
-        if node.spec.unschedulable and untolerated([UNSCHEDULABLE], tolerations):
+        pod = self._pod
+        if node.spec.unschedulable and pod.untolerated([UNSCHEDULABLE]):
             yield NodeRefusal("NodeUnschedulable", ("node(s) were unschedulable",))
-        taint = untolerated(node.spec.taints, tolerations)
-        if taint is not None and taint.key == KEY:  # told only where no other keeps the pod away
-            other_taints = [each for each in node.spec.taints if each.key != KEY]
-            taint = untolerated(other_taints, tolerations) or taint
+        taint = pod.untolerated(node.spec.taints)
+        if (
+            taint is not None and taint.key == TAINT_KEY
+        ):  # told only where no other keeps the pod away
+            taint = (
+                pod.untolerated(each for each in node.spec.taints if each.key != TAINT_KEY) or taint
+            )
         if taint is not None:
-            text, is_by_load = f"{taint.key}={taint.value}:{taint.effect}", taint.key == KEY
+            text, is_by_load = f"{taint.key}={taint.value}:{taint.effect}", taint.key == TAINT_KEY
             message = "node(s) had untolerated taint(s)"
             yield NodeRefusal("TaintToleration", (message,), text, is_by_load=is_by_load)
-        if not wants_node(self._pod, node):
+        if not pod.wants(node):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal("NodeAffinity", (text,))
         others = self._cluster.placed[node.metadata.name] if self._ports else ()
-        taken = [port for each in others for port in host_ports(each)]
-        if any(conflicts(one, other) for one in self._ports for other in taken):
+        taken = [port for each in others for port in each.host_ports()]
+        if any(one.conflicts(other) for one in self._ports for other in taken):
             text = "node(s) didn't have free ports for the requested pod ports"
             yield NodeRefusal("NodePorts", (text,))
         yield from self._fit(node)
@@ -161,17 +155,17 @@ class _Situation:
             labels = node.metadata.labels or {}
             if (
                 keys <= labels.keys()
-                and (constraint.node_affinity_policy != "Honor" or wants_node(pod, node))
+                and (constraint.node_affinity_policy != "Honor" or pod.wants(node))
                 and (constraint.node_taints_policy != "Honor"
-                     or not untolerated(node.spec.taints, pod.spec.tolerations))
+                     or not pod.untolerated(node.spec.taints))
             ):  # fmt: skip
                 domains[node.metadata.name] = labels[constraint.topology_key]
         found = Counter(dict.fromkeys(domains.values(), 0))
-        for other, counts in () if is_spread_over_nobody(constraint, pod) else self._cluster.alike:
+        for other, counts in () if constraint.is_with_nobody(pod.labels) else self._cluster.alike:
             if (
                 other.metadata.deletion_timestamp is None
                 and other.metadata.namespace == pod.metadata.namespace
-                and is_spread_with(constraint, pod, other.metadata.labels)
+                and constraint.is_with(pod.labels, other.labels)
             ):
                 for name in counts.keys() & domains.keys():
                     found[domains[name]] += counts[name]
@@ -186,7 +180,7 @@ class _Situation:
                 text = f"{refused} (missing required label)"
                 yield NodeRefusal("PodTopologySpread", (text,), constraint.topology_key)
                 return
-            is_own = is_spread_with(constraint, self._pod, self._pod.metadata.labels)
+            is_own = constraint.is_with(self._pod.labels, self._pod.labels)
             has_all = len(counts) >= constraint.min_domains
             least = min(counts.values(), default=2**31 - 1) if has_all else 0
             if counts[domain] + is_own - least > constraint.max_skew:
@@ -220,7 +214,7 @@ class _Situation:
         return found
 
     def _concerns(self, term: PodAffinityTerm, owner: ScheduledPod, pod: ScheduledPod) -> bool:
-        return concerns(term, owner, pod, self._cluster.namespace_labels)
+        return term.concerns(owner.metadata, pod.metadata, self._cluster.namespace_labels)
 
     def _by_pods(self, node: Node) -> Iterator[NodeRefusal]:
         labels = node.metadata.labels or {}
@@ -245,16 +239,10 @@ class _Situation:
         )
 
 
+def _amount(milli: int) -> str:
+    return quantity.format_milli(milli, "BinarySI")
+
+
 def _rank(resource: str) -> tuple[int, str]:
     known = ("cpu", "memory", "ephemeral-storage")
     return (known.index(resource) if resource in known else len(known), resource)
-
-
-def _amount(milli: int) -> str:
-    whole = milli // 1000
-    if milli % 1000:
-        return f"{milli}m"
-    for power, suffix in ((30, "Gi"), (20, "Mi")):
-        if whole >= 2**power and whole % 2**20 == 0:
-            return f"{whole / 2**power:.4g}{suffix}"
-    return str(whole)

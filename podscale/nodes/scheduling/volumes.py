@@ -10,8 +10,13 @@ from podscale.kube.client.wire import Quantity
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.scheduling.cluster_view import ClusterView, NodeRefusal, PodRefusal
-from podscale.nodes.scheduling.matching import matches_labels, matches_node
-from podscale.nodes.scheduling.objects import ClaimRef, PersistentVolume, ScheduledPod, VolumeClaim
+from podscale.nodes.scheduling.objects import (
+    ClaimRef,
+    PersistentVolume,
+    ScheduledPod,
+    VolumeClaim,
+    matches_labels,
+)
 
 _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED = "volume.kubernetes.io/selected-node"
@@ -176,7 +181,8 @@ def _is_bound(claim: VolumeClaim) -> bool:
 
 
 def _is_reached(volume: PersistentVolume, node: Node) -> bool:
-    return matches_node(volume.spec.node_affinity.required, node)
+    required = volume.spec.node_affinity.required
+    return required is None or required.matches(node)
 
 
 def _refers(reference: ClaimRef, claim: VolumeClaim) -> bool:

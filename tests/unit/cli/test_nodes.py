@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podscale.cli.demo.scenes import deploy
-from podscale.nodes.cluster.taints import KEY
+from podscale.nodes.cluster.patches import TAINT_KEY
 from tests.kit.apiserver.faults import Fault
 from tests.kit.apiserver.server import FaultySandbox
 from tests.kit.commands import podscale
@@ -22,7 +22,7 @@ async def server() -> AsyncIterator[FaultySandbox]:
     async with FaultySandbox() as running:
         running.objects.put({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
-            "spec": {"taints": [{"key": KEY, "effect": "NoSchedule"}]},
+            "spec": {"taints": [{"key": TAINT_KEY, "effect": "NoSchedule"}]},
         })  # fmt: skip
         load = SimpleNamespace(set=lambda *_: None, queues={})
         deploy(SimpleNamespace(server=running, load=load), 0.0)  # type: ignore[arg-type]

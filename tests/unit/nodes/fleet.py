@@ -21,7 +21,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster.taints import KEY
+from podscale.nodes.cluster.patches import TAINT_KEY
 from tests.kit.api import FakeApi, Sent, ok
 from tests.kit.stores import fill
 
@@ -94,7 +94,9 @@ class Fleet(FakeApi):
     def tainted(self) -> list[str]:
         """Return the nodes that have the taint of mode taint."""
         taints = {name: node.get("spec", {}).get("taints", ()) for name, node in self.nodes.items()}
-        return [name for name, has in taints.items() if any(each["key"] == KEY for each in has)]
+        return [
+            name for name, has in taints.items() if any(each["key"] == TAINT_KEY for each in has)
+        ]
 
     def feed(self) -> None:
         """Bring the stores to what there is."""

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.scheduling.matching import untolerated, wants_node
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.requests import requests
 from tests.integration.deploy.rendered import ROOT
@@ -45,7 +44,7 @@ def node(labels: Mapping[str, str]) -> Node:
 def test_grown_ballast_counts_on_nodes_that_are_there_only(
     name: str, labels: Mapping[str, str], is_counted: bool
 ) -> None:
-    assert wants_node(pod(template(name)), node(labels)) == is_counted
+    assert pod(template(name)).wants(node(labels)) == is_counted
 
 
 def test_no_node_bears_the_label_of_the_last_term() -> None:
@@ -55,7 +54,7 @@ def test_no_node_bears_the_label_of_the_last_term() -> None:
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     del terms[:-1]
     alone = {"affinity": {"nodeAffinity": affinity}}
-    assert not wants_node(pod(alone), node(THERE))
+    assert not pod(alone).wants(node(THERE))
 
 
 def test_what_is_planned_is_what_comes() -> None:
@@ -64,4 +63,4 @@ def test_what_is_planned_is_what_comes() -> None:
     assert planned["tolerations"] == ballast["tolerations"]
     taint = msgspec.convert({"metadata": {"name": "node-0"}, "spec": {"taints": [
         {"key": "pool", "value": "gpu", "effect": "NoSchedule"}]}}, Node).spec.taints  # fmt: skip
-    assert untolerated(taint, pod(planned).spec.tolerations) is None
+    assert pod(planned).untolerated(taint) is None

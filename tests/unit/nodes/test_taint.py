@@ -6,11 +6,11 @@ from structlog.testing import capture_logs
 
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.cluster.taints import KEY, remove_all, write
+from podscale.nodes.cluster.patches import TAINT_KEY, remove_taints, write_taint
 from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import OLD, Rounds
 
-OURS = {"key": KEY, "effect": "NoSchedule"}
+OURS = {"key": TAINT_KEY, "effect": "NoSchedule"}
 OTHER = {
     "key": "dedicated",
     "effect": "NoExecute",
@@ -90,11 +90,11 @@ async def test_others_taints_stay_as_they_are(fleet: Fleet) -> None:
     fleet.feed()
     for is_wanted, taints in ((True, [OTHER, OURS]), (True, [OTHER, OURS]), (False, [OTHER])):
         node = decode(msgspec.json.encode(fleet.nodes["a"]), Node)
-        assert await write(fleet, node, is_wanted=is_wanted) == "done"
+        assert await write_taint(fleet, node, is_wanted=is_wanted) == "done"
         assert fleet.nodes["a"]["spec"]["taints"] == taints
     stale = decode(msgspec.json.encode(fleet.nodes["a"]), Node)
     fleet.nodes["a"]["metadata"]["resourceVersion"] = "99"
-    assert await write(fleet, stale, is_wanted=True) == "failed"
+    assert await write_taint(fleet, stale, is_wanted=True) == "failed"
     assert fleet.nodes["a"]["spec"]["taints"] == [OTHER]
 
 
@@ -102,7 +102,7 @@ async def test_off_and_the_watchdog_take_every_taint_away(fleet: Fleet) -> None:
     fleet.nodes["a"]["spec"] = {"taints": [dict(OTHER), dict(OURS)]}
     fleet.nodes["b"]["spec"] = {"taints": [dict(OURS)]}
     fleet.feed()
-    assert await remove_all(fleet) == {"done": 2}
+    assert await remove_taints(fleet) == {"done": 2}
     assert fleet.tainted() == []
     assert fleet.nodes["a"]["spec"]["taints"] == [OTHER]
-    assert await remove_all(fleet) == {}
+    assert await remove_taints(fleet) == {}

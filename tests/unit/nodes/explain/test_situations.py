@@ -10,7 +10,7 @@ from podscale.cli.commands.explain_pod import lines
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.cluster.node_table import BALLAST_LABEL, THRESHOLD_LABELS
-from podscale.nodes.cluster.taints import KEY
+from podscale.nodes.cluster.patches import TAINT_KEY
 from podscale.nodes.explain import PodPlacement, explain
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import NodePool, ScheduledPod, VolumeClaim
@@ -131,7 +131,7 @@ def test_load_is_the_cause_where_ballast_alone_refuses(
 
 def test_podscales_own_taint_is_told_as_such() -> None:
     other = taint("dedicated")
-    nodes = [node("hot", taints=[taint(KEY)]), node("both", taints=[taint(KEY), other])]
+    nodes = [node("hot", taints=[taint(TAINT_KEY)]), node("both", taints=[taint(TAINT_KEY), other])]
     got = explained(Situation("", pod(), nodes, "", f"2 {TAINT}"))
     loaded, kept = sorted(got.refused, key=lambda group: not group.is_by_load)
     assert (loaded.nodes, loaded.is_by_load) == (("hot",), True)

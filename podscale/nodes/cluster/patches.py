@@ -1,6 +1,8 @@
-"""The writes to ballast pods and to nodes: JSON patches, a few at a time."""
+"""The writes to ballast pods, and of the taint of nodes that are full by measured load: JSON
+patches, a few at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, TypeVar
@@ -11,12 +13,14 @@ import structlog
 from podscale.core import quantity
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
-from podscale.kube.client.resource import PODS
+from podscale.kube.client.resource import NODES, PODS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore, PodView
+from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.pod_sums import RENEWED, REVISION_LABELS
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY
+from podscale.nodes.scheduling.cluster_reading import read_all
 
 _log = structlog.get_logger(__name__)
 
@@ -26,6 +30,9 @@ R = TypeVar("R")
 _TIMEOUT_S = 10.0
 _TOGETHER = 8
 CONTAINER = "pause"
+# Cluster autoscaler leaves taints of this prefix out of the nodes that it would add.
+TAINT_KEY = "status-taint.cluster-autoscaler.kubernetes.io/podscale-load"
+_TAINT = {"key": TAINT_KEY, "effect": "NoSchedule"}
 LEAST_REQUESTS = (float(LEAST[CPU, 0]), float(LEAST[MEMORY, 0]))
 
 
@@ -111,3 +118,34 @@ async def renew(api: Api, store: PodStore, pod: PodView) -> str:
     )]  # fmt: skip
     path = PODS.path(pod.namespace, pod.name)
     return await patched(api, path, patch, lambda body: store.accept(decode(body, Pod)))
+
+
+def is_tainted(node: Node) -> bool:
+    return any(taint.key == TAINT_KEY for taint in node.spec.taints)
+
+
+async def write_taint(api: Api, node: Node, *, is_wanted: bool) -> str:
+    """Give a node the taint, or take it away, and leave the others' taints; see ``patched``."""
+    # Of the list as it was read: anybody else's change makes the patch fail, and the next round
+    # tries again.
+    meta, keys = node.metadata, [taint.key for taint in node.spec.taints]
+    if is_wanted == (TAINT_KEY in keys):
+        return "done"
+    if not is_wanted:
+        change: Mapping[str, Any] = {
+            "op": "remove",
+            "path": f"/spec/taints/{keys.index(TAINT_KEY)}",
+        }
+    elif keys:
+        change = {"op": "add", "path": "/spec/taints/-", "value": _TAINT}
+    else:
+        change = {"op": "add", "path": "/spec/taints", "value": [_TAINT]}
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}
+    return await patched(api, NODES.path("", meta.name), [test, change])
+
+
+async def remove_taints(api: Api) -> Counter[str]:
+    """Take the taint from every node; returns how many it became what of, see ``patched``.
+    Raises ``KubeError``."""
+    nodes = filter(is_tainted, await read_all(api, NODES.path(), Node))
+    return Counter(await each_of(nodes, lambda node: write_taint(api, node, is_wanted=False)))
