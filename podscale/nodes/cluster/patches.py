@@ -132,10 +132,8 @@ async def write_taint(api: Api, node: Node, *, is_wanted: bool) -> str:
     if is_wanted == (TAINT_KEY in keys):
         return "done"
     if not is_wanted:
-        change: Mapping[str, Any] = {
-            "op": "remove",
-            "path": f"/spec/taints/{keys.index(TAINT_KEY)}",
-        }
+        place = keys.index(TAINT_KEY)
+        change: Mapping[str, Any] = {"op": "remove", "path": f"/spec/taints/{place}"}
     elif keys:
         change = {"op": "add", "path": "/spec/taints/-", "value": _TAINT}
     else:

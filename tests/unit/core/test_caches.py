@@ -168,7 +168,6 @@ BOUNDED = {
     "hpa/selfmetrics.py:HpaMetrics.writes": CODE,
     "hpa/selfmetrics.py:PassTally.counts": CODE,
     "hpa/selfmetrics.py:PassTally.sums": CODE,
-    "podscale/nodes/headroom/keeper.py:HeadroomKeeper._held": "by classes of sizes, as held now",
     "vpa/decisions/api.py:SizingApi._changed": CLUSTER,
     "podscale/explain/decision_history.py:DecisionHistory._rings": CLUSTER,
     "vpa/explain/admission.py:AdmittedPod._containers": SCRATCH,
