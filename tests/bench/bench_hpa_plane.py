@@ -88,11 +88,11 @@ def _in_tree(
 ) -> float:
     """Return the CPU in ms per reconcile of ``number`` periods with the in-tree controller."""
     with (
-        stage.adapter(is_upstream=is_upstream) as adapter,
+        stage.adapter(is_upstream=is_upstream) as stack,
         stage.plane.in_tree_hpa(PERIOD_S, *flags) as controller,
     ):
         time.sleep(THEIR_WARM_S)
-        pids = {"controller": controller.pid, "adapter": adapter.pid, **stage.servers}
+        pids = {"controller": controller.pid, "adapter": stack.replicas[0].pid, **stage.servers}
         before = reconciles(stage.plane, controller)
         periods = measure(pids, number, PERIOD_S)
         made = (reconciles(stage.plane, controller) - before) / stage.count / number

@@ -107,7 +107,7 @@ class PlaneStage:
         return server
 
     @contextmanager
-    def adapter(self, *, is_upstream: bool) -> Iterator[Program]:
+    def adapter(self, *, is_upstream: bool) -> Iterator[MetricsStack]:
         """Run prometheus-adapter, or ours, behind the API server."""
         directory = Path(tempfile.mkdtemp(dir=self.directory))
         about = (self.plane, self.prometheus, Exporter(directory), directory)
@@ -118,7 +118,7 @@ class PlaneStage:
         )
         with stack:
             stack.wait_for_metric(pods_question(0, "load"), PODS)
-            yield stack.replicas[0]
+            yield stack
 
 
 def pods_question(index: int, metric: str) -> str:
