@@ -22,7 +22,7 @@ from podscale.explain.decision_api import (
     not_decided_yet,
 )
 from podscale.explain.list_selection import ListSelection
-from podscale.kube.client.wire import UNREADABLE_MANAGER
+from podscale.kube.client.wire import UNREADABLE_MANAGER, builtins
 from podscale.serving import status
 from podscale.serving.apis.api import ApiResource
 from podscale.serving.status import Cause, Status
@@ -73,11 +73,7 @@ def body(known: KnownDecisions) -> dict[str, Any]:
     trace = known.trace
     hpa = trace.observation.hpa
     spec = {
-        "scaleTargetRef": {
-            "apiVersion": hpa.target.api_version,
-            "kind": hpa.target.kind,
-            "name": hpa.target.name,
-        },
+        "scaleTargetRef": builtins(hpa.target),
         "minReplicas": hpa.min_replicas,
         "maxReplicas": hpa.max_replicas,
         "mode": trace.settings.mode,

@@ -14,7 +14,7 @@ from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
-from podscale.coordinate.pairing import ScaledObject, VpaSide, pair, vpa_side
+from podscale.coordinate.pairing import VpaSide, pair, vpa_side
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import VPAS
@@ -69,8 +69,7 @@ class VpaAnchors:
         if container is not None and not self._are_known():
             text = "the VPAs are not known at present"
             return HeldTarget("VpasUnknown", text, container, may_shrink=False)
-        target = ScaledObject(hpa.target.kind, hpa.target.name, hpa.target.api_version)
-        vpas = self.by_target.get((hpa.namespace, *target.key))
+        vpas = self.by_target.get((hpa.namespace, *hpa.target.key))
         found = pair(container, [each.side for each in vpas])
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)

@@ -6,9 +6,9 @@ before we touch the object; what it writes while we look makes us a bystander. P
 caller brings the times, which are monotonic.
 """
 
-from hpa.cluster.objects import ManagedField, is_unreadable
+from hpa.cluster.objects import is_unreadable
 from hpa.cluster.record import ForeignRescale, ForeignWrites
-from podscale.kube.client.wire import UNREADABLE_MANAGER
+from podscale.kube.client.wire import UNREADABLE_MANAGER, ManagedField
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone
 IN_TREE_PERIOD_S = 15.0

@@ -12,57 +12,20 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from hpa.decide.api import wire
-from hpa.decide.api.reading import read
-from hpa.decide.api.spec import HPA, MetricObject
 from podscale.core.settings import PREFIX
-from podscale.kube.client.wire import UNREADABLE_MANAGER, ObjectMeta, Time
+from podscale.kube.client.wire import UNREADABLE_MANAGER, ManagedField, ManagedMeta
+from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
 from podscale.kube.objects.scale import ReplicationController, Workload
 
 V = TypeVar("V")
 TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
 
 
-class ManagedField(Struct, frozen=True, gc=False, rename="camel"):
-    """Who wrote last through which subresource; the fields themselves are not read."""
-
-    manager: str = ""
-    subresource: str = ""
-    time: Time | None = None
-
-
-class WrittenMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
-    """Metadata with the writers."""
-
-    managed_fields: tuple[ManagedField, ...] = ()
-
-
-class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
-    """One HPA or PodAutoscaler."""
-
-    metadata: WrittenMeta
-    spec: wire.Spec = wire.Spec()
-    status: wire.WireStatus = wire.WireStatus()
-
-
 class TargetWorkload(Workload, frozen=True, gc=False, rename="camel", kw_only=True):
     """A Deployment or StatefulSet. Not a ReplicaSet: there are ten times as many, most of
     them at zero, and what scales one owns it."""
 
-    metadata: WrittenMeta
-
-
-class ClaimSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """The only field of a claim."""
-
-    scale_target_ref: MetricObject
-
-
-class Claim(Struct, frozen=True, gc=False, rename="camel"):
-    """An in-tree HPA beside our own objects: what it scales."""
-
-    metadata: ObjectMeta
-    spec: ClaimSpec
+    metadata: ManagedMeta
 
 
 def is_part(found: Workload | ReplicationController) -> bool:
@@ -77,53 +40,14 @@ def is_part(found: Workload | ReplicationController) -> bool:
     )
 
 
-def target_of(namespace: str, reference: MetricObject) -> TargetKey:
+def target_of(namespace: str, reference: CrossVersionObjectReference) -> TargetKey:
     """Return what ``reference`` names, whatever version it is written in."""
-    group, _, version = reference.api_version.rpartition("/")
-    return (namespace, group if version else "", reference.kind, reference.name)
-
-
-def to_decide(written: Autoscaler) -> HPA:
-    """Return the object as decisions read it; raises ``quantity.QuantityError``."""
-    meta = written.metadata
-    return read(
-        wire.WireAutoscaler(
-            metadata=wire.WireMetadata(
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                generation=meta.generation,  # absent is 0, as to upstream, whose status says so
-                annotations=meta.annotations,
-            ),
-            spec=written.spec,
-            status=written.status,
-        )
-    )
-
-
-def status_writer(written: Autoscaler) -> ManagedField | None:
-    """Return who wrote the status last; None where nobody ever did, or no one tells."""
-    return _last(written.metadata, "status")
-
-
-def scale_writer(target: TargetWorkload) -> ManagedField | None:
-    """Return who wrote the size last through the scale subresource."""
-    return _last(target.metadata, "scale")
+    return (namespace, *reference.key)
 
 
 def is_unreadable(writer: ManagedField | None) -> bool:
     """Whether who wrote was left out, because managedFields nest too deep."""
     return writer is not None and writer.manager == UNREADABLE_MANAGER
-
-
-def _last(meta: WrittenMeta, subresource: str) -> ManagedField | None:
-    entries = [
-        entry
-        for entry in meta.managed_fields
-        if entry.subresource == subresource and entry.time is not None
-    ]
-    return max(entries, key=lambda entry: entry.time or 0.0, default=None)
 
 
 def kept_autoscaler(written: Autoscaler) -> Autoscaler:

@@ -10,10 +10,9 @@ from typing import Protocol
 import structlog
 from msgspec import Struct, field, structs
 
-from hpa.cluster.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
-from hpa.decide.api.reading import read_status
+from hpa.cluster.objects import TargetKey, target_of
+from hpa.decide.api.reading import read, read_status
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.decide.api.wire import WireStatus
 from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
@@ -23,11 +22,12 @@ from podscale.core.metrics import NotFound, Question, Refused
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import encode
+from podscale.kube.client.wire import ManagedField, encode
 from podscale.kube.columns.cohorts import Version
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store, StoreIndex
 from podscale.kube.objects import scale as wire
+from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
 
 Key = tuple[str, str]  # namespace, name
 HistoryMark = tuple[object, ...]  # what was stored of a history: while equal, nothing is written
@@ -198,7 +198,7 @@ class AutoscalerRecord(Struct, eq=False):
             self.hpa = structs.replace(self.hpa, status=read_status(written.status))
             return False
         try:
-            self.hpa, self.problem = to_decide(written), ""
+            self.hpa, self.problem = read(written), ""
         except QuantityError as error:
             # Only a CRD lets such an object through; it harms nobody but itself.
             self.hpa, self.problem = None, str(error)
@@ -209,7 +209,7 @@ class AutoscalerRecord(Struct, eq=False):
 _log = structlog.get_logger()
 
 _MOST_BYTES = 16 * 1024 * 1024  # of metrics that are shared: 10,000 lists of two and more
-_JSON_BYTES = 4  # in memory, of one in JSON
+_JSON_BYTES = 5  # in memory, of one in JSON, which is its key
 
 
 class CatalogListener(Protocol):
@@ -235,9 +235,7 @@ class Catalog:
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
         # Whoever writes an HPA may write other metrics into it again and again.
-        self._metrics: BoundedCache[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = BoundedCache(
-            _MOST_BYTES
-        )
+        self._metrics: BoundedCache[bytes, tuple[MetricSpec, ...]] = BoundedCache(_MOST_BYTES)
         self._listener = listener
         self._store = store
         self.by_target = StoreIndex(store, _target_and_name)
@@ -307,9 +305,8 @@ class Catalog:
         """Keep of a status that was read only what is looked at again: it is a KB of objects."""
         last = record.written.status.last_scale_time
         if record.hpa is not None:
-            record.written = structs.replace(
-                record.written, status=WireStatus(last_scale_time=last)
-            )
+            status = AutoscalerStatus(last_scale_time=last)
+            record.written = structs.replace(record.written, status=status)
             self._store.thin(record.written)
 
     def _share_metrics(self, record: AutoscalerRecord) -> None:
@@ -317,9 +314,10 @@ class Catalog:
         if record.hpa is None:
             return
         metrics = record.hpa.metrics
-        shared = self._metrics.get(metrics)
+        key = encode(metrics)
+        shared = self._metrics.get(key)
         if shared is None:
-            self._metrics.put(metrics, metrics, _JSON_BYTES * len(encode(metrics)))
+            self._metrics.put(key, metrics, _JSON_BYTES * len(key))
         else:
             record.hpa = structs.replace(record.hpa, metrics=shared)
 

@@ -9,8 +9,6 @@ import structlog
 
 from hpa.cluster.anchors import VpaAnchors
 from hpa.cluster.objects import (
-    Autoscaler,
-    Claim,
     TargetKey,
     TargetWorkload,
     kept_autoscaler,
@@ -31,6 +29,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store, StoreIndex
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import ReplicationController, Workload
 
 T = TypeVar("T", bound=HasMetadata)
@@ -52,7 +51,9 @@ class HpaStores:
         self.stateful_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
         self.replica_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
-        self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
+        self.claims: Store[Autoscaler] = Store(
+            self.scopes, keep=kept_autoscaler
+        )  # fed where ours is another resource
         # Both would scale a target, and the in-tree one does not read ours: we stand still.
         self.claimed = StoreIndex(self.claims, _claimed)
         self._has_claims = False
@@ -75,7 +76,7 @@ class HpaStores:
 
         async with asyncio.TaskGroup() as group:
             if self._has_claims:
-                watch(HPAS, Claim, self.claims)
+                watch(HPAS, Autoscaler, self.claims)
             group.create_task(self.anchors.run(api, rhythm))
             watch(resource, Autoscaler, self.autoscalers, selector)
             watch(DEPLOYMENTS, TargetWorkload, self.deployments)
@@ -116,7 +117,7 @@ class HpaStores:
         )
 
 
-def _claimed(claim: Claim) -> tuple[TargetKey, str]:
+def _claimed(claim: Autoscaler) -> tuple[TargetKey, str]:
     meta = claim.metadata
     name = f"HorizontalPodAutoscaler/{meta.name}"
     return target_of(meta.namespace, claim.spec.scale_target_ref), name

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from hpa.cluster.objects import TargetWorkload, is_part, is_unreadable, scale_writer
+from hpa.cluster.objects import TargetWorkload, is_part, is_unreadable
 from hpa.cluster.record import AutoscalerRecord, TargetScale, WatchedScale
 from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
@@ -76,7 +76,7 @@ class ScaleTargets:
         workload, kept = store.get(namespace, name), record.observed.scale
         record.foreign.is_target_unreadable = isinstance(
             workload, TargetWorkload
-        ) and is_unreadable(scale_writer(workload))
+        ) and is_unreadable(workload.metadata.last_writer("scale"))
         if kept is not None and kept.workload is workload:
             return kept.target
         if workload is not None and is_part(workload):

@@ -19,7 +19,6 @@ from itertools import count as counted
 import msgspec
 from msgspec import Struct
 
-from hpa.cluster.objects import Autoscaler
 from hpa.cluster.record import AutoscalerRecord, TargetScale
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide.api.spec import (
@@ -29,7 +28,6 @@ from hpa.decide.api.spec import (
     MetricSpec,
     MetricStatus,
 )
-from hpa.decide.api.wire import METRIC_FIELDS
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
 from podscale.core.quantity import format_milli
@@ -42,9 +40,10 @@ from podscale.kube.client.errors import (
     WriteConflict,
 )
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import decode, encode
+from podscale.kube.client.wire import builtins, decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
+from podscale.kube.objects.autoscaler import METRIC_FIELDS, Autoscaler
 
 _ATTEMPTS = 5
 _PAUSE_S = 0.01
@@ -365,10 +364,8 @@ def _metric(metric: MetricStatus) -> dict[str, object]:
         identifier: dict[str, object] = {"name": metric.name}
         source["metric"] = identifier
         if metric.selector is not None:
-            identifier["selector"] = metric.selector.fields()
-        if (described := metric.described) is not None:
-            written = {"kind": described.kind, "name": described.name}
-            if described.api_version:
-                written["apiVersion"] = described.api_version
-            source["describedObject"] = written
+            identifier["selector"] = metric.selector
+        if metric.described is not None:
+            described = builtins(metric.described)
+            source["describedObject"] = {name: text for name, text in described.items() if text}
     return {"type": metric.type, field: source}

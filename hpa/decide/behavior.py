@@ -16,11 +16,12 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from hpa.decide.api.spec import HPA, Behavior, Policy, Rules
+from hpa.decide.api.spec import HPA, Behavior, Rules
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from hpa.decide.observation import Past, Recommendation, ScaleEvent
 from hpa.decide.settings import Settings
 from hpa.decide.variation import ACTUAL, Variation
+from podscale.kube.objects.autoscaler import Policy
 
 UP_FACTOR = 2.0
 UP_MINIMUM = 4.0

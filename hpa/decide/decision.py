@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.api.spec import HpaStatus, Policy
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.behavior import LimitReason
 from hpa.decide.conditions import DecisionEvent
 from hpa.decide.metrics.measuring import Invalid, Valid
@@ -13,6 +13,7 @@ from hpa.decide.observation import Observation, Past, Recommendation, Unreadable
 from hpa.decide.schedules import ScheduledMinimum
 from hpa.decide.settings import Settings
 from podscale.core.metrics import SampleGap
+from podscale.kube.objects.autoscaler import Policy
 
 
 class Paused(Struct, frozen=True, gc=False, tag=True):

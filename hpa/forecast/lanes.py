@@ -10,11 +10,12 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from hpa.decide.api.spec import HPA, Policy, Rules
+from hpa.decide.api.spec import HPA, Rules
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.settings import Settings
 from hpa.forecast.demand import SLOT_S
 from hpa.simulate.load import Floats
+from podscale.kube.objects.autoscaler import Policy
 
 _ROUNDING = 1e-9
 

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.foreign_controllers import ForeignControllers
-from hpa.cluster.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
+from hpa.cluster.objects import TargetWorkload
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import AutoscalerRecord, Catalog, Key, OwnPeriod, PassState
 from hpa.cluster.targets import ScaleTargets
@@ -34,6 +34,7 @@ from hpa.loop.state import ControllerPorts, ControllerState, Options
 from podscale.kube.client.resource import Resource
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.leadership.lease import Term
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import Workload
 from podscale.serving.monitoring.health import Heartbeat, OverlappingRounds
 
@@ -225,7 +226,9 @@ class AutoscalerChanges:
             self.schedule.add(record.key[0])
             self.overlapping.add(*record.key)
             self._ports.metrics.counts.autoscalers += 1
-            self.foreign.note(record.foreign, status_writer(record.written), now, is_first=True)
+            self.foreign.note(
+                record.foreign, record.written.metadata.last_writer("status"), now, is_first=True
+            )
         if record.hpa is not None:
             self.schedule.own_period(record, record.hpa.options.sync_period_s, now)
         if self.reconciler is not None:
@@ -236,7 +239,8 @@ class AutoscalerChanges:
     def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
         """Notice who wrote the status, and adopt a rescale that was not ours."""
         written = record.written
-        self.foreign.note(record.foreign, status_writer(written), self._clock.now(), is_first=False)
+        writer, now = written.metadata.last_writer("status"), self._clock.now()
+        self.foreign.note(record.foreign, writer, now, is_first=False)
         if (
             record.hpa is not None
             and written.status.last_scale_time != old.status.last_scale_time
@@ -282,8 +286,9 @@ class AutoscalerChanges:
         old, new = change.old, change.new
         if not isinstance(old, TargetWorkload) or not isinstance(new, TargetWorkload):
             return
-        before, after, writer = old.spec.replicas, new.spec.replicas, scale_writer(new)
-        if before is None or after is None or before == after or writer == scale_writer(old):
+        before, after = old.spec.replicas, new.spec.replicas
+        writer, last = new.metadata.last_writer("scale"), old.metadata.last_writer("scale")
+        if before is None or after is None or before == after or writer == last:
             return  # no rescale, or by other means: applied, edited
         now = self._clock.now()
         for record in catalog.targeting((change.namespace, "apps", kind, change.name)):

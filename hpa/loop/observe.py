@@ -40,7 +40,6 @@ from podscale.core.metrics import (
     Question,
     Refused,
 )
-from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.errors import NoMatch
@@ -203,9 +202,9 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Me
         case "ContainerResource":
             return PodResource(namespace, selector, metric.name, metric.container)
     try:
-        written = None if metric.selector is None else metric.selector.fields()
-        wanted = "" if written is None else str(selectors.from_wire(written))
-    except selectors.SelectorError as error:
+        written = metric.selector
+        wanted = "" if written is None else str(written.parsed())
+    except SelectorError as error:
         return Refused(BAD_SELECTOR, since_1_36(str(error)))
     match metric.type:
         case "Pods":

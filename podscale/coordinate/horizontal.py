@@ -5,17 +5,23 @@ an HPA that somebody else acts on never gets one. A part that is dead leaves its
 that nothing in it is a measurement of the present. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from podscale.coordinate.anchor import Anchor, anchor_clause
 from podscale.coordinate.comfort import comfort_of
-from podscale.coordinate.pairing import CONDITION, ScaledObject
-from podscale.core.json_decoder import JsonDecoder
+from podscale.coordinate.pairing import CONDITION
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.core.settings import COMFORT, COORDINATE, PAUSED
+from podscale.kube.client.wire import Quantity
+from podscale.kube.objects.autoscaler import (
+    Autoscaler,
+    AutoscalerCondition,
+    AutoscalerMetric,
+    AutoscalerSource,
+    CrossVersionObjectReference,
+)
 
 # An HPA part that starts does not know the VPAs yet, and one that is made anew shows up late.
 _PAIRED = ("AnchorHeld", "NoAnchor", "VpasUnknown", "NoVpa")
@@ -24,69 +30,14 @@ _STABILIZED = ("ScaleDownStabilized", "ScaleUpStabilized")
 _DEFAULT_WINDOW_S = 300.0
 # Of the target: the HPA tells of usage that moved by half of it, and of pods that are ready.
 _ALIKE = 0.2
-
-
-class _Target(Struct, frozen=True, rename="camel"):
-    average_utilization: int | None = None
-
-
-class _Value(Struct, frozen=True, rename="camel"):
-    average_value: str | int | float | None = None
-
-
-class _Source(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    container: str = ""
-    target: _Target = _Target()
-    current: _Value = _Value()
-
-
-class _Metric(Struct, frozen=True, rename="camel"):
-    type: str = ""
-    resource: _Source | None = None
-    container_resource: _Source | None = None
-
-    @property
-    def cpu(self) -> _Source | None:
-        source = {"Resource": self.resource, "ContainerResource": self.container_resource}
-        found = source.get(self.type)
-        return found if found is not None and found.name == "cpu" else None
-
-
-class _Rules(Struct, frozen=True, rename="camel"):
-    stabilization_window_seconds: int | None = None
-
-
-class _Behavior(Struct, frozen=True, rename="camel"):
-    scale_up: _Rules = _Rules()
-    scale_down: _Rules = _Rules()
-
-
-class _Spec(Struct, frozen=True, rename="camel"):
-    scale_target_ref: ScaledObject = ScaledObject()
-    min_replicas: int | None = None
-    max_replicas: int = 0
-    metrics: tuple[_Metric, ...] | None = None
-    behavior: _Behavior | None = None
-
-
-class _Condition(Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _Status(Struct, frozen=True, rename="camel"):
-    current_metrics: tuple[_Metric, ...] | None = None
-    conditions: tuple[_Condition, ...] | None = None
+_NONE = AutoscalerCondition("", "")
 
 
 class HorizontalSide(Struct, frozen=True):
     """What an HPA that coordinates says of itself; milli-units, seconds."""
 
     name: str
-    target: ScaledObject
+    target: CrossVersionObjectReference
     container: str  # "": the whole pod is counted
     utilization: int
     min_replicas: int
@@ -112,61 +63,55 @@ class HorizontalSide(Struct, frozen=True):
         return comfort_of(self.comfort, self.min_replicas, self.max_replicas, kept)
 
 
-_SPEC = JsonDecoder(_Spec)
-_STATUS = JsonDecoder(_Status)
-
-
-def horizontal_side(
-    name: str,
-    spec: bytes | msgspec.Raw,
-    status: bytes | msgspec.Raw,
-    annotations: Mapping[str, str],
-) -> HorizontalSide | None:
-    """Return what the HPA says; None where it does not coordinate, or cannot be read."""
-    try:
-        wanted, found = _SPEC.decode(spec), _STATUS.decode(status)
-    except msgspec.DecodeError:
-        return None
-    conditions = {each.type: each for each in found.conditions or ()}
-    reason = conditions.get(CONDITION, _Condition()).reason
+def horizontal_side(written: Autoscaler) -> HorizontalSide | None:
+    """Return what the HPA says; None where it does not coordinate."""
+    spec, status, annotations = written.spec, written.status, written.metadata.annotations or {}
+    conditions = {each.type: each for each in status.conditions or ()}
+    reason = conditions.get(CONDITION, _NONE).reason
     is_new = not conditions and annotations.get(COORDINATE) == "on"
     if reason not in _PAIRED and not is_new:
         return None
-    is_active = conditions.get(_ACTIVE, _Condition()).status == "True"
+    is_active = conditions.get(_ACTIVE, _NONE).status == "True"
     is_following = is_active and reason == "AnchorHeld" and not _is_paused(annotations)
-    metrics = [each.cpu for each in wanted.metrics or ()]
-    held = next(
-        (each for each in metrics if each and each.target.average_utilization is not None), None
-    )
-    if held is None or not held.target.average_utilization:
+    held = next((each for each in _cpu(spec.metrics) if each.target.average_utilization), None)
+    if held is None or held.target.average_utilization is None:
         return None
-    behavior = wanted.behavior or _Behavior()
-    windows = (behavior.scale_up, behavior.scale_down)
-    shown = [each.cpu for each in found.current_metrics or ()]
-    current = next((each for each in shown if each and each.container == held.container), None)
+    behavior = spec.behavior
+    windows = () if behavior is None else (behavior.scale_up, behavior.scale_down)
+    shown = (each for each in _cpu(status.current_metrics) if each.container == held.container)
+    current = next(shown, None)
     return HorizontalSide(
-        name,
-        wanted.scale_target_ref,
+        written.metadata.name,
+        spec.scale_target_ref,
         held.container,
         held.target.average_utilization,
-        1 if wanted.min_replicas is None else wanted.min_replicas,
-        wanted.max_replicas,
-        max(float(each.stabilization_window_seconds or 0) for each in windows)
-        if wanted.behavior
+        1 if spec.min_replicas is None else spec.min_replicas,
+        spec.max_replicas,
+        max(
+            [float(each.stabilization_window_seconds or 0) for each in windows if each], default=0.0
+        )
+        if behavior
         else _DEFAULT_WINDOW_S,
         annotations.get(COMFORT),
         None if current is None else _milli(current.current.average_value),
         conditions[CONDITION].message if is_following else "",
-        conditions.get(_ABLE, _Condition()).reason in _STABILIZED,
+        conditions.get(_ABLE, _NONE).reason in _STABILIZED,
         is_new,
     )
+
+
+def _cpu(metrics: Sequence[AutoscalerMetric] | None) -> Iterator[AutoscalerSource]:
+    for each in metrics or ():
+        source = each.sources.get(each.type)
+        if source is not None and source.name == "cpu":
+            yield source
 
 
 def _is_paused(annotations: Mapping[str, str]) -> bool:
     return annotations.get(PAUSED, "").strip().lower() == "true"
 
 
-def _milli(amount: str | int | float | None) -> int | None:
+def _milli(amount: Quantity | None) -> int | None:
     try:
         return None if amount is None else from_wire(amount).milli
     except QuantityError:

@@ -9,22 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core.json_decoder import JsonDecoder
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 CONDITION = "Coordinated"  # of the HPA that acts; the recommender goes by it
 _ACTING = ("Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
-
-
-class ScaledObject(Struct, frozen=True, rename="camel"):
-    """A targetRef of either."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Group, kind and name: what is the same in every version."""
-        return self.api_version.rpartition("/")[0], self.kind, self.name
 
 
 class _UpdatePolicy(Struct, frozen=True, rename="camel"):
@@ -47,7 +35,7 @@ class _ResourcePolicy(Struct, frozen=True, rename="camel"):
 
 
 class _Spec(Struct, frozen=True, rename="camel"):
-    target_ref: ScaledObject | None = None
+    target_ref: CrossVersionObjectReference | None = None
     update_policy: _UpdatePolicy | None = None
     resource_policy: _ResourcePolicy | None = None
 
@@ -56,7 +44,7 @@ class VpaSide(Struct, frozen=True):
     """What a VPA says of itself."""
 
     name: str
-    target: ScaledObject
+    target: CrossVersionObjectReference
     mode: str
     policies: tuple[_ContainerPolicy, ...]
 

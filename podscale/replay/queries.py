@@ -14,13 +14,14 @@ from adapter.discovery.registry import MetricRegistry
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import RuleSet
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.simulate.load import key_of
 from podscale.core.goquote import quote
-from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import EVERYTHING, SelectorError
 from podscale.feed.plan import QueryPlan
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.discovery import Mapper
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.replay.errors import ReplayError
 
 
@@ -35,7 +36,7 @@ class LoadQuery(Struct, frozen=True):
     is_shared: bool = False  # of a Value target: what was measured, times the pods, is the load
 
 
-ResourceOf = Callable[[MetricObject], str]  # plural[.group]; raises ReplayError
+ResourceOf = Callable[[CrossVersionObjectReference], str]  # plural[.group]; raises ReplayError
 
 
 def load_queries(
@@ -52,7 +53,7 @@ def load_queries(
                 for each in hpa.metrics]  # fmt: skip
     except RuleQueryError as error:
         raise ReplayError(f"the rule of a metric cannot be asked: {error}") from None
-    except selectors.SelectorError as error:
+    except SelectorError as error:
         raise ReplayError(f"the selector of a metric: {error}") from None
 
 
@@ -67,7 +68,7 @@ def _query(
     custom, external = listed
     if metric.type in ("Resource", "ContainerResource"):
         return _usage(metric, hpa, rules, plans)
-    selector = selectors.from_wire(metric.selector.fields() if metric.selector else {})
+    selector = metric.selector.parsed() if metric.selector else EVERYTHING
     text = str(selector)
     if metric.type == "External":
         source = external.find("", metric.name)
@@ -100,7 +101,7 @@ def _usage(metric: MetricSpec, hpa: HPA, rules: RuleSet, plans: Plans) -> LoadQu
     return LoadQuery(key_of(metric), text, labels.object, labels.container, metric.container)
 
 
-def resource_of(mapper: Mapper, described: MetricObject) -> str:
+def resource_of(mapper: Mapper, described: CrossVersionObjectReference) -> str:
     """Return plural[.group] of the object of a metric; raises ``ReplayError``."""
     group = described.api_version.rpartition("/")[0]
     try:

@@ -14,17 +14,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpa.decide.api import wire
 from hpa.simulate.verdict import RunVerdict
 from podscale.core.quantity import Quantity, QuantityError
 from podscale.core.quantity import parse as parse_quantity
+from podscale.kube.objects.autoscaler import AutoscalerSpec
 from podscale.replay.errors import ReplayError
 
 MOST_COMBINATIONS = 10_000
 _RANGE = re.compile(r"([^.,:]+(?:\.[0-9]+)?[a-zA-Z]*)\.\.([^:,]+):([^:,]+)")
 _STEP = re.compile(r"([A-Za-z]+)(?:\[([0-9]+)\])?")
 _WHOLE = re.compile(r"[0-9]+")
-_FIRST = (*wire.Spec.__struct_encode_fields__, "target", "scaleUp", "scaleDown")
+_FIRST = (*AutoscalerSpec.__struct_encode_fields__, "target", "scaleUp", "scaleDown")
 _TARGETS = ("averageUtilization", "averageValue", "value")
 
 

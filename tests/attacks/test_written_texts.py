@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from hpa.cluster.objects import Autoscaler, to_decide
+from hpa.decide.api import reading
 from hpa.decide.api.conversion import (
     BEHAVIOR,
     CONDITIONS,
@@ -33,6 +33,7 @@ from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import ConfigMap
 from tests.pods import pod_of
 from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
@@ -185,7 +186,7 @@ def test_an_autoscaler_with_a_fallback_of_deep_brackets_is_taken_in_and_says_so(
         }),
         Autoscaler,
     )  # fmt: skip
-    found = to_decide(written)
+    found = reading.read(written)
     assert found.max_replicas == 3
     (problem,) = found.options.problems
     assert problem.startswith("podscale.io/fallback: not ")
@@ -215,7 +216,7 @@ def test_an_autoscaler_is_read_or_refused_for_its_amounts(texts: list[Any]) -> N
         Autoscaler,
     )
     try:
-        to_decide(written)
+        reading.read(written)
     except QuantityError:
         return
 

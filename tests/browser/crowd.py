@@ -5,12 +5,12 @@ import random
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.api.spec import MetricObject
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.page.part import PagePart
 from podscale.page.sampler import PageSources
 from tests.browser.scenes import SHOP, START
@@ -34,7 +34,7 @@ def crowd(count: int, *, passes: int = 1) -> Crowd:
         name, namespace = f"app-{index:04}", f"team-{index % 100:02}"
         hpa = structs.replace(
             SHOP, namespace=namespace, name=name,
-            target=MetricObject("Deployment", name, "apps/v1"),
+            target=CrossVersionObjectReference("Deployment", name, "apps/v1"),
         )  # fmt: skip
         size = chance.randint(2, 6)
         names = tuple(f"{name}-{pod}" for pod in range(size))

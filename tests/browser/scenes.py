@@ -15,7 +15,7 @@ from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.stages import Stage
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.reading import UP
-from hpa.decide.api.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
+from hpa.decide.api.spec import HPA, Behavior, MetricSpec, Rules
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.history.decision_log import DecisionLog
@@ -33,6 +33,7 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.feed.stats import FeedStats
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
 from podscale.kube.objects.pod import Pod
 from podscale.page.health import FeedSource
 from podscale.page.part import PagePart
@@ -58,7 +59,7 @@ from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDeci
 START = 1_795_000_000.0
 STEP_S = 15.0
 SHOP = HPA(
-    "shop", "web", MetricObject("Deployment", "web", "apps/v1"), 10,
+    "shop", "web", CrossVersionObjectReference("Deployment", "web", "apps/v1"), 10,
     (MetricSpec("Pods", "http_requests_per_second", target_type="AverageValue",
                 average_value_milli=12_000),),
     min_replicas=2,
@@ -68,7 +69,7 @@ SHOP = HPA(
     ),
 )  # fmt: skip
 QUEUE = HPA(
-    "jobs", "consumer", MetricObject("Deployment", "consumer", "apps/v1"), 20,
+    "jobs", "consumer", CrossVersionObjectReference("Deployment", "consumer", "apps/v1"), 20,
     (MetricSpec("External", "queue_messages_ready", target_type="AverageValue",
                 average_value_milli=30_000),),
     min_replicas=0,

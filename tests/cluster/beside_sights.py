@@ -12,12 +12,13 @@ from itertools import product
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from hpa.cluster.objects import Autoscaler, TargetWorkload, to_decide
+from hpa.cluster.objects import TargetWorkload
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import AutoscalerRecord
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable
+from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
@@ -40,6 +41,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.metrics_apis.provider import ApiProvider
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
 from tests.cluster.beside_cast import Role
@@ -371,7 +373,7 @@ def read(found: dict[str, Any]) -> HPA:
     text = json.dumps(found)
     if has_quotient(found):
         text = text.replace(_QUOTIENT, '"averageValue": "0"')
-    return to_decide(decode(text.encode(), Autoscaler))
+    return reading.read(decode(text.encode(), Autoscaler))
 
 
 def has_quotient(found: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.writer import status_changes
 from hpa.decide import conclude, decide, replay
-from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
+from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec, MetricStatus
 from hpa.decide.behavior import (
     changes_within,
     down_limit,
@@ -34,6 +34,7 @@ from hpa.decide.settings import acts_at_once
 from hpa.decide.variation import ACTUAL
 from podscale.core.quantity import format_milli
 from podscale.core.selectors.selector import parse
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case
 from tests.conformance.hpa_inputs import NOW
@@ -46,7 +47,9 @@ def tolerance(inputs: Case) -> Tolerance:
 def measured(case: Case, spec: MetricSpec, answer: Any, current: int) -> Valid | Invalid:
     inputs = case["inputs"]
     listed = given.pods(inputs["pods"], [inputs.get("resource", "cpu")])
-    hpa = HPA("test-namespace", "test-hpa", MetricObject("Deployment", "web"), 10, (spec,))
+    hpa = HPA(
+        "test-namespace", "test-hpa", CrossVersionObjectReference("Deployment", "web"), 10, (spec,)
+    )
     scale = Scale(current, current, "name=test-pod")
     pass_ = MetricEvaluation(
         Observation(hpa, scale, listed, (answer,)),
@@ -116,7 +119,7 @@ def pods_metric(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def object_value(case: Case, inputs: Case, expected: Case) -> None:
-    described = MetricObject("Deployment", "some-deployment", "apps/v1")
+    described = CrossVersionObjectReference("Deployment", "some-deployment", "apps/v1")
     target = inputs["target_value"]
     spec = MetricSpec("Object", "qps", described=described, target_type="Value", value_milli=target)
     answer = given.object_answer(inputs["usage"])

@@ -10,20 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpa.decide import Outcome
-from hpa.decide.api import wire
 from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP, read_behavior, read_rules
-from hpa.decide.api.spec import (
-    HPA,
-    Condition,
-    HpaStatus,
-    MetricObject,
-    MetricSelector,
-    MetricSpec,
-    MetricStatus,
-    Policy,
-    Rules,
-)
+from hpa.decide.api.spec import HPA, Condition, HpaStatus, MetricSpec, MetricStatus, Rules
 from hpa.decide.observation import (
     MetricAnswer,
     Observation,
@@ -38,6 +27,9 @@ from hpa.decide.settings import Gates, Settings
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import SelectorError, parse
+from podscale.kube.client.wire import LabelSelector
+from podscale.kube.objects import autoscaler as wire
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
 
 NOW = 1_750_000_000.0
 ZERO_TIME = -62_135_596_800.0
@@ -212,8 +204,8 @@ def external_answer(values: Sequence[Any] | None, age: Any = 0) -> MetricAnswer:
     )
 
 
-def selector(written: Mapping[str, str] | None) -> MetricSelector | None:
-    return None if written is None else MetricSelector(tuple(sorted(written.items())))
+def selector(written: Mapping[str, str] | None) -> LabelSelector | None:
+    return None if written is None else LabelSelector(dict(written))
 
 
 def metric(written: Mapping[str, Any]) -> MetricSpec:
@@ -224,7 +216,9 @@ def metric(written: Mapping[str, Any]) -> MetricSpec:
         written.get("resource") or written.get("metric", ""),
         container=written.get("container", ""),
         described=described
-        and MetricObject(described["kind"], described["name"], described["apiVersion"]),
+        and CrossVersionObjectReference(
+            described["kind"], described["name"], described["apiVersion"]
+        ),
         selector=selector(written.get("selector")),
         target_type=target.get("type", ""),
         value_milli=target.get("value"),
@@ -319,7 +313,7 @@ def hpa(inputs: Mapping[str, Any]) -> HPA:
     return HPA(
         namespace=written.get("namespace", "test-namespace"),
         name=written.get("name", "test-hpa"),
-        target=MetricObject(target["kind"], target.get("name", "web"), version),
+        target=CrossVersionObjectReference(target["kind"], target.get("name", "web"), version),
         min_replicas=1 if minimum is None else minimum,
         max_replicas=written["maxReplicas"],
         metrics=specs,

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from hpa.cluster.objects import Autoscaler
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
@@ -27,6 +26,7 @@ from podscale.kube.informer.list_watch import (
 )
 from podscale.kube.leadership.leading import FencedApi
 from podscale.kube.leadership.lease import Elector
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.faults.hpa_weather import NS, Given, Line, Weather

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import HeldTarget
 from hpa.simulate.load import LoadHistory, held
 from hpa.simulate.loop import SimulatedRun, pass_times
@@ -27,6 +27,7 @@ from podscale.coordinate.sizes import (
 )
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.kit.traces import crane
 from tests.unit.hpa.simulate.loads import simulated
 from vpa.model.api.objects import TargetRef, Vpa, VpaMetadata, VpaSpec
@@ -214,10 +215,8 @@ def run(story: Story, cores: Floats, beside: str) -> Verdict:
     requests: Mapping[str, Mapping[str, int]] = {_POD: {"cpu": story.request_milli}}
     plant = Plant((story.ready_after_s,), requests=requests)
     metric = MetricSpec("Resource", "cpu", average_utilization=story.utilization)
-    hpa = HPA(
-        "default", "web", MetricObject("Deployment", "web", "apps/v1"), story.max_replicas,
-        (metric,), story.min_replicas,
-    )  # fmt: skip
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+    hpa = HPA("default", "web", target, story.max_replicas, (metric,), story.min_replicas)
     axis = None
     if beside:
         axis = VerticalAxis(story, float(times[0]), is_coordinated=beside == "coordinated")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
 from podscale.coordinate.demand import LatestLoads, LoadOfDays
@@ -31,11 +31,12 @@ from podscale.core.settings import COORDINATE
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
-from podscale.kube.client.wire import UNREADABLE_MANAGER, ObjectMeta, Time, decode, encode
+from podscale.kube.client.wire import UNREADABLE_MANAGER, ManagedMeta, decode, encode
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import CronJob
 from vpa.model.api.objects import Vpa, container_policy
 from vpa.model.api.policy import allowed
@@ -56,39 +57,20 @@ _WRITE_TIMEOUT_S = 10.0
 _ACTED_ON_WITHIN_S = 120.0  # an HPA that is new: its controller looks at it four times a minute
 _KEPT_FOR_S = 3600.0  # what a disruption budget keeps: all budgets of a namespace are looked at
 _IN_TREE = "kube-controller-manager"
-_NOTHING = Raw(b"{}")
-
-
-class _Writer(Struct, frozen=True, rename="camel"):
-    manager: str = ""
-    subresource: str = ""
-    time: Time | None = None
-
-
-class _HpaMeta(ObjectMeta, frozen=True, rename="camel"):
-    managed_fields: tuple[_Writer, ...] = ()
-
-
-class StoredHpa(Struct, frozen=True):
-    """An HPA or PodAutoscaler; without its contents where it does not coordinate."""
-
-    metadata: _HpaMeta
-    spec: Raw = _NOTHING
-    status: Raw = _NOTHING
 
 
 class WatchedHpas:
     """The HPAs that coordinate, by their target."""
 
     def __init__(self, scopes: Sequence[str]) -> None:
-        self._resources: tuple[tuple[Resource, Store[StoredHpa]], ...] = tuple(
+        self._resources: tuple[tuple[Resource, Store[Autoscaler]], ...] = tuple(
             (resource, Store(scopes, keep=_thinned)) for resource in (HPAS, PODAUTOSCALERS)
         )
 
     async def run(self, api: Api, resource: Resource, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed one of the two stores for ever."""
         store = dict(self._resources)[resource]
-        await Reflector(api, WatchSource(resource, StoredHpa, rhythm=rhythm), store).run()
+        await Reflector(api, WatchSource(resource, Autoscaler, rhythm=rhythm), store).run()
 
     @property
     def resources(self) -> list[Resource]:
@@ -116,10 +98,7 @@ class WatchedHpas:
         """Yield each HPA that coordinates, by namespace, group, kind and name of its target."""
         for _, store in self._resources:
             for hpa in store.values():
-                if hpa.status is _NOTHING or _is_in_tree(hpa.metadata):
-                    continue
-                notes = hpa.metadata.annotations or {}
-                side = horizontal_side(hpa.metadata.name, hpa.spec, hpa.status, notes)
+                side = None if _is_in_tree(hpa.metadata) else horizontal_side(hpa)
                 born = hpa.metadata.creation_timestamp
                 is_late = born is None or now - born > _ACTED_ON_WITHIN_S
                 if side is not None and not (side.is_new and is_late):
@@ -457,16 +436,15 @@ def _measured(amount: AmountTrace) -> int:
     return max(amount.derivation.with_margin, amount.derivation.minimum)
 
 
-def _thinned(hpa: StoredHpa) -> StoredHpa:
+def _thinned(hpa: Autoscaler) -> Autoscaler:
     is_asking = (hpa.metadata.annotations or {}).get(COORDINATE) == "on"
-    if is_asking or f'"{CONDITION}"'.encode() in bytes(hpa.status):
+    if is_asking or any(each.type == CONDITION for each in hpa.status.conditions or ()):
         return hpa
-    return structs.replace(hpa, spec=_NOTHING, status=_NOTHING)
+    return Autoscaler(hpa.metadata)
 
 
-def _is_in_tree(meta: _HpaMeta) -> bool:
+def _is_in_tree(meta: ManagedMeta) -> bool:
     # It keeps conditions that it does not know, and so one that was left behind. Whom nobody can
     # read may be it.
-    writers = [each for each in meta.managed_fields if each.subresource == "status" and each.time]
-    last = max(writers, key=lambda each: each.time or 0.0, default=None)
+    last = meta.last_writer("status")
     return last is not None and last.manager in (_IN_TREE, UNREADABLE_MANAGER)

@@ -11,11 +11,17 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hpa.decide.api import wire
 from hpa.decide.api.reading import read_behavior, read_metric
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
+from podscale.kube.client.wire import convert
+from podscale.kube.objects.autoscaler import (
+    Autoscaler,
+    AutoscalerCondition,
+    AutoscalerMetric,
+    ScalingBehavior,
+)
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -37,7 +43,7 @@ class ConversionError(ValueError):
     """The object cannot be read as an HPA; the message says which part."""
 
 
-def to_v2(written: Mapping[str, Any]) -> wire.WireAutoscaler:
+def to_v2(written: Mapping[str, Any]) -> Autoscaler:
     """Return the object in v2's form; the v1 annotations are gone from it."""
     version = written.get("apiVersion", "autoscaling/v2")
     if version == "autoscaling/v1":
@@ -54,7 +60,7 @@ def to_v2(written: Mapping[str, Any]) -> wire.WireAutoscaler:
     metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
     converted["metadata"] = metadata
     try:
-        found = msgspec.convert(converted, wire.WireAutoscaler)
+        found = convert(converted, Autoscaler)
     except msgspec.ValidationError as error:
         raise ConversionError(str(error)) from None
     for path, number in _beyond_int32(found):
@@ -121,14 +127,14 @@ def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any]
 
 def _metrics(value: Any) -> list[Json]:
     found = [_metric(each) for each in msgspec.convert(value, _Olds | None) or []]
-    for each in _fitting(found, list[wire.WireMetric]):
+    for each in _fitting(found, list[AutoscalerMetric]):
         read_metric(each)  # raises for quantities that are none
     return found
 
 
 def _behavior(value: Any) -> Json | None:
     found: Json = _lowered(value)
-    behavior = _fitting(found, wire.ScalingBehavior)
+    behavior = _fitting(found, ScalingBehavior)
     read_behavior(behavior)
     is_set = behavior.scale_up is not None or behavior.scale_down is not None
     return found if is_set else None
@@ -136,19 +142,19 @@ def _behavior(value: Any) -> Json | None:
 
 def _currents(value: Any) -> list[Json]:
     found = [_current(each) for each in msgspec.convert(value, _Olds | None) or []]
-    _fitting(found, list[wire.CurrentMetric])
+    _fitting(found, list[AutoscalerMetric])
     return found
 
 
 def _conditions(value: Any) -> Any:
     found = [] if value is None else value
-    _fitting(found, list[wire.WireCondition])
+    _fitting(found, list[AutoscalerCondition])
     return found
 
 
 def _fitting(value: Any, form: type[T]) -> T:
     """Return ``value`` in that form; raises where Go could not decode it."""
-    found = msgspec.convert(value, form)
+    found = convert(value, form)
     for path, number in _beyond_int32(found):
         raise ConversionError(f"{path}: {number} does not fit into an int32")
     return found

@@ -8,7 +8,6 @@ from typing import Literal
 
 from msgspec import structs
 
-from hpa.decide.api import wire
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import (
     HPA,
@@ -16,23 +15,30 @@ from hpa.decide.api.spec import (
     LONGEST_WINDOW_S,
     Behavior,
     Condition,
-    Expression,
     HpaStatus,
-    MetricSelector,
     MetricSpec,
     MetricStatus,
-    Policy,
     Rules,
 )
-from hpa.decide.api.times import from_rfc3339
 from podscale.core import quantity
+from podscale.kube.client.wire import Quantity
+from podscale.kube.objects.autoscaler import (
+    Autoscaler,
+    AutoscalerCondition,
+    AutoscalerMetric,
+    AutoscalerSource,
+    AutoscalerStatus,
+    Policy,
+    ScalingBehavior,
+    ScalingRules,
+)
 
 UP = Rules(0, "Max", (Policy("Pods", 4, 15), Policy("Percent", 100, 15)))
 DOWN = Rules(None, "Max", (Policy("Percent", 100, 15),))
 DEFAULT_METRIC = MetricSpec("Resource", "cpu", target_type="Utilization", average_utilization=80)
 
 
-def read(written: wire.WireAutoscaler) -> HPA:
+def read(written: Autoscaler) -> HPA:
     """Return the object to decide on.
 
     Raises ``quantity.QuantityError`` for a quantity that is none, which an API server
@@ -53,14 +59,14 @@ def read(written: wire.WireAutoscaler) -> HPA:
     )
 
 
-def read_behavior(behavior: wire.ScalingBehavior | None) -> Behavior | None:
+def read_behavior(behavior: ScalingBehavior | None) -> Behavior | None:
     """Return both directions, filled field by field; None stays None (the legacy path)."""
     if behavior is None:
         return None
     return Behavior(read_rules(behavior.scale_up, UP), read_rules(behavior.scale_down, DOWN))
 
 
-def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
+def read_rules(rules: ScalingRules | None, default: Rules) -> Rules:
     """Return ``rules`` over ``default``; a list of policies replaces the whole default list."""
     if rules is None:
         return default
@@ -87,19 +93,18 @@ def _deciding(policies: tuple[Policy, ...], select: str) -> tuple[Policy, ...]:
     return tuple(found.values())
 
 
-def read_metric(metric: wire.WireMetric) -> MetricSpec:
+def read_metric(metric: AutoscalerMetric) -> MetricSpec:
     """Return one metric; a type nobody knows keeps only its type."""
-    source: wire.WireSource | None = getattr(metric, wire.SOURCES.get(metric.type, ""), None)
+    source = metric.sources.get(metric.type)
     if source is None:
         return MetricSpec(metric.type)
     target = source.target
-    is_resource = metric.type in ("Resource", "ContainerResource")
     return MetricSpec(
         metric.type,
-        source.name if is_resource else source.metric.name,
+        _name(metric, source),
         container=source.container,
         described=source.described_object,
-        selector=read_selector(source.metric.selector),
+        selector=source.metric.selector,
         target_type=target.type,
         value_milli=_milli(target.value),
         average_value_milli=_milli(target.average_value),
@@ -107,66 +112,61 @@ def read_metric(metric: wire.WireMetric) -> MetricSpec:
     )
 
 
-def read_selector(selector: wire.WireLabelSelector | None) -> MetricSelector | None:
-    """Return the selector; not set and empty are told apart, because texts do."""
-    if selector is None:
-        return None
-    return MetricSelector(
-        tuple(sorted((selector.match_labels or {}).items())),
-        tuple(
-            Expression(each.key, each.operator, tuple(each.values or ()))
-            for each in selector.match_expressions or ()
-        ),
-    )
-
-
-def read_status(status: wire.WireStatus) -> HpaStatus:
+def read_status(status: AutoscalerStatus) -> HpaStatus:
     """Return the status as it was written last."""
     return HpaStatus(
         status.current_replicas,
         status.desired_replicas,
-        from_rfc3339(status.last_scale_time),
+        _seconds(status.last_scale_time),
         tuple(_current(each) for each in status.current_metrics or ()),
         tuple(_condition(each) for each in status.conditions or ()),
         status.observed_generation,
     )
 
 
-def _current(metric: wire.CurrentMetric) -> MetricStatus:
-    source: wire.SourceStatus | None = getattr(metric, wire.SOURCES.get(metric.type, ""), None)
+def _current(metric: AutoscalerMetric) -> MetricStatus:
+    source = metric.sources.get(metric.type)
     if source is None:
         return MetricStatus(metric.type)
-    is_resource = metric.type in ("Resource", "ContainerResource")
     return MetricStatus(
         metric.type,
-        source.name if is_resource else source.metric.name,
+        _name(metric, source),
         source.container,
         source.described_object,
-        read_selector(source.metric.selector),
+        source.metric.selector,
         _shown(source.current.value),
         _shown(source.current.average_value),
         source.current.average_utilization,
     )
 
 
-def _shown(amount: wire.Amount | None) -> int | None:
+def _name(metric: AutoscalerMetric, source: AutoscalerSource) -> str:
+    return source.name if metric.type in ("Resource", "ContainerResource") else source.metric.name
+
+
+def _seconds(time: float | None) -> float | None:
+    # The wire's own class of float has no form in a stored trace.
+    return None if time is None else float(time)
+
+
+def _shown(amount: Quantity | None) -> int | None:
     try:
         return _milli(amount)
     except quantity.QuantityError:
         return None  # only a CRD lets it through; the next write puts it right
 
 
-def _condition(condition: wire.WireCondition) -> Condition:
+def _condition(condition: AutoscalerCondition) -> Condition:
     statuses: dict[str, Literal["True", "False"]] = {"True": "True", "False": "False"}
     return Condition(
         condition.type,
         statuses.get(condition.status, "Unknown"),
         condition.reason,
         condition.message,
-        from_rfc3339(condition.last_transition_time),
+        _seconds(condition.last_transition_time),
         condition.observed_generation,
     )
 
 
-def _milli(amount: wire.Amount | None) -> int | None:
+def _milli(amount: Quantity | None) -> int | None:
     return None if amount is None else quantity.from_wire(amount).milli_int64

@@ -8,6 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from podscale.kube.client.wire import LabelSelector
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+
 # gc=False here and in the modules beside it: values built bottom-up from values cannot form
 # a cycle, and the collector's share of a pass over 10,000 objects is larger than ours.
 
@@ -16,63 +19,14 @@ LONGEST_WINDOW_S, LONGEST_POLICY_S = 3600, 1800
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 
-class MetricObject(Struct, frozen=True, gc=False, rename="camel"):
-    """``scaleTargetRef`` or ``describedObject``, as on the wire."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
-
-
-class Expression(Struct, frozen=True, gc=False):
-    """One ``matchExpressions`` entry of a metric selector."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class MetricSelector(Struct, frozen=True, gc=False):
-    """A metric's label selector as written; ``None`` in its place means: not set."""
-
-    match_labels: tuple[tuple[str, str], ...] = ()  # sorted by key
-    match_expressions: tuple[Expression, ...] = ()
-
-    def fields(self) -> dict[str, object]:
-        """Return it as LabelSelector on the wire."""
-        written: dict[str, object] = {}
-        if self.match_labels:
-            written["matchLabels"] = dict(self.match_labels)
-        if self.match_expressions:
-            written["matchExpressions"] = [
-                {"key": each.key, "operator": each.operator, "values": list(each.values)}
-                for each in self.match_expressions
-            ]
-        return written
-
-    def __str__(self) -> str:
-        """Return Go's struct form, which upstream prints into reasons and errors."""
-        labels = "".join(f"{key}: {value}," for key, value in self.match_labels)
-        expressions = "".join(
-            "LabelSelectorRequirement{"
-            f"Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],"
-            "},"
-            for each in self.match_expressions
-        )
-        return (
-            f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
-            f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-        )
-
-
 class MetricSpec(Struct, frozen=True, gc=False):
     """One entry of ``spec.metrics``; a source of an unknown type keeps only ``type``."""
 
     type: str
     name: str = ""  # of the metric, or of the resource
     container: str = ""
-    described: MetricObject | None = None
-    selector: MetricSelector | None = None
+    described: CrossVersionObjectReference | None = None
+    selector: LabelSelector | None = None
     target_type: str = ""  # Utilization | Value | AverageValue
     value_milli: int | None = None
     average_value_milli: int | None = None
@@ -85,14 +39,6 @@ class MetricSpec(Struct, frozen=True, gc=False):
         if self.type == "Object":
             return self.target_type == "Value"
         return self.type == "External" and self.average_value_milli is None
-
-
-class Policy(Struct, frozen=True, gc=False, rename="camel"):
-    """One scaling policy of a direction, as on the wire."""
-
-    type: str = ""  # Pods | Percent
-    value: int = 0
-    period_seconds: int = 0
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -163,8 +109,8 @@ class MetricStatus(Struct, frozen=True, gc=False):
     type: str = ""
     name: str = ""
     container: str = ""
-    described: MetricObject | None = None
-    selector: MetricSelector | None = None
+    described: CrossVersionObjectReference | None = None
+    selector: LabelSelector | None = None
     value_milli: int | None = None
     average_value_milli: int | None = None
     average_utilization: int | None = None
@@ -186,7 +132,7 @@ class HPA(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    target: MetricObject
+    target: CrossVersionObjectReference
     max_replicas: int
     metrics: tuple[MetricSpec, ...]
     min_replicas: int = 1

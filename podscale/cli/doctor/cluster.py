@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from adapter.doctor.diagnosis import API_GROUPS, rbac_of
 from adapter.doctor.evidence import Access, AskedEvidence
-from hpa.decide.api.spec import MetricObject
 from podscale.cli.cluster import OTHER_CLUSTER
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
@@ -18,6 +17,7 @@ from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, Obje
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
 from podscale.kube.client.wire import ListOf, ObjectMeta, PartialObjectMetadata, decode
 from podscale.kube.discovery import ApiDiscovery, Mapper
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.cluster import ApiService, ApiServiceCondition
 from podscale.kube.objects.scale import WireScale
 
@@ -142,7 +142,7 @@ class DoctorCluster:
             query["continue"] = found.metadata.continue_
         self.notes.append(f"only the first {_PAGE * _MOST_PAGES} {what} were looked at")
 
-    async def target_selector(self, namespace: str, target: MetricObject) -> str:
+    async def target_selector(self, namespace: str, target: CrossVersionObjectReference) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
         path = self._resource_of(target).path(namespace, target.name, "scale")
         absent = (
@@ -151,12 +151,14 @@ class DoctorCluster:
         )
         return (await self._get(path, WireScale, absent=absent)).status.selector
 
-    async def target(self, namespace: str, target: MetricObject) -> Mapping[str, object]:
+    async def target(
+        self, namespace: str, target: CrossVersionObjectReference
+    ) -> Mapping[str, object]:
         """Return a scale target as it is; raises ``ClusterFailed``."""
         path = self._resource_of(target).path(namespace, target.name)
         return await self._get(path, dict[str, Any])
 
-    def _resource_of(self, target: MetricObject) -> Resource:
+    def _resource_of(self, target: CrossVersionObjectReference) -> Resource:
         try:
             return self.mapper.for_kind(target.kind, target.api_version.rpartition("/")[0])[0]
         except NoMatch as error:

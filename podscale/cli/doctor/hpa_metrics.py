@@ -8,14 +8,15 @@ from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.findings import Diagnosis
 from adapter.stages import Stage
 from hpa.decide.api.spec import MetricSpec
-from hpa.decide.api.wire import WireAutoscaler
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.object_lints import LintedHpa
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors import selector
 from podscale.core.selectors.labels import since_1_36
 from podscale.kube.client.errors import NoMatch
+from podscale.kube.client.wire import convert
 from podscale.kube.discovery import Mapper
+from podscale.kube.objects.autoscaler import Autoscaler
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
 
@@ -31,7 +32,7 @@ async def of_hpa(
     asked, notes = [], set()
     pods = ""
     try:
-        hpa = LintedHpa.of(msgspec.convert(written, WireAutoscaler)).spec
+        hpa = LintedHpa.of(convert(written, Autoscaler)).spec
         if any(metric.type in _OF_PODS for metric in hpa.metrics):
             pods = await cluster.target_selector(namespace, hpa.target)
         for metric in hpa.metrics:
@@ -86,7 +87,7 @@ def _question(
     Raises ``NoMatch`` for an object of a kind that is not served, and ``SelectorError``.
     """
     name = metric.name
-    labels = str(selector.from_wire(metric.selector.fields() if metric.selector else {}))
+    labels = str(metric.selector.parsed()) if metric.selector else ""
     match metric.type:
         case "Pods":
             return AskedEvidence("custom", name, namespace, "pods", "*", pods, labels)

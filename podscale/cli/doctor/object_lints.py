@@ -9,7 +9,6 @@ from msgspec import Raw, Struct
 from adapter.doctor.findings import LintFinding
 from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA, Condition, MetricSpec
-from hpa.decide.api.wire import WireAutoscaler
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.coordinate.drift import drift
 from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
@@ -19,6 +18,7 @@ from podscale.core.settings import COORDINATE, unknown_settings
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, decode
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import PodSpec
 from vpa.model.api import objects as vpa_objects
 
@@ -47,7 +47,7 @@ class LintedHpa(Struct, frozen=True):
     annotations: Mapping[str, str] = {}
 
     @classmethod
-    def of(cls, written: WireAutoscaler) -> "LintedHpa":
+    def of(cls, written: Autoscaler) -> "LintedHpa":
         """Return the object; raises ``QuantityError``."""
         return cls(reading.read(written), written.metadata.annotations or {})
 
@@ -133,7 +133,7 @@ class World(Struct):
         """Add what matters of an object; raises ``DecodeError`` and ``ValueError``."""
         meta = decode(written, PartialObjectMetadata).metadata
         if kind == "HorizontalPodAutoscaler":
-            self.hpas.append(LintedHpa.of(decode(written, WireAutoscaler)))
+            self.hpas.append(LintedHpa.of(decode(written, Autoscaler)))
         elif kind == "VerticalPodAutoscaler":
             self._add_vpa(meta, written)
         elif kind == "Pod":

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from msgspec import Struct
 
-from hpa.decide.api import wire
+from podscale.kube.objects.autoscaler import AutoscalerSpec
 
 
 class WrittenError(ValueError):
@@ -88,7 +88,7 @@ def unknown(written: Mapping[str, Any]) -> list[str]:
     """
     found = [_with_nearest(key, key, _OF_OBJECT) for key in map(str, written)
              if key not in _OF_OBJECT]  # fmt: skip
-    return [*found, *_unknown(written.get("spec"), wire.Spec, "spec")]
+    return [*found, *_unknown(written.get("spec"), AutoscalerSpec, "spec")]
 
 
 def unknown_in(written: object, kind: type[Struct]) -> list[str]:

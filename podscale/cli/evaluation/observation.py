@@ -19,7 +19,6 @@ from msgspec import Struct
 from hpa import decisions
 from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
-from hpa.decide.api import wire
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import MetricSpec
@@ -51,6 +50,7 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.times.duration import DurationError, parse_go
+from podscale.kube.objects.autoscaler import Autoscaler
 
 Amount = str | int | float
 _OLD_AGE = "1h"
@@ -143,7 +143,7 @@ def placing(text: str) -> Iterator[None]:
 
 
 def _decided(
-    autoscaler: wire.WireAutoscaler, written: WrittenHpa, settings: Settings, now: float
+    autoscaler: Autoscaler, written: WrittenHpa, settings: Settings, now: float
 ) -> dict[str, Any]:
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
         raise EvaluationError(f"the observation: scale: {wrong} replicas")
@@ -177,7 +177,7 @@ def plain_hpa(text: str) -> dict[str, Any]:
     return _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
 
 
-def written_hpa(plain: dict[str, Any]) -> wire.WireAutoscaler:
+def written_hpa(plain: dict[str, Any]) -> Autoscaler:
     """Return the HPA that ``plain`` is; raises ``EvaluationError`` with every finding.
 
     No API server has seen it: any served version may come.

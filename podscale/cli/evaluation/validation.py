@@ -7,13 +7,21 @@ metadata only the name is looked at.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from hpa.decide.api import wire
-from hpa.decide.api.spec import MetricObject
 from podscale.core import quantity
 from podscale.core.selectors.labels import dns_label_problems, key_problems, subdomain_problems
-from podscale.core.selectors.selector import SelectorError, from_wire
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client.wire import Quantity
+from podscale.kube.objects.autoscaler import (
+    METRIC_FIELDS,
+    Autoscaler,
+    AutoscalerMetric,
+    AutoscalerSource,
+    CrossVersionObjectReference,
+    MetricIdentifier,
+    MetricTarget,
+    ScalingRules,
+)
 
 MAX_WINDOW_S = 3600
 MAX_PERIOD_S = 1800
@@ -30,12 +38,12 @@ _TARGETS = {
 }
 
 
-def problems(written: wire.WireAutoscaler) -> list[str]:
+def problems(written: Autoscaler) -> list[str]:
     """Return ``path: what is wrong`` for every problem, in the order of the fields."""
     return list(dict.fromkeys(_object(written)))
 
 
-def _object(written: wire.WireAutoscaler) -> Iterator[str]:
+def _object(written: Autoscaler) -> Iterator[str]:
     name, spec = written.metadata.name, written.spec
     for problem in subdomain_problems(name) if name else ["is required"]:
         yield f"metadata.name: {problem}"
@@ -77,7 +85,9 @@ def _path_segment(text: str, path: str) -> Iterator[str]:
         yield f"{path}: {text} must be part of a path: not . or .., and without / and %"
 
 
-def _reference(reference: MetricObject, path: str, *, needs_group: bool) -> Iterator[str]:
+def _reference(
+    reference: CrossVersionObjectReference, path: str, *, needs_group: bool
+) -> Iterator[str]:
     yield from _path_segment(reference.kind, f"{path}.kind")
     yield from _path_segment(reference.name, f"{path}.name")
     group = reference.api_version.rpartition("/")[0]
@@ -86,11 +96,10 @@ def _reference(reference: MetricObject, path: str, *, needs_group: bool) -> Iter
         yield f"{path}.apiVersion: {written} must be a group and a version, as apps/v1"
 
 
-def _metric(metric: wire.WireMetric, path: str) -> Iterator[str]:
-    fields = wire.METRIC_FIELDS
+def _metric(metric: AutoscalerMetric, path: str) -> Iterator[str]:
+    fields = METRIC_FIELDS
     yield from _one_of(f"{path}.type", metric.type, sorted(fields))
-    sources = {kind: getattr(metric, field) for kind, field in wire.SOURCES.items()}
-    present = {kind: source for kind, source in sources.items() if source is not None}
+    present = metric.sources
     for kind, source in present.items():  # the first one alone is looked at, whatever the type
         yield from _source(kind, source, f"{path}.{fields[kind]}")
         break
@@ -101,7 +110,7 @@ def _metric(metric: wire.WireMetric, path: str) -> Iterator[str]:
             yield f"{path}.{fields[kind]}: must not be beside the type {metric.type or 'nothing'}"
 
 
-def _source(kind: str, source: wire.WireSource, path: str) -> Iterator[str]:
+def _source(kind: str, source: AutoscalerSource, path: str) -> Iterator[str]:
     if kind not in ("Resource", "ContainerResource"):
         yield from _path_segment(source.metric.name, f"{path}.metric.name")
         yield from _selector(source.metric, f"{path}.metric.selector")
@@ -114,7 +123,7 @@ def _source(kind: str, source: wire.WireSource, path: str) -> Iterator[str]:
         for problem in dns_label_problems(name) if name else ["is required"]:
             yield f"{path}.container: {problem}"
     if kind == "Object":
-        described = source.described_object or MetricObject()
+        described = source.described_object or CrossVersionObjectReference()
         yield from _reference(described, f"{path}.describedObject", needs_group=False)
     yield from _target(kind, source.target, f"{path}.target")
 
@@ -132,21 +141,16 @@ def _container_resource(name: str, path: str) -> Iterator[str]:
         yield f"{path}: {name} is no resource of containers"
 
 
-def _selector(metric: wire.Identifier, path: str) -> Iterator[str]:
+def _selector(metric: MetricIdentifier, path: str) -> Iterator[str]:
     if metric.selector is None:
         return
-    expressions: list[dict[str, Any]] = [
-        {"key": each.key, "operator": each.operator, "values": each.values or []}
-        for each in metric.selector.match_expressions or []
-    ]
-    labels = metric.selector.match_labels or {}
     try:
-        from_wire({"matchLabels": labels, "matchExpressions": expressions})
+        metric.selector.parsed()
     except SelectorError as error:
         yield f"{path}: {error}"
 
 
-def _target(kind: str, target: wire.WireTarget, path: str) -> Iterator[str]:
+def _target(kind: str, target: MetricTarget, path: str) -> Iterator[str]:
     yield from _one_of(f"{path}.type", target.type, _TARGET_TYPES)
     yield from _amount(f"{path}.value", target.value, 1)
     yield from _amount(f"{path}.averageValue", target.average_value, 1)
@@ -165,7 +169,7 @@ def _target(kind: str, target: wire.WireTarget, path: str) -> Iterator[str]:
         yield f"{path}.{present[1]}: must not be beside {present[0]}"
 
 
-def _amount(path: str, amount: wire.Amount | None, least_nano: int) -> Iterator[str]:
+def _amount(path: str, amount: Quantity | None, least_nano: int) -> Iterator[str]:
     if amount is None:
         return
     try:
@@ -177,7 +181,7 @@ def _amount(path: str, amount: wire.Amount | None, least_nano: int) -> Iterator[
         yield f"{path}: {amount} must be {'positive' if least_nano else 'at least 0'}"
 
 
-def _rules(rules: wire.ScalingRules | None, path: str) -> Iterator[str]:
+def _rules(rules: ScalingRules | None, path: str) -> Iterator[str]:
     if rules is None:
         return
     if (window := rules.stabilization_window_seconds) is not None:

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hpa.decide.api import wire
 from hpa.simulate.load import LoadHistory
 from podscale.cli.evaluation.manifest import WrittenError, place, plain
 from podscale.cli.evaluation.observation import EvaluationError, placing, plain_hpa, written_hpa
 from podscale.cli.inputs import WrongInput, read
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.replay.errors import ReplayError, TraceInvalid
 from podscale.replay.trace_file import read_trace
 
@@ -34,7 +34,7 @@ def _at(line: int, column: int) -> str:
     return f":{line}:{column}" if line else ""
 
 
-def written(of: dict[str, Any]) -> wire.WireAutoscaler:
+def written(of: dict[str, Any]) -> Autoscaler:
     """Return the object; raises ``ReplayError`` for one that an API server refuses."""
     try:
         return written_hpa(of)

@@ -12,7 +12,7 @@ from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
 from hpa.decide.api.reading import read as read_hpa
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, MetricSpec
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.plan import rules_of
@@ -26,7 +26,8 @@ from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import convert, decode
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries, resource_of
@@ -207,9 +208,9 @@ class RecordedCluster:
         target = plain["spec"].get("targetRef") or {}
         if not (target.get("kind") and target.get("name")):
             raise ReplayError(f"VPA {plain['metadata']['name']} has no target, and so no pods")
+        reference = convert(target, CrossVersionObjectReference)
         behind = HPA(
-            plain["metadata"]["namespace"], plain["metadata"]["name"],
-            MetricObject(target["kind"], target["name"], target.get("apiVersion", "")), 1,
+            plain["metadata"]["namespace"], plain["metadata"]["name"], reference, 1,
             tuple(MetricSpec("Resource", each) for each in RESOURCES),
         )  # fmt: skip
         lister = self._lister
@@ -222,7 +223,7 @@ class RecordedCluster:
         template = await _template(self.cluster, behind)
         return history_of(self._window.grid, found), requests_of_pods(template)
 
-    def _resource_of(self, described: MetricObject) -> str:
+    def _resource_of(self, described: CrossVersionObjectReference) -> str:
         return resource_of(self.cluster.mapper, described)
 
 

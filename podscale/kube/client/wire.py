@@ -8,7 +8,7 @@ made ``shallow`` without recursion.
 
 import functools
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from podscale.core.json_decoder import JsonDecoder, JsonText, NestsTooDeep
+from podscale.core.selectors.selector import Selector, from_wire
 from podscale.core.times.rfc3339 import rfc3339
 
 if TYPE_CHECKING:
@@ -144,6 +145,26 @@ class ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+class ManagedField(Struct, frozen=True, gc=False, rename="camel"):
+    """Who wrote last through which subresource; the fields themselves are not read."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: Time | None = None
+
+
+class ManagedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """Metadata with the writers: of kinds of which that is asked, since there are many of them."""
+
+    managed_fields: tuple[ManagedField, ...] = ()
+
+    def last_writer(self, subresource: str) -> ManagedField | None:
+        """Return who wrote last through ``subresource``; None where nobody did, or no one tells."""
+        fields = [each for each in self.managed_fields if each.subresource == subresource]
+        times = (each for each in fields if each.time is not None)
+        return max(times, key=lambda each: each.time or 0.0, default=None)
+
+
 class HasMetadata(Protocol):
     """What a store needs of a type."""
 
@@ -157,7 +178,7 @@ class PartialObjectMetadata(Struct, frozen=True, gc=False, rename="camel"):
     metadata: ObjectMeta
 
 
-class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel"):
+class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One of ``matchExpressions``."""
 
     key: str
@@ -166,10 +187,30 @@ class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class LabelSelector(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``matchLabels`` and ``matchExpressions``; ``builtins`` of it is what core.selector reads."""
+    """``matchLabels`` and ``matchExpressions``, as written."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+    def parsed(self) -> Selector:
+        """Return it as what matches; raises ``SelectorError``."""
+        return from_wire(builtins(self))
+
+    def __str__(self) -> str:
+        """Return Go's struct form, which upstream's HPA prints into reasons and errors."""
+        labels = "".join(
+            f"{key}: {value}," for key, value in sorted((self.match_labels or {}).items())
+        )
+        expressions = "".join(
+            "LabelSelectorRequirement{"
+            f"Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],"
+            "},"
+            for each in self.match_expressions
+        )
+        return (
+            f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+            f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+        )
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
@@ -243,6 +284,11 @@ def decoder(type_: type[T]) -> ObjectDecoder[T]:
 @functools.cache
 def _decoder(type_: Hashable) -> ObjectDecoder[Any]:
     return ObjectDecoder(cast(type[Any], type_), dec_hook=_from_wire)
+
+
+def convert(value: object, type_: type[T]) -> T:
+    """Return plain data, as of JSON, as an object; raises ``msgspec.ValidationError``."""
+    return msgspec.convert(value, type_, dec_hook=cast("Callable[[type, Any], Any]", _from_wire))
 
 
 def encode(value: object) -> bytes:

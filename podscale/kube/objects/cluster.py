@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time, builtins
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
 
 
 class ServiceName(Struct, frozen=True):
@@ -111,7 +110,7 @@ class PodDisruptionBudget(Struct, frozen=True, gc=False, rename="camel"):
         if self.spec.selector is None:
             return False  # policy/v1: no selector is no pod, an empty one is every pod
         try:
-            return selectors.from_wire(builtins(self.spec.selector)).matches(labels)
+            return self.spec.selector.parsed().matches(labels)
         except SelectorError:
             return False
 

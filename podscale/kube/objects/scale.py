@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import Selector
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, builtins
+from podscale.kube.client.wire import LabelSelector, ObjectMeta
 
 
 class ScaleSpec(Struct, frozen=True, rename="camel"):
@@ -99,5 +99,5 @@ class CronJob(Struct, frozen=True, gc=False, rename="camel"):
 def selector_of(written: LabelSelector | Mapping[str, str]) -> Selector:
     """Return the selector of a workload, whose form its kind decides; raises ``SelectorError``."""
     if isinstance(written, LabelSelector):
-        return selectors.from_wire(builtins(written))
+        return written.parsed()
     return selectors.from_labels(written)

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from msgspec import Struct
 
-from podscale.core.selectors import selector as selectors
 from podscale.kube.client.wire import (
     LabelSelector,
     LabelSelectorRequirement,
     ObjectMeta,
     Quantity,
-    builtins,
 )
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.kube.objects.pod import (
@@ -36,7 +34,7 @@ def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str] | N
     """Return whether a label selector matches; none matches nothing."""
     if selector is None:
         return False
-    return selectors.from_wire(builtins(selector)).matches(labels or {})
+    return selector.parsed().matches(labels or {})
 
 
 class NodeSelectorTerm(Struct, frozen=True, rename="camel"):

@@ -20,15 +20,7 @@ from prometheus_client import CollectorRegistry
 from hpa.cluster import writer
 from hpa.cluster.anchors import VpaAnchors, WatchedVpa
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
-from hpa.decide.api.spec import (
-    HPA,
-    Behavior,
-    HpaStatus,
-    MetricObject,
-    MetricSpec,
-    Policy,
-    Rules,
-)
+from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, parse
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples, Sample
@@ -39,12 +31,13 @@ from podscale.kube.client.api import Response
 from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference, Policy
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
-from vpa.recommender.coordination import StoredHpa, WatchedHpas
+from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
@@ -266,7 +259,7 @@ class SimulatedHpaPart:
         if draw < (0.8 if self._has_listed else 0.3):  # the watch may be behind, or not stand yet
             fill(self._anchors.store, [decode(encode(cluster.vpa), WatchedVpa)], "9")
             self._has_listed = True
-        ref = MetricObject("Deployment", "web", "apps/v1")
+        ref = CrossVersionObjectReference("Deployment", "web", "apps/v1")
         hpa = HPA("shop", "web", ref, MOST, (CPU,), behavior=BEHAVIOR, status=cluster.status)
         used = {pod: Sample(round(each), cluster.now) for pod, each in sorted(cluster.used.items())}
         answer = PodSamples(used, cluster.now) if used else NoData("NoSample", "no pod runs")
@@ -361,7 +354,7 @@ class SimulatedRecommenderPart:
         if self._has_begun or cluster.anchor is None or cluster.draw.random() < 0.5:
             for resource, found in zip(self._hpas.resources, ([cluster.hpa()], []), strict=True):
                 store = dict(self._hpas._resources)[resource]
-                fill(store, [decode(encode(each), StoredHpa) for each in found], "9")
+                fill(store, [decode(encode(each), Autoscaler) for each in found], "9")
 
     def _pod(self, pod: SimulatedPod, meta: dict[str, str]) -> dict[str, Any]:
         leaving = {} if pod.deleted is None else {"deletionTimestamp": rfc3339(pod.deleted)}

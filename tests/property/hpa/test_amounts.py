@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.cluster import writer
-from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide import Observation, Past, Scale, conclude, decide
-from hpa.decide.api.reading import read_status
-from hpa.decide.api.wire import WireStatus
+from hpa.decide.api.reading import read, read_status
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
@@ -34,6 +32,7 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import decode
+from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 from tests.unit.hpa.world import NS, Cluster, deployment_object, in_columns, pod_object
@@ -133,7 +132,7 @@ def test_every_pass_ends_and_is_kept(
         },
         Autoscaler,
     )
-    hpa = to_decide(autoscaler)
+    hpa = read(autoscaler)
     pods = _pods((written[1:3] * 2)[: len(amounts)])
     answer = _answer(kind[0], amounts, in_column=draw.random() < 0.5)
     size = draw.choice((1, 2, len(amounts), 1000))
@@ -145,7 +144,7 @@ def test_every_pass_ends_and_is_kept(
     shape_of(done.trace)
     msgspec.json.encode(explain(done.trace))
     body = msgspec.json.encode(writer.status_changes(hpa.status, done.status))
-    again = read_status(decode(body, WireStatus))
+    again = read_status(decode(body, AutoscalerStatus))
     assert [each.value_milli for each in again.metrics] == [
         each.value_milli for each in done.status.metrics
     ]
@@ -158,7 +157,7 @@ def test_a_usage_that_go_cannot_add_up_never_asks_for_fewer(
 ) -> None:
     count = len(amounts) + 1
     metric = _metric("Resource", "Utilization", "", percent)
-    hpa = to_decide(
+    hpa = read(
         msgspec.convert(
             {"metadata": {"name": "web"}, "spec": {"maxReplicas": 1000, "metrics": [metric]}},
             Autoscaler,

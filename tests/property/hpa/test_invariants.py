@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hpa.decide import Decision, Observation, Past, Scale, conclude, decide
-from hpa.decide.api.spec import Behavior, Policy, Rules
+from hpa.decide.api.spec import Behavior, Rules
 from hpa.decide.decision import Chosen, Corrected, Measured, Outcome
 from hpa.decide.metrics.measuring import Invalid
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples, SampleGap
+from podscale.kube.objects.autoscaler import Policy
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 

@@ -15,11 +15,8 @@ from hpa.decide.api.spec import (
     Condition,
     Fallback,
     HpaStatus,
-    MetricObject,
-    MetricSelector,
     MetricSpec,
     Options,
-    Policy,
     Rules,
 )
 from hpa.decide.observation import (
@@ -32,6 +29,8 @@ from hpa.decide.observation import (
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.client.wire import LabelSelector
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
 
 NOW = 1_750_000_000.0
 AGES = (0.0, 1.0, 14.0, 15.0, 16.0, 59.0, 60.0, 61.0, 299.0, 300.0, 301.0, 900.0, 4000.0)
@@ -60,10 +59,10 @@ def metric(draw: Random) -> MetricSpec:
         if draw.random() < 0.5:
             return MetricSpec(kind, name, container, average_utilization=draw.randint(1, 150))
         return MetricSpec(kind, name, container, average_value_milli=target)
-    selector = draw.choice((None, MetricSelector(), MetricSelector((("q", "a"),))))
+    selector = draw.choice((None, LabelSelector(), LabelSelector({"q": "a"})))
     if kind == "Pods":
         return MetricSpec(kind, "qps", selector=selector, average_value_milli=target)
-    described = MetricObject("Ingress", "web", "networking.k8s.io/v1")
+    described = CrossVersionObjectReference("Ingress", "web", "networking.k8s.io/v1")
     is_value = draw.random() < 0.5
     return MetricSpec(
         kind,
@@ -223,7 +222,9 @@ def hpa(draw: Random) -> HPA:
     return HPA(
         "shop",
         "web",
-        MetricObject("Deployment", "web", draw.choice(("apps/v1",) * 20 + ("a/b/c",))),
+        CrossVersionObjectReference(
+            "Deployment", "web", draw.choice(("apps/v1",) * 20 + ("a/b/c",))
+        ),
         max(minimum, draw.choice((1, 5, 10, 1000))),
         metrics,
         minimum,

@@ -6,12 +6,13 @@ import random
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 NOW = 1_795_000_000.0
 METRICS = (
@@ -33,7 +34,7 @@ _TEMPLATES = (
 def day(pods: int, metrics: int, *, passes: int) -> list[Trace]:
     """Return one trace a pass, 15 s apart; ``pods`` is how many there are at a middling load."""
     chance = random.Random(pods * 10 + metrics)
-    target = MetricObject("Deployment", "web", "apps/v1")
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
     hpa = HPA("shop", "web", target, 4 * pods, METRICS[:metrics])
     born = {_name(chance): (NOW - 9e3, NOW - 8995.0) for _ in range(pods)}
     past, traces = Past(), []

@@ -3,12 +3,13 @@
 from msgspec import structs
 
 from hpa.decide.api.reading import DOWN, UP
-from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 PLAIN_HPA = HPA(
     "shop",
     "web",
-    MetricObject("Deployment", "web", "apps/v1"),
+    CrossVersionObjectReference("Deployment", "web", "apps/v1"),
     10,
     (
         MetricSpec("Pods", "load", target_type="AverageValue", average_value_milli=1000),

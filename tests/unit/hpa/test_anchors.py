@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hpa.cluster.anchors import VpaAnchors, WatchedVpa, is_coordinated
 from hpa.decide.api.options import read_options
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec, Options
+from hpa.decide.api.spec import HPA, MetricSpec, Options
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor
@@ -19,6 +19,7 @@ from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.kit.stores import fill
 
 CPU = MetricSpec("Resource", "cpu", average_utilization=60)
@@ -45,7 +46,7 @@ def fed(*vpas: dict[str, Any]) -> VpaAnchors:
 
 
 def held(anchors: VpaAnchors, *metrics: MetricSpec, uid: str = "u-web") -> HeldTarget:
-    target = MetricObject("Deployment", "web", "apps/v1")
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
     return anchors.held(HPA("shop", "web", target, 9, metrics or (CPU,)), uid)
 
 
@@ -65,7 +66,7 @@ def test_the_anchor_of_the_vpa_with_the_same_target_holds():
     ],
 )
 def test_who_does_not_ask_is_as_upstream_has_it(settings, asked, is_it):
-    target = MetricObject("Deployment", "web", "apps/v1")
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
     hpa = HPA("shop", "web", target, 9, (CPU,), options=Options(coordinates=asked))
     assert is_coordinated(hpa, settings) is is_it
 

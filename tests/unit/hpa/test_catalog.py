@@ -1,8 +1,8 @@
 """What an entry makes of states that cannot be read whole."""
 
-from hpa.cluster.objects import Autoscaler
 from hpa.cluster.record import AutoscalerRecord
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.objects.autoscaler import Autoscaler
 from tests.unit.hpa.world import hpa_object
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from hpa.cluster.foreign_controllers import QUIET_S, ForeignControllers
-from hpa.cluster.objects import ManagedField
 from hpa.cluster.record import ForeignWrites
+from podscale.kube.client.wire import ManagedField
 
 IN_TREE = "kube-controller-manager"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.decide.api.spec import LONGEST_WINDOW_S, Policy, Rules
+from hpa.decide.api.spec import LONGEST_WINDOW_S, Rules
 from hpa.decide.behavior import down_limit, up_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.history.history import (
@@ -17,6 +17,7 @@ from hpa.history.history import (
     taken_over,
     to_record,
 )
+from podscale.kube.objects.autoscaler import Policy
 from tests.unit.hpa.hpas import BEHAVIOR_HPA, with_status
 
 NOW = 1_795_000_000.0

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from hpa.cluster.objects import Autoscaler, kept_autoscaler
+from hpa.cluster.objects import kept_autoscaler
 from hpa.cluster.record import AutoscalerRecord, Catalog
 from hpa.decide import Scale, Settings
 from hpa.decide.selection import check
 from hpa.loop.observe import SelectedPods
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.unit.hpa.decide.situations import listed, seen, web
 from tests.unit.hpa.world import hpa_object

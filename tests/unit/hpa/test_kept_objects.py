@@ -2,8 +2,9 @@
 
 import msgspec
 
-from hpa.cluster.objects import Autoscaler, TargetWorkload, kept_autoscaler, kept_workload
+from hpa.cluster.objects import TargetWorkload, kept_autoscaler, kept_workload
 from podscale.kube.client.wire import decode
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import Workload
 from tests.unit.hpa.world import deployment_object, hpa_object, writer
 

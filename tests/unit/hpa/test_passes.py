@@ -12,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from hpa.cluster.foreign_controllers import QUIET_S
-from hpa.cluster.objects import ManagedField
 from hpa.cluster.record import Key
 from hpa.cluster.writer import REPORTS_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
 from hpa.loop.slot import PAGE
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
+from podscale.kube.client.wire import ManagedField
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object

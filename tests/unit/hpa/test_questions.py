@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from hpa.decide.api.spec import Expression, MetricObject, MetricSelector, MetricSpec
+from hpa.decide.api.spec import MetricSpec
 from hpa.loop.observe import questions
 from podscale.core.metrics import (
     ExternalMetric,
@@ -13,7 +13,9 @@ from podscale.core.metrics import (
     Refused,
 )
 from podscale.kube.client.resource import SERVICES
+from podscale.kube.client.wire import LabelSelector, LabelSelectorRequirement
 from podscale.kube.discovery import Mapper
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 MAPPER = Mapper([SERVICES])
@@ -24,14 +26,16 @@ def asked(*metrics: MetricSpec) -> tuple[object, ...]:
 
 
 def test_each_type_asks_its_own_question() -> None:
-    selector = MetricSelector((("queue", "a"),), (Expression("zone", "In", ("z2", "z1")),))
-    service = MetricObject("Service", "shop", "v1")
+    selector = LabelSelector(
+        {"queue": "a"}, (LabelSelectorRequirement("zone", "In", ("z2", "z1")),)
+    )
+    service = CrossVersionObjectReference("Service", "shop", "v1")
     assert asked(
         MetricSpec("Resource", "cpu"),
         MetricSpec("ContainerResource", "memory", container="app"),
         MetricSpec("Pods", "load", selector=selector),
         MetricSpec("Object", "load", described=service),
-        MetricSpec("External", "queue", selector=MetricSelector()),
+        MetricSpec("External", "queue", selector=LabelSelector()),
         MetricSpec("Strange"),
     ) == (
         PodResource("shop", "app=web", "cpu"),
@@ -44,14 +48,14 @@ def test_each_type_asks_its_own_question() -> None:
 
 
 def test_a_namespace_is_always_the_hpas_own() -> None:
-    other = MetricObject("Namespace", "elsewhere", "v1")
+    other = CrossVersionObjectReference("Namespace", "elsewhere", "v1")
     (question,) = asked(MetricSpec("Object", "load", described=other))
     assert question == ObjectMetric("shop", "namespaces", "shop", "load")
 
 
 def test_what_cannot_be_asked_is_a_failure_of_that_metric() -> None:
-    nobody = MetricObject("Gadget", "g", "example.com/v1")
-    bad = MetricSelector((), (Expression("a", "Near", ()),))
+    nobody = CrossVersionObjectReference("Gadget", "g", "example.com/v1")
+    bad = LabelSelector(None, (LabelSelectorRequirement("a", "Near", ()),))
     found = asked(
         MetricSpec("Object", "load", described=nobody), MetricSpec("Pods", "load", selector=bad)
     )

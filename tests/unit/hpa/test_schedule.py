@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.cluster.objects import Autoscaler
 from hpa.cluster.record import AutoscalerRecord
 from hpa.loop.controller import Schedule
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.objects.autoscaler import Autoscaler
 from tests.unit.hpa.world import hpa_object
 
 

@@ -8,10 +8,12 @@ import pytest
 from msgspec import structs
 
 from hpa.cluster.writer import REPORTS_S, is_status_due, status_changes
-from hpa.decide.api import wire
 from hpa.decide.api.reading import read
-from hpa.decide.api.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
+from hpa.decide.api.spec import Condition, HpaStatus, MetricStatus
 from hpa.decide.conditions import put
+from podscale.kube.client.wire import LabelSelector
+from podscale.kube.objects import autoscaler as wire
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 NOW = 1_795_000_000.0
@@ -91,8 +93,9 @@ def test_only_what_differs_is_in_the_patch() -> None:
                 "current": {"averageValue": "250m", "averageUtilization": 25}}},
         ),
         (
-            MetricStatus("Object", "load", described=MetricObject("Service", "s", "v1"),
-                         selector=MetricSelector((("a", "b"),)), value_milli=1500),
+            MetricStatus("Object", "load",
+                         described=CrossVersionObjectReference("Service", "s", "v1"),
+                         selector=LabelSelector({"a": "b"}), value_milli=1500),
             {"type": "Object", "object": {
                 "metric": {"name": "load", "selector": {"matchLabels": {"a": "b"}}},
                 "describedObject": {"kind": "Service", "name": "s", "apiVersion": "v1"},
@@ -125,7 +128,7 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
     body: Any = status_changes(HpaStatus(), status)
     assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
     assert body["currentMetrics"][2] == {"type": ""}
-    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.WireAutoscaler)
+    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
     assert read(back).status == status
 
 

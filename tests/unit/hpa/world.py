@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hpa.cluster.objects import Autoscaler, Claim, TargetWorkload
+from hpa.cluster.objects import TargetWorkload
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
@@ -34,6 +34,7 @@ from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import Mapper
 from podscale.kube.leadership.lease import Term
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
@@ -353,7 +354,9 @@ class Cluster:
             else:
                 workloads.append(decode(raw, TargetWorkload))
         controllers: list[ReplicationController] = []
-        claims = [decode(msgspec.json.encode(each), Claim) for each in self.world.claims.values()]
+        claims = [
+            decode(msgspec.json.encode(each), Autoscaler) for each in self.world.claims.values()
+        ]
         version = str(self.world.version)
         for store, items in (
             (self.stores.autoscalers, hpas),

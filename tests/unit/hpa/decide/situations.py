@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpa.decide import Observation, Past, Scale
-from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.observation import MetricAnswer, Recommendation
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 NOW = 1_750_000_000.0
 OLD = NOW - 86_400
@@ -77,7 +78,7 @@ def series(*values: int) -> ExternalSamples:
 
 
 def web(*metrics: MetricSpec, low: int = 1, high: int = 100, **rest: Any) -> HPA:
-    target = MetricObject("Deployment", "web", "apps/v1")
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
     return HPA("shop", "web", target, high, metrics, low, **rest)
 
 

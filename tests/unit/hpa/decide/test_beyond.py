@@ -6,7 +6,7 @@ from msgspec import structs
 from hpa.decide import Past, Settings, decide
 from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP
-from hpa.decide.api.spec import Behavior, Fallback, MetricSelector, MetricSpec, Options
+from hpa.decide.api.spec import Behavior, Fallback, MetricSpec, Options
 from hpa.decide.decision import Decision
 from hpa.decide.metrics.fallback import key_of
 from hpa.decide.observation import Observation, ScaleUnreadable
@@ -18,6 +18,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
+from podscale.kube.client.wire import LabelSelector
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -89,7 +90,7 @@ def test_last_stands_in_until_it_is_too_old() -> None:
 def test_the_last_numbers_of_metrics_that_went_are_forgotten() -> None:
     options, past = fallback(Fallback("last", max_age_s=60)), Past()
     for release in range(10):
-        selector = MetricSelector((("release", str(release)),))
+        selector = LabelSelector({"release": str(release)})
         metric = structs.replace(per_pod(1000), selector=selector)
         hpa = web(metric, cpu(50), options=options)
         answers = [usage(*[1500] * 4), usage(*[100] * 4)]

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import HeldTarget
 from hpa.decide.pods import (
     ContainerRequest,
@@ -15,6 +15,7 @@ from hpa.explain import explain
 from podscale.coordinate.anchor import Anchor
 from podscale.core.metrics import PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 NOW = 1.7e9
 SETTINGS = Settings()
@@ -38,8 +39,9 @@ def observed(
         (0,) * count,
         (template,),
     )
+    target = CrossVersionObjectReference("Deployment", "web", "apps/v1")
     hpa = HPA(
-        "shop", "web", MetricObject("Deployment", "web", "apps/v1"), 100, metrics or (CPU,), 1,
+        "shop", "web", target, 100, metrics or (CPU,), 1,
         status=HpaStatus(count, count),
     )  # fmt: skip
     answer = PodSamples({name: Sample(used, NOW, 60.0) for name in names}, NOW)

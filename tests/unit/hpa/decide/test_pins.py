@@ -6,19 +6,8 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
-from hpa.decide.api import wire
 from hpa.decide.api.reading import DOWN, UP, read_rules
-from hpa.decide.api.spec import (
-    Behavior,
-    Condition,
-    Expression,
-    HpaStatus,
-    MetricObject,
-    MetricSelector,
-    MetricSpec,
-    Policy,
-    Rules,
-)
+from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec, Rules
 from hpa.decide.behavior import down_limit, limit, stabilize_down, stored, up_limit
 from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
@@ -27,7 +16,10 @@ from hpa.decide.settings import Release
 from hpa.loop.observe import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.client.wire import LabelSelector, LabelSelectorRequirement
 from podscale.kube.discovery import Mapper
+from podscale.kube.objects import autoscaler as wire
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
 from tests.unit.hpa.decide.situations import (
     NOW,
     OLD,
@@ -232,11 +224,11 @@ def growing(**rest: Any) -> Observation:
     return seen(web(cpu(50), **rest), 2, listed(pod(), pod()), [usage(1000, 1000)])
 
 
-def on_ingress(kind: str, selector: MetricSelector | None = None) -> MetricSpec:
+def on_ingress(kind: str, selector: LabelSelector | None = None) -> MetricSpec:
     return MetricSpec(
         "Object",
         "hits",
-        described=MetricObject("Ingress", "web", "networking.k8s.io/v1"),
+        described=CrossVersionObjectReference("Ingress", "web", "networking.k8s.io/v1"),
         selector=selector,
         target_type=kind,
         value_milli=1000 if kind == "Value" else None,
@@ -269,7 +261,7 @@ def test_only_an_average_of_an_object_is_prefixed_twice(
     assert decision.error.endswith(f"failed to get object metric value: {middle}{text}")
 
 
-NEAR = MetricSelector((), (Expression("a", "Foo", ()),))
+NEAR = LabelSelector(None, (LabelSelectorRequirement("a", "Foo", ()),))
 NO_OPERATOR = '"Foo" is not a valid label selector operator'
 EXTERNAL = "failed to get queue external metric value: "
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 
 from hpa.decide.api.reading import UP, read_rules
-from hpa.decide.api.spec import Policy, Rules
-from hpa.decide.api.wire import ScalingRules
+from hpa.decide.api.spec import Rules
 from hpa.decide.behavior import down_limit, up_limit
 from hpa.decide.observation import ScaleEvent
+from podscale.kube.objects.autoscaler import Policy, ScalingRules
 from tests.unit.hpa.decide.situations import NOW
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.api import wire
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
-from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules
+from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Rules
 from podscale.cli.evaluation.validation import problems
+from podscale.kube.objects import autoscaler as wire
+from podscale.kube.objects.autoscaler import Policy
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written
 
 
@@ -115,7 +116,7 @@ def test_v2beta1_targets_are_read() -> None:
     assert (by_average.target_type, by_average.average_value_milli) == ("AverageValue", 5000)
     assert external.average_value_milli == 3000
     assert external.selector is not None
-    assert external.selector.match_labels == (("q", "a"),)
+    assert external.selector.match_labels == {"q": "a"}
 
 
 def test_v1_has_metrics_first_and_cpu_last() -> None:
@@ -200,7 +201,7 @@ def test_beside_an_average_a_zero_of_v1_is_no_value(zero: str, kept: str | None)
     found = to_v2(written({}, "autoscaling/v1", metadata={"annotations": annotations}))
     assert found.spec.metrics is not None
     assert found.spec.metrics[0].object is not None
-    assert found.spec.metrics[0].object.target == wire.WireTarget("AverageValue", kept, "5")
+    assert found.spec.metrics[0].object.target == wire.MetricTarget("AverageValue", kept, "5")
     assert problems(found) == []
 
 

@@ -25,7 +25,6 @@ from hpa.decide.api.spec import (
     HpaStatus,
     MetricSpec,
     Options,
-    Policy,
     Rules,
 )
 from hpa.decide.observation import Recommendation, ScaleEvent
@@ -44,6 +43,7 @@ from podscale.core.metrics import (
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.explain.explanation import Explanation
 from podscale.feed.http import refusals
+from podscale.kube.objects.autoscaler import Policy
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,

@@ -7,13 +7,14 @@ from msgspec import structs
 
 from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import DOWN, UP
-from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate
 from hpa.explain import explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -108,7 +109,7 @@ def test_an_object_with_both_targets_is_told_by_the_one_that_counts(
     kind: str, expected: str
 ) -> None:
     both = MetricSpec(
-        "Object", "hits", described=MetricObject("Service", "web", "v1"),
+        "Object", "hits", described=CrossVersionObjectReference("Service", "web", "v1"),
         target_type=kind, value_milli=60_000, average_value_milli=30_000,
     )  # fmt: skip
     answer = ObjectSample(Sample(90_000, NOW), NOW)

@@ -21,6 +21,7 @@ from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
@@ -29,7 +30,7 @@ from tests.unit.vpa.test_stores import NoKinds
 from vpa.explain.recommendation import as_published, sentence_of
 from vpa.explain.words import explanation
 from vpa.model.samples.membership import VpaKey
-from vpa.recommender.coordination import StoredHpa, WatchedHpas
+from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
@@ -224,7 +225,7 @@ class Process:
         if world.lists_hpas:
             for resource, found in zip(self.hpas.resources, ([world.hpa()], []), strict=True):
                 store = dict(self.hpas._resources)[resource]
-                fill(store, [decode(encode(each), StoredHpa) for each in found], "9")
+                fill(store, [decode(encode(each), Autoscaler) for each in found], "9")
 
     async def run(self, passes: int, every_s: float = 60.0) -> None:
         for _ in range(passes):
