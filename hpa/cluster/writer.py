@@ -364,7 +364,7 @@ def _metric(metric: MetricStatus) -> dict[str, object]:
         identifier: dict[str, object] = {"name": metric.name}
         source["metric"] = identifier
         if metric.selector is not None:
-            identifier["selector"] = metric.selector
+            identifier["selector"] = builtins(metric.selector)
         if metric.described is not None:
             described = builtins(metric.described)
             source["describedObject"] = {name: text for name, text in described.items() if text}

@@ -1,5 +1,5 @@
-"""How far one pass may go: rate limits and bounds, windows over past recommendations, and the
-scale events that policies count.
+"""How far one pass may go: rate limits and bounds, windows over past recommendations, the scale
+events that policies count, and what a forecast may ask for.
 
 Follows ``convertDesiredReplicasWithRules`` and ``stabilizeRecommendation`` (no behavior),
 ``convertDesiredReplicasWithBehaviorRate``, ``stabilizeRecommendationWithBehaviors`` and
@@ -18,9 +18,8 @@ from msgspec import Struct, structs
 
 from hpa.decide.api.spec import HPA, Behavior, Rules
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
-from hpa.decide.observation import Past, Recommendation, ScaleEvent
-from hpa.decide.settings import Settings
-from hpa.decide.variation import ACTUAL, Variation
+from hpa.decide.observation import ExpectedDemand, Past, Recommendation, ScaleEvent
+from hpa.decide.settings import ACTUAL, Settings, Variation
 from podscale.kube.objects.autoscaler import Policy
 
 UP_FACTOR = 2.0
@@ -47,9 +46,6 @@ class RateLimit(Struct, frozen=True, gc=False):
     policy: Policy | None = None
 
 
-_NO_RATE = RateLimit(0)
-
-
 def limited(
     hpa: HPA, past: Past, current: int, desired: int, now: float, variation: Variation = ACTUAL
 ) -> LimitedReplicas:
@@ -57,11 +53,14 @@ def limited(
     behavior, least, most = hpa.behavior, hpa.min_replicas, hpa.max_replicas
     if behavior is None:
         return limit_legacy(current, desired, least, most, variation)
-    events = (past.scale_ups, past.scale_downs)
-    # Only the direction taken has a limit to be met.
-    up = up_limit(current, *events, behavior.up, now) if desired > current else _NO_RATE
-    down = down_limit(current, *events, behavior.down, now) if desired < current else _NO_RATE
-    return limit(current, desired, least, most, up, down, variation)
+    if desired == current:
+        return LimitedReplicas(desired, "DesiredWithinRange")
+    events = past.scale_ups, past.scale_downs
+    if desired > current:
+        rate = rate_limit("up", current, *events, behavior.up, now)
+    else:
+        rate = rate_limit("down", current, *events, behavior.down, now)
+    return limit(current, desired, least, most, rate, variation)
 
 
 def limit_legacy(
@@ -87,77 +86,56 @@ def limit(
     desired: int,
     minimum: int,
     maximum: int,
-    up: RateLimit,
-    down: RateLimit,
+    rate: RateLimit,
     variation: Variation = ACTUAL,
 ) -> LimitedReplicas:
-    """Return ``desired`` within the bounds and the rates of ``behavior``.
-
-    A number that stays at ``current`` is not clamped, not even by the bounds.
-    """
+    """Return ``desired``, which is not ``current``, within the bounds and the ``rate`` of its
+    direction."""
+    reason: LimitReason
+    policy = rate.policy
     if desired > current:
-        cap = max(up.replicas, current) if variation.rate else INT32_MAX
-        if variation.bound and maximum <= cap:
-            if desired > maximum:
-                return LimitedReplicas(maximum, "TooManyReplicas", maximum)
-        elif desired > cap:
-            return LimitedReplicas(cap, "ScaleUpLimit", cap, up.policy)
-    elif desired < current:
-        floor = min(down.replicas, current) if variation.rate else INT32_MIN
-        if variation.bound and minimum >= floor:
-            if desired < minimum:
-                return LimitedReplicas(minimum, "TooFewReplicas", minimum)
-        elif desired < floor:
-            return LimitedReplicas(floor, "ScaleDownLimit", floor, down.policy)
-    return LimitedReplicas(desired, "DesiredWithinRange")
+        edge, reason = max(rate.replicas, current) if variation.rate else INT32_MAX, "ScaleUpLimit"
+        if variation.bound and maximum <= edge:
+            edge, reason, policy = maximum, "TooManyReplicas", None
+        is_met = desired > edge
+    else:
+        edge = min(rate.replicas, current) if variation.rate else INT32_MIN
+        reason = "ScaleDownLimit"
+        if variation.bound and minimum >= edge:
+            edge, reason, policy = minimum, "TooFewReplicas", None
+        is_met = desired < edge
+    if not is_met:
+        return LimitedReplicas(desired, "DesiredWithinRange")
+    return LimitedReplicas(edge, reason, edge, policy)
 
 
-def up_limit(
+def rate_limit(
+    direction: Literal["up", "down"],
     current: int,
-    ups: tuple[ScaleEvent, ...],
-    downs: tuple[ScaleEvent, ...],
+    ups: Sequence[ScaleEvent],
+    downs: Sequence[ScaleEvent],
     rules: Rules,
     now: float,
 ) -> RateLimit:
-    """Return the most that the policies allow."""
+    """Return how far the policies allow to go; ``Min`` is the smallest change."""
     if rules.select == "Disabled":
         return RateLimit(current)
-    takes_least = rules.select == "Min"
+    is_up = direction == "up"
+    sign = 1 if is_up else -1
+    takes_least = is_up == (rules.select == "Min")  # of the sizes
     best = RateLimit(INT32_MAX if takes_least else INT32_MIN)
-    own, other = changes_within(ups, now), changes_within(downs, now, is_other=True)
+    own = changes_within(ups if is_up else downs, now)
+    other = changes_within(downs if is_up else ups, now, is_other=True)
     for policy in rules.policies:
         # The size at the start of the period, as far as our own events tell.
-        start = current - own(policy.period_seconds) + other(policy.period_seconds)
+        start = current - sign * (own(policy.period_seconds) - other(policy.period_seconds))
         if policy.type == "Pods":
-            proposed = start + policy.value
+            proposed = start + sign * policy.value
         else:
             # Doubles on purpose: 100 plus 10 % is 110.00000000000001, so 111.
-            proposed = math.ceil(start * (1 + policy.value / 100))
+            share = start * (1 + sign * policy.value / 100)
+            proposed = math.ceil(share) if is_up else int(share)
         if proposed < best.replicas if takes_least else proposed > best.replicas:
-            best = RateLimit(proposed, policy)
-    return best
-
-
-def down_limit(
-    current: int,
-    ups: tuple[ScaleEvent, ...],
-    downs: tuple[ScaleEvent, ...],
-    rules: Rules,
-    now: float,
-) -> RateLimit:
-    """Return the least that the policies allow; ``Min`` is the smallest change."""
-    if rules.select == "Disabled":
-        return RateLimit(current)
-    takes_highest = rules.select == "Min"
-    best = RateLimit(INT32_MIN if takes_highest else INT32_MAX)
-    own, other = changes_within(downs, now), changes_within(ups, now, is_other=True)
-    for policy in rules.policies:
-        start = current + own(policy.period_seconds) - other(policy.period_seconds)
-        if policy.type == "Pods":
-            proposed = start - policy.value
-        else:
-            proposed = int(start * (1 - policy.value / 100))
-        if proposed > best.replicas if takes_highest else proposed < best.replicas:
             best = RateLimit(proposed, policy)
     return best
 
@@ -317,3 +295,22 @@ def stored(
             kept[index] = entry
             return tuple(kept)
     return (*kept, entry)
+
+
+MOST = 1.25  # times the highest demand that the forecast learnt from
+OLDEST_S = 300.0  # of the demand that it rests on
+_ROUNDING = 1e-9
+
+
+def expected_replicas(expected: ExpectedDemand, current: int, tolerance: float, now: float) -> int:
+    """Return how many pods the forecast asks for; 0: it does not act.
+
+    Within ``tolerance`` it keeps what there is, and no more than it asks for. It wakes nothing
+    from zero.
+    """
+    pods = min(expected.pods, MOST * expected.highest)
+    is_fresh = 0.0 <= now - expected.at <= OLDEST_S
+    if not is_fresh or current < 1 or not math.isfinite(pods) or pods <= 0.0:
+        return 0
+    asked = math.ceil(pods - _ROUNDING)
+    return asked if pods > current * (1.0 + tolerance) else min(asked, current)

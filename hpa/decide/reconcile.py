@@ -7,12 +7,11 @@ once the writes are through.
 
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hpa.decide import conditions as words
-from hpa.decide import expectation
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
-from hpa.decide.behavior import limited, stabilized
+from hpa.decide.behavior import expected_replicas, limited, stabilized
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
 from hpa.decide.decision import (
@@ -35,13 +34,12 @@ from hpa.decide.decision import (
 )
 from hpa.decide.metrics.measuring import MetricEvaluation
 from hpa.decide.metrics.proposals import Proposals, action_of, propose
-from hpa.decide.metrics.replicas import Tolerance
+from hpa.decide.metrics.replicas import tolerance_of
 from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.decide.schedules import scheduled
-from hpa.decide.selection import check, condition_of, event_reason
-from hpa.decide.settings import Settings
-from hpa.decide.variation import ACTUAL, Variation
+from hpa.decide.selection import check, words_of
+from hpa.decide.settings import ACTUAL, Settings, Variation
 
 
 def decide(
@@ -55,7 +53,8 @@ def decide(
     if settings.mode == "shadow" and observation.held is not None:
         # Who acts knows no anchor.
         observation = structs.replace(observation, held=None)
-    pass_ = _Pass(observation, past, settings, now, variation)
+    conditions = list(observation.hpa.status.conditions)
+    pass_ = _Pass(observation, observation, past, past, settings, now, variation, conditions)
     if observation.hpa.options.schedules and variation.schedule:
         pass_.schedule()
     if observation.hpa.options.is_paused:
@@ -78,32 +77,21 @@ def replay(trace: Trace) -> Decision:
 _UNMEASURED = Proposals(None, "", (), (), (), (), Past(), None, None)
 
 
-class _Pass:
+class _Pass(Struct, eq=False):
     """The lists that one pass fills."""
 
-    __slots__ = (
-        "conditions", "events", "failed", "measured", "now", "observation", "past",
-        "seen", "settings", "started_with", "steps", "variation",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        observation: Observation,
-        past: Past,
-        settings: Settings,
-        now: float,
-        variation: Variation,
-    ) -> None:
-        self.seen = self.observation = observation
-        self.started_with = self.past = past
-        self.settings = settings
-        self.now = now
-        self.variation = variation
-        self.conditions: list[Condition] = list(observation.hpa.status.conditions)
-        self.events: list[DecisionEvent] = []
-        self.steps: list[Step] = []
-        self.measured = _UNMEASURED
-        self.failed: tuple[str | None, ErrorLabel] = (None, "none")  # in words, and its label
+    seen: Observation
+    observation: Observation  # with the minimum of a schedule
+    started_with: Past
+    past: Past
+    settings: Settings
+    now: float
+    variation: Variation
+    conditions: list[Condition]
+    events: list[DecisionEvent] = []
+    steps: list[Step] = []
+    measured: Proposals = _UNMEASURED
+    failed: tuple[str | None, ErrorLabel] = (None, "none")  # in words, and its label
 
     def trace(self, decided: int | None) -> Trace:
         return Trace(
@@ -221,8 +209,9 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     conflict = check(observation, scale, settings)
     if conflict is not None:
         pass_.steps.append(conflict)
-        pass_.events.append(warning(event_reason(conflict), conflict.text))
-        put(pass_.conditions, words.ACTIVE, "False", *condition_of(conflict), now)
+        event, reason, text = words_of(conflict)
+        pass_.events.append(warning(event, conflict.text))
+        put(pass_.conditions, words.ACTIVE, "False", reason, text, now)
         return _nothing(pass_, current, conflict.text, "internal")
     measuring = MetricEvaluation(
         observation,
@@ -238,7 +227,9 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     pass_.measured = found
     pass_.events.extend(found.events)
     pass_.steps.extend(found.steps)
-    label = _label(found, settings)
+    label: ErrorLabel = "none"
+    if found.first_invalid is not None:
+        label = found.first_invalid.label if settings.labels_spec_errors else "internal"
     if found.replicas is None:
         if found.first_invalid is not None:
             reason, text = found.first_invalid.condition, found.first_invalid.text
@@ -247,22 +238,22 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     put(pass_.conditions, words.ACTIVE, "True", "ValidMetricFound", words.FOUND + found.name, now)
     pass_.failed = found.error, label
     wanted = max(found.replicas, 0)
-    desired = _not_below(pass_, current, wanted)
+    waits = _shrink_waits(pass_, current, wanted)
+    desired = wanted if waits is None else current
     reason = ""
     if desired > current:
         reason = f"{found.name} above target"
     elif desired < current:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
-    if desired != wanted:
-        _tell_wait(pass_)
+    if waits is not None:
+        _tell_wait(pass_, waits)
     if went_to_zero and normalized < hpa.min_replicas:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
         reason = reason or words.BELOW_MIN
-    if normalized > current >= desired and any(
-        isinstance(step, ForecastApplied) for step in pass_.steps
-    ):
+    is_forecast = any(isinstance(step, ForecastApplied) for step in pass_.steps)
+    if is_forecast and normalized > current >= desired:
         reason = words.FORECAST
     if normalized != current:
         return _rescaled(pass_, scale, normalized, reason)
@@ -283,13 +274,11 @@ def _tell_held(pass_: _Pass) -> None:
     put(pass_.conditions, words.COORDINATED, status, held.reason, held.text, pass_.now)
 
 
-def _not_below(pass_: _Pass, current: int, desired: int) -> int:
-    if desired >= current:
-        return desired
+def _shrink_waits(pass_: _Pass, current: int, desired: int) -> ShrinkWaits | None:
     observation, settings = pass_.observation, pass_.settings
     held, gap = observation.held, observation.gap
-    if settings.mode == "shadow":
-        return desired  # who acts holds nothing
+    if desired >= current or settings.mode == "shadow":  # who acts holds nothing
+        return None
     if held is not None and not held.may_shrink:
         step = ShrinkWaits(desired, current, "AnchorMissing")
     elif observation.hpa.options.refused_schedule:
@@ -297,14 +286,13 @@ def _not_below(pass_: _Pass, current: int, desired: int) -> int:
     elif settings.holds_after_outage and gap is not None and gap.whole_s > pass_.now:
         step = ShrinkWaits(desired, current, words.GAP, gap)
     else:
-        return desired
+        return None
     pass_.steps.append(step)
-    return current
+    return step
 
 
-def _tell_wait(pass_: _Pass) -> None:
-    waits = next((step for step in pass_.steps if isinstance(step, ShrinkWaits)), None)
-    if waits is None or waits.reason == "AnchorMissing":
+def _tell_wait(pass_: _Pass, waits: ShrinkWaits) -> None:
+    if waits.reason == "AnchorMissing":
         return
     hpa = pass_.observation.hpa
     text = words.refusal_text(hpa) if waits.gap is None else words.gap_text(waits.gap)
@@ -321,30 +309,10 @@ def _counted_pods(observation: Observation) -> Pods:
     return observation.pods.chosen(own)
 
 
-def tolerance_of(hpa: HPA, settings: Settings, variation: Variation = ACTUAL) -> Tolerance:
-    """Return the band that applies to ``hpa``."""
-    if not variation.tolerance:
-        return Tolerance(0.0, 0.0)
-    down = up = settings.tolerance
-    if hpa.behavior is not None and settings.gates.configurable_tolerance:
-        down = down if hpa.behavior.down.tolerance is None else hpa.behavior.down.tolerance
-        up = up if hpa.behavior.up.tolerance is None else hpa.behavior.up.tolerance
-    return Tolerance(down, up)
-
-
-def _label(found: Proposals, settings: Settings) -> ErrorLabel:
-    if found.first_invalid is None:
-        return "none"
-    return found.first_invalid.label if settings.labels_spec_errors else "internal"
-
-
 def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decision:
     hpa = pass_.observation.hpa
-    error = (
-        "failed to compute desired number of replicas based on listed metrics for "
-        f"{_reference(hpa)}: {text}"
-    )
-    pass_.failed = error, label
+    what = "failed to compute desired number of replicas based on listed metrics for"
+    pass_.failed = f"{what} {_reference(hpa)}: {text}", label
     closing = (warning("FailedComputeMetricsReplicas", text),)
     return pass_.kept(pass_.status(current, hpa.status.desired_replicas), None, closing)
 
@@ -383,7 +351,7 @@ def _ahead(pass_: _Pass, past: Past, current: int, desired: int, stable: int) ->
     expected = pass_.observation.expected
     if expected is None or not pass_.variation.forecast or pass_.measured.first_invalid:
         return stable
-    asked = expectation.proposal(expected, current, tolerance_of(hpa, settings).up, now)
+    asked = expected_replicas(expected, current, tolerance_of(hpa, settings).up, now)
     if asked <= stable:
         return stable
     held = stabilized(hpa, past.recommendations or (), current, max(asked, desired), settings, now)
@@ -416,15 +384,8 @@ def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision
 def _shadowed(decision: Decision) -> Decision:
     # Nothing is written or said; the acting controller's rescales are adopted instead.
     past = decision.past if decision.draft is None else decision.draft.past
-    return structs.replace(
-        decision,
-        replicas=None,
-        past=past,
-        is_status_changed=False,
-        events=(),
-        closing=(),
-        draft=None,
-    )
+    quiet = structs.replace(decision, events=(), closing=(), is_status_changed=False)
+    return structs.replace(quiet, replicas=None, past=past, draft=None)
 
 
 def _reference(hpa: HPA) -> str:

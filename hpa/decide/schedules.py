@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
-from hpa.decide.api.cron import Cron
+from hpa.decide.api.options import Cron
 from hpa.decide.api.spec import HPA, MinimumSchedule
 from podscale.core.boundedcache import BoundedCache
 

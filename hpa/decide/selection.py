@@ -49,21 +49,14 @@ def _listed(namespace: str, names: Iterable[str]) -> str:
     return f"[{' '.join(f'{namespace}/{name}' for name in sorted(names))}]"
 
 
-def condition_of(conflict: Conflict) -> tuple[str, str]:
-    """Return reason and message of the ScalingActive condition."""
-    if conflict.reason == "SelectorMissing":
-        return "InvalidSelector", NO_SELECTOR
-    return event_reason(conflict).replace("SelectorRequired", "InvalidSelector"), conflict.text
-
-
-def event_reason(conflict: Conflict) -> str:
-    """Return upstream's reason of the event."""
+def words_of(conflict: Conflict) -> tuple[str, str, str]:
+    """Return upstream's reason of the event, and reason and message of ScalingActive."""
     match conflict.reason:
         case "SelectorMissing":
-            return "SelectorRequired"
+            return "SelectorRequired", "InvalidSelector", NO_SELECTOR
         case "SelectorInvalid":
-            return "InvalidSelector"
-    return "AmbiguousSelector"
+            return "InvalidSelector", "InvalidSelector", conflict.text
+    return "AmbiguousSelector", "AmbiguousSelector", conflict.text
 
 
 def _problem(text: str) -> str | None:

@@ -1,4 +1,5 @@
-"""What the controller was started with: flags, gates, and the release it follows."""
+"""What the controller was started with: flags, gates, and the release it follows; and which step
+of a decision is left out, for the question whether it mattered."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -76,3 +77,26 @@ def acts_at_once(settings: Settings, old_generation: int, new_generation: int) -
     Follows updateHPA: only a change of the spec does, and only with HPAGeneration.
     """
     return settings.gates.generation and old_generation != new_generation
+
+
+Bucket = Literal["missing", "pending", "initializing", "never_ready"]
+
+
+class Variation(Struct, frozen=True):
+    """Which steps take place.
+
+    A reason is binding if the number would be another one without it alone; the explanation finds
+    out by deciding again under a variation. Controllers always decide as it ``ACTUAL``ly is.
+    """
+
+    tolerance: bool = True
+    window: bool = True
+    rate: bool = True
+    bound: bool = True
+    forecast: bool = True
+    schedule: bool = True
+    ready_only: bool = True  # a Value target multiplies by ready pods only
+    averaged: Bucket | None = None  # pods of this bucket count as the average of the others
+
+
+ACTUAL = Variation()

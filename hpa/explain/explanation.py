@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hpa.decide import Trace
 from hpa.decide.conditions import GAP, REFUSED
 from hpa.decide.decision import ForecastApplied, TargetUnreadable
-from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import facts
-from hpa.explain.reading import ReadTrace, step_of, tell
+from hpa.explain.reading import ReadTrace, listed, step_of, tell, verb
 from hpa.explain.reason_order import is_put_off, reasons
 from hpa.explain.remedies import REMEDIES, Remedy
 from hpa.explain.sentences import sentence_of, sentences

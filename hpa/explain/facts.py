@@ -6,9 +6,9 @@ from hpa.decide.behavior import counts
 from hpa.decide.conditions import GAP, REFUSED
 from hpa.decide.decision import LimitApplied, Measured, ScaledFromZero, ShrinkWaits
 from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.metrics.replicas import tolerance_of
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
-from hpa.decide.reconcile import tolerance_of
 from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples

@@ -26,7 +26,7 @@ from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricFailure
 from hpa.decide.pods import PodGroups
 from hpa.decide.reconcile import wakes
-from hpa.decide.variation import Variation
+from hpa.decide.settings import Variation
 from hpa.explain import whatif
 from hpa.explain.reading import ReadTrace, step_of
 from podscale.core.metrics import NoData, NotFound, PodSamples, Refused, Stale

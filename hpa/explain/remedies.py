@@ -10,11 +10,11 @@ from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Measured
 from hpa.decide.metrics.answers import is_bad_selector
 from hpa.decide.metrics.measuring import Valid
-from hpa.decide.reconcile import tolerance_of, wakes
-from hpa.decide.variation import Bucket, Variation
-from hpa.explain.amounts import age, amount
+from hpa.decide.metrics.replicas import tolerance_of
+from hpa.decide.reconcile import wakes
+from hpa.decide.settings import Bucket, Variation
 from hpa.explain.facts import window_of
-from hpa.explain.reading import ReadTrace
+from hpa.explain.reading import ReadTrace, age, amount
 from hpa.explain.reason_order import of_failure
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import Inputs, within_tolerance

@@ -20,9 +20,8 @@ from hpa.decide.decision import (
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
-from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
-from hpa.explain.reading import ReadTrace, step_of
+from hpa.explain.reading import ReadTrace, age, amount, count, listed, share, step_of, verb
 from hpa.explain.reason_order import FORECAST, SCHEDULED, kinds_of, limit_reason
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples

@@ -18,8 +18,7 @@ from hpa.decide.metrics.measuring import Valid
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import MetricAnswer, Past, Recommendation
-from hpa.decide.settings import Settings
-from hpa.decide.variation import ACTUAL, Bucket, Variation
+from hpa.decide.settings import ACTUAL, Bucket, Settings, Variation
 from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from hpa.decide.api.spec import HPA
-from hpa.decide.expectation import MOST
+from hpa.decide.behavior import MOST
 from hpa.forecast.demand import DAY, DemandHistory, features, lags, peaks, seasons
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import CANDIDATES, LEARNT_EVERY, forecast, learnt

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpa.decide.api.spec import HPA, Rules
-from hpa.decide.reconcile import tolerance_of
+from hpa.decide.metrics.replicas import tolerance_of
 from hpa.decide.settings import Settings
 from hpa.forecast.demand import SLOT_S
 from hpa.simulate.load import Floats

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from hpa.decide.expectation import MOST
+from hpa.decide.behavior import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
 from hpa.forecast.gate import KnownPast

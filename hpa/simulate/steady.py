@@ -17,11 +17,10 @@ from hpa.decide import Decision, Past, Settings
 from hpa.decide.api.spec import HPA, MetricSpec, Rules
 from hpa.decide.behavior import counts, limited, remember_scale, stabilized
 from hpa.decide.decision import Chosen, LimitApplied
-from hpa.decide.metrics.replicas import Tolerance
+from hpa.decide.metrics.replicas import Tolerance, tolerance_of
 from hpa.decide.metrics.requests import requests_of
 from hpa.decide.numbers import INT32_MAX
 from hpa.decide.observation import Recommendation
-from hpa.decide.reconcile import tolerance_of
 from hpa.simulate.load import Floats, LoadHistory, key_of
 from hpa.simulate.workload import Counts, Plant, PodShares, SimulatedWorkload
 

@@ -30,7 +30,7 @@ _STABILIZED = ("ScaleDownStabilized", "ScaleUpStabilized")
 _DEFAULT_WINDOW_S = 300.0
 # Of the target: the HPA tells of usage that moved by half of it, and of pods that are ready.
 _ALIKE = 0.2
-_NONE = AutoscalerCondition("", "")
+_NONE = AutoscalerCondition()
 
 
 class HorizontalSide(Struct, frozen=True):

@@ -12,8 +12,7 @@ from msgspec import Struct
 from hpa.decide.api.spec import MetricSpec, MetricStatus
 from hpa.decide.decision import Conflict, Measured, Paused, TargetUnreadable, Trace
 from hpa.decide.metrics.measuring import Invalid, Valid
-from hpa.explain.amounts import amount
-from hpa.explain.reading import ReadTrace, step_of, tell
+from hpa.explain.reading import ReadTrace, amount, step_of, tell
 from podscale.core.metrics import PodSamples
 from podscale.explain.explanation import Explanation
 from podscale.kube.columns.pod_set import PodView

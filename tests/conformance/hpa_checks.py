@@ -7,14 +7,14 @@ from hpa.cluster.writer import status_changes
 from hpa.decide import conclude, decide, replay
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec, MetricStatus
 from hpa.decide.behavior import (
+    LimitedReplicas,
     changes_within,
-    down_limit,
     limit,
     limit_legacy,
+    rate_limit,
     stabilize,
     stabilize_down,
     stored,
-    up_limit,
 )
 from hpa.decide.decision import Conclusion
 from hpa.decide.metrics.answers import summed
@@ -30,8 +30,7 @@ from hpa.decide.metrics.replicas import (
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods, group
-from hpa.decide.settings import acts_at_once
-from hpa.decide.variation import ACTUAL
+from hpa.decide.settings import ACTUAL, acts_at_once
 from podscale.core.quantity import format_milli
 from podscale.core.selectors.selector import parse
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
@@ -243,22 +242,21 @@ def behavior_stabilize(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def behavior_rate(case: Case, inputs: Case, expected: Case) -> None:
-    current = inputs["current_replicas"]
+    current, desired = inputs["current_replicas"], inputs["desired_replicas"]
     both = given.events(inputs["scale_up_events"]), given.events(inputs["scale_down_events"])
-    found = limit(
-        current,
-        inputs["desired_replicas"],
-        inputs["min_replicas"],
-        inputs["max_replicas"],
-        up_limit(current, *both, given.rules(inputs["scale_up_rules"], "up"), NOW),
-        down_limit(current, *both, given.rules(inputs["scale_down_rules"], "down"), NOW),
-    )
+    direction = "up" if desired > current else "down"
+    rules = given.rules(inputs[f"scale_{direction}_rules"], direction)
+    found = LimitedReplicas(desired, "DesiredWithinRange")
+    if desired != current:
+        rate = rate_limit(direction, current, *both, rules, NOW)
+        found = limit(current, desired, inputs["min_replicas"], inputs["max_replicas"], rate)
     assert {"replicas": found.replicas, "reason": found.reason} == expected
 
 
 def scale_limit(case: Case, inputs: Case, expected: Case) -> None:
     direction = inputs["direction"]
-    found = (up_limit if direction == "up" else down_limit)(
+    found = rate_limit(
+        direction,
         inputs["current_replicas"],
         given.events(inputs["scale_up_events"]),
         given.events(inputs["scale_down_events"]),

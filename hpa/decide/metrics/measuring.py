@@ -5,7 +5,7 @@ Follows ``computeReplicasForMetric`` and the ``computeStatusFor…`` functions, 
 used is ``Invalid``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeGuard
 
 from msgspec import Struct, structs
@@ -33,29 +33,17 @@ from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.numbers import Amount, ceil32
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
 from hpa.decide.pods import PodGroups, Pods, group
-from hpa.decide.settings import Settings
-from hpa.decide.variation import Variation
+from hpa.decide.settings import Settings, Variation
 from podscale.coordinate.anchor import counted_requests
-from podscale.core.metrics import (
-    ExternalSamples,
-    ObjectSample,
-    PodSamples,
-    Sample,
-    Stale,
-)
+from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples, Sample, Stale
 from podscale.core.samplecolumns import SampleColumns
 
 NO_PODS = "no pods returned by selector while calculating replica count"
 NO_READY_SAMPLES = "did not receive metrics for targeted pods (pods might be unready)"
 
-# What each type of source is called in texts, and the API it comes from.
-_API = {
-    "Resource": "resource",
-    "ContainerResource": "resource",
-    "Pods": "custom",
-    "Object": "custom",
-    "External": "external",
-}
+Cause = Literal[
+    "Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "SpecInvalid", "NoTarget"
+]
 
 
 class Valid(Struct, frozen=True, gc=False, tag=True):
@@ -79,9 +67,7 @@ class Invalid(Struct, frozen=True, gc=False, tag=True):
     condition: str  # reason of the condition and of the event
     text: str
     error: str
-    cause: Literal[
-        "Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "SpecInvalid", "NoTarget"
-    ]
+    cause: Cause
     label: Literal["spec", "internal"] = "internal"
     failure: MetricFailure | None = None
     problem: RequestProblem | None = None
@@ -90,10 +76,14 @@ class Invalid(Struct, frozen=True, gc=False, tag=True):
 
 class _Unusable(Struct, frozen=True, gc=False):
     text: str
-    cause: Literal["Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "NoTarget"]
+    cause: Cause
     failure: MetricFailure | None = None
     problem: RequestProblem | None = None
     groups: PodGroups | None = None
+    before: str = ""  # what the error, not the text of the condition, says before ``text``
+
+
+_Found = Calculation | _Unusable
 
 
 def name_of(spec: MetricSpec) -> str:
@@ -139,56 +129,51 @@ def evaluate(
     spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
 ) -> Valid | Invalid:
     """Return what ``spec`` asks for."""
-    match spec.type:
-        case "Resource" | "ContainerResource":
-            return _resource(spec, answer, pass_)
-        case "Pods":
-            return _pods(spec, answer, pass_)
-        case "Object":
-            return _object(spec, answer, pass_)
-        case "External":
-            return _external(spec, answer, pass_)
-    text = f'unknown metric source type "{spec.type}"'
-    return Invalid("InvalidMetricSourceType", text, text, "SpecInvalid", "spec")
+    if spec.type not in _BY_TYPE:
+        text = f'unknown metric source type "{spec.type}"'
+        return Invalid("InvalidMetricSourceType", text, text, "SpecInvalid", "spec")
+    what, measure = _BY_TYPE[spec.type]
+    found = measure(spec, answer, pass_)
+    if isinstance(found, Calculation):
+        return Valid(found, _status(spec, found))
+    what = what.format(name=spec.name, container=spec.container)
+    return Invalid(
+        f"FailedGet{spec.type}Metric",
+        found.text,
+        f"failed to get {what} metric value: {found.before}{found.text}",
+        found.cause,
+        failure=found.failure,
+        problem=found.problem,
+        groups=found.groups,
+    )
 
 
-def _resource(
-    spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
-) -> Valid | Invalid:
-    is_container = spec.type == "ContainerResource"
+def _status(spec: MetricSpec, found: Calculation) -> MetricStatus:
+    of = spec.container, spec.described, spec.selector
+    value, average = (found.usage, None) if spec.is_by_value else (None, found.usage)
+    return MetricStatus(spec.type, spec.name, *of, value, average, found.utilization)
+
+
+def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation) -> _Found:
     by_use = spec.average_value_milli is not None
-    prefix = f"failed to get {spec.name} {'usage' if by_use else 'utilization'}: "
-    found: Calculation | _Unusable
     if not _is_target(spec.average_value_milli if by_use else spec.average_utilization):
-        prefix = ""
-        found = _Unusable(
+        return _Unusable(
             "invalid resource metric source: neither an average utilization target nor an "
             "average value (usage) target was set",
             "NoTarget",
         )
-    else:
-        found = _resource_calculation(spec, answer, pass_)
-    if isinstance(found, _Unusable):
-        outer = (
-            f"failed to get {spec.container} container metric value: "
-            if is_container
-            else f"failed to get {spec.name} resource metric value: "
-        )
-        return _invalid(f"FailedGet{spec.type}Metric", prefix + found.text, outer, found)
-    status = MetricStatus(
-        spec.type,
-        spec.name,
-        container=spec.container,
-        average_value_milli=found.usage,
-        average_utilization=found.utilization,
-    )
-    return Valid(found, status)
+    found = _resource_calculation(spec, answer, pass_)
+    if isinstance(found, Calculation):
+        return found
+    share = "usage" if by_use else "utilization"
+    return structs.replace(found, text=f"failed to get {spec.name} {share}: {found.text}")
 
 
 def _resource_calculation(
     spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
-) -> Calculation | _Unusable:
-    samples = _pod_samples(answer, spec, pass_, f"unable to get metrics for resource {spec.name}: ")
+) -> _Found:
+    about = f"unable to get metrics for resource {spec.name}: "
+    samples = _pod_samples(answer, "resource", pass_, about)
     if isinstance(samples, _Unusable):
         return samples
     grouped = _usage(samples, spec.name, pass_)
@@ -248,131 +233,92 @@ def _by_anchor(
     return structs.replace(found, replicas=needed, outcome="SmallPodsRemain")
 
 
-def _pods(
-    spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
-) -> Valid | Invalid:
-    found: Calculation | _Unusable
-    samples = _pod_samples(answer, spec, pass_, f"unable to get metric {spec.name}: ")
+def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation) -> _Found:
+    samples = _pod_samples(answer, "custom", pass_, f"unable to get metric {spec.name}: ")
     if isinstance(samples, _Unusable):
-        found = samples
-    elif spec.average_value_milli is None or not _is_target(spec.average_value_milli):
-        found = _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
-    elif _counts_all(pass_) and is_plain(samples.pods, pass_.pods):
-        found = by_plain_average(
-            pass_.scale.spec_replicas,
-            spec.average_value_milli,
-            samples.pods.total_milli,
-            PodGroups(len(samples.pods)),
-            pass_.tolerance,
-        )
-    else:
-        grouped = _usage(samples, "", pass_)
-        if isinstance(grouped, _Unusable):
-            found = grouped
-        else:
-            found = by_average(
-                pass_.scale.spec_replicas,
-                spec.average_value_milli,
-                *grouped,
-                pass_.tolerance,
-                pass_.variation,
-            )
-    if isinstance(found, _Unusable):
-        outer = "failed to get pods metric value: "
-        return _invalid("FailedGetPodsMetric", found.text, outer, found)
-    status = MetricStatus(
-        "Pods", spec.name, selector=spec.selector, average_value_milli=found.usage
-    )
-    return Valid(found, status)
+        return samples
+    current, target = pass_.scale.spec_replicas, spec.average_value_milli
+    if not _is_target(target):
+        return _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
+    if _is_plain(samples.pods, pass_):
+        total, groups = samples.pods.total_milli, PodGroups(len(samples.pods))
+        return by_plain_average(current, target, total, groups, pass_.tolerance)
+    grouped = _usage(samples, "", pass_)
+    if isinstance(grouped, _Unusable):
+        return grouped
+    return by_average(current, target, *grouped, pass_.tolerance, pass_.variation)
 
 
-def _object(
-    spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
-) -> Valid | Invalid:
-    outer = "failed to get object metric value: "
+def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation) -> _Found:
     if is_bad_selector(answer):  # upstream parses it before it looks at the target
-        unusable = _failed(answer, "custom", "")
-        return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
-    by_object_value = spec.target_type == "Value" and _is_target(spec.value_milli)
-    if not by_object_value and not (
-        spec.target_type == "AverageValue" and _is_target(spec.average_value_milli)
-    ):
+        return _failed(answer, "custom", "")
+    target = spec.value_milli if spec.is_by_value else spec.average_value_milli
+    if spec.target_type not in ("Value", "AverageValue") or not _is_target(target):
         text = "invalid object metric source: neither a value target nor an average value target"
-        unusable = _Unusable(f"{text} was set", "NoTarget")
-        return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
+        return _Unusable(f"{text} was set", "NoTarget")
     sample = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
-    if not isinstance(sample, ObjectSample):
-        unusable = _failed(sample, "custom", _of_object(spec, pass_))
-        middle = "" if by_object_value else f"failed to get {spec.name} object metric: "
-        return _invalid("FailedGetObjectMetric", unusable.text, outer + middle, unusable)
-    found: Calculation | _Unusable
-    usage = sample.sample.value_milli
-    if by_object_value:
-        found = _value(spec.value_milli or 0, usage, pass_)
-    else:
-        found = by_average_value(
-            pass_.scale.status_replicas,
-            spec.average_value_milli or 0,
-            usage,
-            pass_.tolerance,
-            guards_zero=pass_.settings.guards_zero_status,
-            caps=pass_.settings.guards_zero_status,
-        )
-    if isinstance(found, _Unusable):
-        return _invalid("FailedGetObjectMetric", found.text, outer, found)
-    return Valid(found, _value_status(spec, found, is_average=not by_object_value))
+    if isinstance(sample, ObjectSample):
+        return _of_whole(spec, target, sample.sample.value_milli, pass_)
+    before = "" if spec.is_by_value else f"failed to get {spec.name} object metric: "
+    found = _failed(sample, "custom", _of_object(spec, pass_))
+    return structs.replace(found, before=before)
 
 
-def _external(
-    spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
-) -> Valid | Invalid:
-    outer = f"failed to get {spec.name} external metric value: "
-    is_average = spec.average_value_milli is not None
-    if not _is_target(spec.average_value_milli if is_average else spec.value_milli):
+def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation) -> _Found:
+    target = spec.value_milli if spec.is_by_value else spec.average_value_milli
+    if not _is_target(target):
         text = "invalid external metric source: neither a value target nor an average value target"
-        unusable = _Unusable(f"{text} was set", "NoTarget")
-        return _invalid("FailedGetExternalMetric", unusable.text, outer, unusable)
-    middle = (
-        f"failed to get {spec.name} external metric: "
-        if is_average
-        else f"failed to get external metric {spec.name}: "
-    )
+        return _Unusable(f"{text} was set", "NoTarget")
     series = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
-    found: Calculation | _Unusable
-    if not isinstance(series, ExternalSamples):
+    found: _Found
+    if isinstance(series, ExternalSamples):
+        usage = summed([each.sample.value_milli for each in series.series])
+        found = _of_whole(spec, target, usage, pass_)
+    else:
         selector = "nil" if spec.selector is None else str(spec.selector)
         where = f"{pass_.observation.hpa.namespace}/{spec.name}/{selector}"
         found = _failed(series, "external", f"unable to get external metric {where}: ")
-    else:
-        usage = summed([each.sample.value_milli for each in series.series])
-        if is_average:
-            found = by_average_value(
-                pass_.scale.status_replicas,
-                spec.average_value_milli or 0,
-                usage,
-                pass_.tolerance,
-                guards_zero=pass_.settings.guards_zero_status,
-            )
-        else:
-            found = _value(spec.value_milli or 0, usage, pass_)
-    if isinstance(found, _Unusable):
-        return _invalid("FailedGetExternalMetric", found.text, outer + middle, found)
-    return Valid(found, _value_status(spec, found, is_average=is_average))
+    if isinstance(found, Calculation):
+        return found
+    what = f"external metric {spec.name}" if spec.is_by_value else f"{spec.name} external metric"
+    return structs.replace(found, before=f"failed to get {what}: ")
 
 
-def _is_target(target: int | None) -> bool:
+# What each type of source is called in errors, and what measures it.
+_BY_TYPE: Mapping[
+    str, tuple[str, Callable[[MetricSpec, MetricAnswer | None, MetricEvaluation], _Found]]
+] = {
+    "Resource": ("{name} resource", _resource),
+    "ContainerResource": ("{container} container", _resource),
+    "Pods": ("pods", _pods),
+    "Object": ("object", _object),
+    "External": ("{name} external", _external),
+}
+
+
+def _is_target(target: int | None) -> TypeGuard[int]:
     # A target of zero, which no API server lets through, is as good as none.
     return target is not None and target > 0
 
 
-def _value(target: int, usage: int, pass_: MetricEvaluation) -> Calculation | _Unusable:
-    current, pods = pass_.scale.spec_replicas, pass_.pods
+def _of_whole(spec: MetricSpec, target: int, usage: int, pass_: MetricEvaluation) -> _Found:
+    scale, pods, tolerance = pass_.scale, pass_.pods, pass_.tolerance
+    if not spec.is_by_value:
+        guards = pass_.settings.guards_zero_status
+        return by_average_value(
+            scale.status_replicas,
+            target,
+            usage,
+            tolerance,
+            guards_zero=guards,
+            caps=guards or spec.type == "External",
+        )
     counted = 0
-    if current and not pass_.tolerance.holds(float(usage) / target):  # otherwise nobody counts
+    if scale.spec_replicas and not tolerance.holds(float(usage) / target):  # else nobody counts
         if not len(pods):
             return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
         counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
-    return by_value(current, target, usage, counted, pass_.tolerance)
+    return by_value(scale.spec_replicas, target, usage, counted, tolerance)
 
 
 def _usage(
@@ -399,15 +345,15 @@ def _usage(
     return usage, groups
 
 
-def is_plain(samples: Mapping[str, Sample], pods: Pods) -> TypeGuard[SampleColumns]:
-    """Whether the pods that reported are those that there are, and in columns."""
-    return type(samples) is SampleColumns and len(pods) > 0 and samples.names == pods.names
-
-
-def _counts_all(pass_: MetricEvaluation) -> bool:
-    # Nobody asks how old a sample is, or what would be without one.
+def _is_plain(samples: Mapping[str, Sample], pass_: MetricEvaluation) -> TypeGuard[SampleColumns]:
+    # The pods that reported are those that there are, in columns, all of them run, and nobody
+    # asks how old a sample is, or what would be without one.
+    pods = pass_.pods
     return (
-        pass_.pods.all_run()
+        type(samples) is SampleColumns
+        and len(pods) > 0
+        and samples.names == pods.names
+        and pods.all_run()
         and pass_.settings.metric_max_age_s is None
         and pass_.variation.averaged is None
     )
@@ -420,10 +366,10 @@ def _values(samples: Mapping[str, Sample]) -> dict[str, Amount]:
 
 
 def _pod_samples(
-    answer: MetricAnswer | None, spec: MetricSpec, pass_: MetricEvaluation, prefix: str
+    answer: MetricAnswer | None, api: str, pass_: MetricEvaluation, prefix: str
 ) -> PodSamples | _Unusable:
     if not isinstance(answer, PodSamples):
-        return _failed(answer, _API[spec.type], prefix)
+        return _failed(answer, api, prefix)
     if not pass_.observation.hpa.options.pods_by_owner:
         return answer
     chosen = set(pass_.pods.names)
@@ -446,26 +392,3 @@ def _of_object(spec: MetricSpec, pass_: MetricEvaluation) -> str:
     if pass_.settings.has_new_texts:
         return f"{about} on {kind} {namespace}/{name}: "
     return f"{about}: {kind} on {namespace} {name}/"  # misplaced, as 1.36 has it
-
-
-def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid:
-    return Invalid(
-        condition,
-        text,
-        outer + text,
-        found.cause,
-        failure=found.failure,
-        problem=found.problem,
-        groups=found.groups,
-    )
-
-
-def _value_status(spec: MetricSpec, found: Calculation, *, is_average: bool) -> MetricStatus:
-    return MetricStatus(
-        spec.type,
-        spec.name,
-        described=spec.described,
-        selector=spec.selector,
-        value_milli=None if is_average else found.usage,
-        average_value_milli=found.usage if is_average else None,
-    )

@@ -1,16 +1,20 @@
 """All metrics of one pass: which proposal counts, and when none may.
 
-Follows ``computeReplicasForMetrics``, Kubernetes 1.37, with fallbacks beside it.
+Follows ``computeReplicasForMetrics``, Kubernetes 1.37. Beyond upstream, what the user wrote down
+stands in for a metric that cannot be read: that is a decision, not an error, so that it may raise
+freely, and lowers only where the object allows it.
 """
 
-from msgspec import Struct
+from bisect import bisect_left
+from operator import itemgetter
 
-from hpa.decide.api.spec import MetricSpec, MetricStatus
+from msgspec import Struct, structs
+
+from hpa.decide.api.spec import Fallback, MetricSpec, MetricStatus, Options
 from hpa.decide.conditions import DecisionEvent, warning
 from hpa.decide.decision import Action, Blocked, Chosen, Measured, MetricLabels, Step
-from hpa.decide.metrics import fallback
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate, name_of
-from hpa.decide.observation import Past
+from hpa.decide.observation import GoodProposal, Past
 
 
 class Proposals(Struct, frozen=True, gc=False):
@@ -43,14 +47,14 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
     for index, spec in enumerate(hpa.metrics):
         answer = observation.answers[index] if index < len(observation.answers) else None
         result = evaluate(spec, answer, pass_)
-        written = fallback.of(spec, hpa.options)
+        written = _fallback_of(spec, hpa.options)
         stand_in = None
         if isinstance(result, Valid):
             replicas = result.calculation.replicas
             statuses.append(result.status)
             labels.append(MetricLabels(spec.type, action_of(before, replicas), "none"))
             if written is not None and written.kind == "last":
-                past = fallback.remember(past, spec, replicas, pass_.now)
+                past = _with_good(past, spec, replicas, pass_.now)
         else:
             invalid += 1
             first = first or result
@@ -58,7 +62,7 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
             labels.append(MetricLabels(spec.type, "none", result.label))
             events.append(warning(result.condition, result.text))
             if written is not None:
-                stand_in = fallback.propose(written, spec, hpa.options, past, current, pass_.now)
+                stand_in = _stand_in(written, spec, hpa.options, past, current, pass_.now)
             if stand_in is None:
                 unusable += 1
                 steps.append(Measured(index, result))
@@ -86,7 +90,7 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
         tuple(labels),
         tuple(events),
         tuple(steps),
-        fallback.kept(past, hpa.metrics) if past.good else past,
+        _without_gone(past, hpa.metrics) if past.good else past,
         first,
         error,
     )
@@ -102,3 +106,63 @@ def action_of(before: int, after: int) -> Action:
     if after > before:
         return "scale_up"
     return "scale_down" if after < before else "none"
+
+
+def _fallback_of(metric: MetricSpec, options: Options) -> Fallback | None:
+    """Return the fallback of ``metric``; container metrics may be named container/resource."""
+    if not options.fallbacks:
+        return None
+    if metric.container:
+        found = _named(options, f"{metric.container}/{metric.name}")
+        if found is not None:
+            return found
+    return _named(options, metric.name)
+
+
+def _named(options: Options, name: str) -> Fallback | None:
+    place = bisect_left(options.fallbacks, name, key=itemgetter(0))
+    if place < len(options.fallbacks) and options.fallbacks[place][0] == name:
+        return options.fallbacks[place][1]
+    return None
+
+
+def _stand_in(
+    fallback: Fallback, metric: MetricSpec, options: Options, past: Past, current: int, now: float
+) -> int | None:
+    """Return the number that stands in, or None where the fallback has run out."""
+    match fallback.kind:
+        case "hold":
+            return current
+        case "replicas":
+            number = fallback.replicas
+        case "last":
+            key = key_of(metric)
+            last = next((each for each in past.good if each.metric == key), None)
+            if last is None or now - last.at > fallback.max_age_s:
+                return None
+            number = last.replicas
+    return number if options.may_lower else max(number, current)
+
+
+def _with_good(past: Past, metric: MetricSpec, replicas: int, now: float) -> Past:
+    """Return ``past`` with the metric's newest good proposal."""
+    key = key_of(metric)
+    others = tuple(each for each in past.good if each.metric != key)
+    return structs.replace(past, good=(*others, GoodProposal(key, replicas, now)))
+
+
+def _without_gone(past: Past, metrics: tuple[MetricSpec, ...]) -> Past:
+    """Return ``past`` without the proposals of metrics that the spec has no longer: a selector
+    that changes with every release would leave one more each time."""
+    if len(past.good) <= len(metrics):
+        return past
+    keys = {key_of(metric) for metric in metrics}
+    return structs.replace(past, good=tuple(each for each in past.good if each.metric in keys))
+
+
+def key_of(metric: MetricSpec) -> str:
+    """Return what tells the metrics of one HPA apart."""
+    selector = "" if metric.selector is None else str(metric.selector)
+    described = metric.described
+    about = f"{described.kind}/{described.name}" if described else metric.container
+    return f"{metric.type}:{about}:{metric.name}:{selector}"

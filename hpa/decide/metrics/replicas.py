@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import HPA
 from hpa.decide.numbers import (
     INT32_MAX,
     INT64_MAX,
@@ -24,7 +25,7 @@ from hpa.decide.numbers import (
     wrap64,
 )
 from hpa.decide.pods import PodGroups
-from hpa.decide.variation import ACTUAL, Variation
+from hpa.decide.settings import ACTUAL, Settings, Variation
 
 Outcome = Literal["TargetMissed", "WithinTolerance", "DirectionWouldFlip", "SmallPodsRemain"]
 
@@ -59,6 +60,17 @@ class Tolerance(Struct, frozen=True, gc=False):
         exactly 1.1 in binary floats and would scale where Kubernetes does not.
         """
         return 1.0 - self.down <= ratio <= 1.0 + self.up
+
+
+def tolerance_of(hpa: HPA, settings: Settings, variation: Variation = ACTUAL) -> Tolerance:
+    """Return the band that applies to ``hpa``."""
+    if not variation.tolerance:
+        return Tolerance(0.0, 0.0)
+    down = up = settings.tolerance
+    if hpa.behavior is not None and settings.gates.configurable_tolerance:
+        down = down if hpa.behavior.down.tolerance is None else hpa.behavior.down.tolerance
+        up = up if hpa.behavior.up.tolerance is None else hpa.behavior.up.tolerance
+    return Tolerance(down, up)
 
 
 def resource_ratio(

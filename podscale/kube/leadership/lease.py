@@ -18,7 +18,7 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, NotLeading, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import LEASES
-from podscale.kube.client.wire import decode, encode, format_micro_time
+from podscale.kube.client.wire import MicroTime, decode, encode
 from podscale.kube.objects.cluster import Lease, LeaseSpec
 
 _log = structlog.get_logger()
@@ -58,15 +58,14 @@ class Term(Struct, frozen=True):
     previous_behind_s: float | None = 0.0
 
 
-class _Observed:
+class _Observed(Struct, eq=False):
     """The Lease as last read. Its age is counted here, from when we saw it change: the
     holder's clock need not agree with ours."""
 
-    def __init__(self, lease: Lease, at: float, unseen_since: float) -> None:
-        self.lease = lease
-        self.at = at
-        self.seen_at = at  # last
-        self.unseen_since = unseen_since  # when it was last seen as it was before; or -inf
+    lease: Lease
+    at: float
+    unseen_since: float  # when it was last seen as it was before; or -inf
+    seen_at: float  # last
 
     def behind_s(self, now: float, wall: float) -> float:
         """Return by how much the holder's clock was behind ``wall``, ours at ``now``.
@@ -161,18 +160,9 @@ class Elector:
         return False
 
     @property
-    def is_leader(self) -> bool:
-        """Whether a write may be sent now; same as ``may_write()``."""
-        return self.may_write()
-
-    @property
     def holder(self) -> str:
         """Who held the Lease when it was last read; "" is nobody."""
         return (self._observed and self._observed.lease.spec.holder_identity) or ""
-
-    def deadline(self) -> float:
-        """Monotonic time after which nothing may be written; -inf when not leading."""
-        return self._deadline
 
     def may_write(self) -> bool:
         """Whether the deadline has not passed."""
@@ -257,17 +247,12 @@ class Elector:
     def _tell_of_no_namespace(self) -> None:
         # Once, though every attempt meets it: nobody leads until somebody makes it.
         if self._has_namespace:
-            _log.warning(
-                "nobody can lead: the namespace of the Lease does not exist",
-                lease=self._path,
-                flag=self._chosen_by,
-            )
+            text = "nobody can lead: the namespace of the Lease does not exist"
+            _log.warning(text, lease=self._path, flag=self._chosen_by)
         self._has_namespace = False
 
     def _is_held_by_other(self, now: float) -> bool:
-        if self._observed is None or self.holder in ("", self._identity):
-            return False
-        return now < self._expires()
+        return self.holder not in ("", self._identity) and now < self._expires()
 
     def _expires(self) -> float:
         """Until when somebody else's Lease holds; -inf: there is none."""
@@ -294,7 +279,9 @@ class Elector:
         now, before = self._wall(), self._observed
         acquired = spec.acquire_time if is_ours and spec.acquire_time else now
         transitions = (spec.lease_transitions or 0) + (1 if old is not None and not is_ours else 0)
-        body = self._body(old, self._identity, acquired, now, transitions)
+        duration_s = max(int(self._times.duration_s), 1)
+        times = MicroTime(acquired), MicroTime(now)
+        body = self._body(old, LeaseSpec(self._identity, duration_s, *times, transitions))
         is_new = old is None
         answer = await self._api.request(
             "POST" if is_new else "PUT",
@@ -318,15 +305,8 @@ class Elector:
         self._deadline = float("-inf")
         if not may_write or observed is None:
             return
-        spec = observed.lease.spec
-        body = self._body(
-            observed.lease,
-            "",
-            self._wall(),
-            self._wall(),
-            spec.lease_transitions or 0,
-            duration_s=1,
-        )
+        now, transitions = MicroTime(self._wall()), observed.lease.spec.lease_transitions or 0
+        body = self._body(observed.lease, LeaseSpec("", 1, now, now, transitions))
         with suppress(KubeError):
             answer = await self._api.request(
                 "PUT", self._url(), body=body, timeout_s=self._times.retry_s
@@ -335,22 +315,14 @@ class Elector:
 
     def _observe(self, lease: Lease) -> None:
         known, now = self._observed, self._clock()
-        if known is None:
-            self._observed = _Observed(lease, now, float("-inf"))
-        elif known.lease.metadata.resource_version != lease.metadata.resource_version:
-            self._observed = _Observed(lease, now, known.seen_at)
-        else:
+        version = lease.metadata.resource_version
+        if known is not None and known.lease.metadata.resource_version == version:
             known.seen_at = now
+        else:
+            unseen_since = float("-inf") if known is None else known.seen_at
+            self._observed = _Observed(lease, now, unseen_since, now)
 
-    def _body(
-        self,
-        old: Lease | None,
-        holder: str,
-        acquired: float,
-        renewed: float,
-        transitions: int,
-        duration_s: float | None = None,
-    ) -> bytes:
+    def _body(self, old: Lease | None, spec: LeaseSpec) -> bytes:
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
         annotations = self._annotations()
         if old is not None:
@@ -359,20 +331,8 @@ class Elector:
             metadata["labels"] = old.metadata.labels or {}
             annotations = {**(old.metadata.annotations or {}), **annotations}
         metadata["annotations"] = annotations
-        return encode(
-            {
-                "apiVersion": LEASES.api_version,
-                "kind": LEASES.kind,
-                "metadata": metadata,
-                "spec": {
-                    "holderIdentity": holder,
-                    "leaseDurationSeconds": max(int(duration_s or self._times.duration_s), 1),
-                    "acquireTime": format_micro_time(acquired),
-                    "renewTime": format_micro_time(renewed),
-                    "leaseTransitions": transitions,
-                },
-            }
-        )
+        typed = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+        return encode({**typed, "metadata": metadata, "spec": spec})
 
     def _url(self) -> str:
         return LEASES.path(self._namespace, self._name)
@@ -385,19 +345,18 @@ class Elector:
 
     async def _tell_of_gain(self) -> None:
         """Tell until it is taken: a Service selects nobody, or the leader before, until then."""
-        pause_s, has_warned = _TELL_PAUSE_S, False
+        pause_s, before = _TELL_PAUSE_S, None
         while True:
             # A renewal that is late may still come: then we go on leading, and telling.
             error = await self._tell(True) if self.may_write() else NotLeading("renewing")
             if error is None:
-                if has_warned:
+                if before is not None:
                     _log.info("leader label written", lease=self._path)
                 return
-            if not has_warned:
-                _log.warning(
-                    "leader label not written, trying on", lease=self._path, error=str(error)
-                )
-                has_warned = True
+            if before is None:
+                text = "leader label not written, trying on"
+                _log.warning(text, lease=self._path, error=str(error))
+            before = error
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _TELL_PAUSE_MAX_S)
 

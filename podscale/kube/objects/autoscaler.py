@@ -120,8 +120,8 @@ class AutoscalerSpec(Struct, frozen=True, gc=False, rename="camel"):
 class AutoscalerCondition(Struct, frozen=True, gc=False, rename="camel"):
     """One of ``status.conditions``."""
 
-    type: str
-    status: str
+    type: str = ""
+    status: str = ""
     reason: str = ""
     message: str = ""
     last_transition_time: Time | None = None

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpa.decide.api.schedules import MOST_SCHEDULES
+from hpa.decide.api.options import MOST_SCHEDULES
 from podscale.core import quantity
 from podscale.migrate.documents import (
     Object,

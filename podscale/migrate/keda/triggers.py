@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from hpa.decide.api.schedules import read_schedules
+from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (

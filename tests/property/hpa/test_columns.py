@@ -9,7 +9,7 @@ from msgspec import structs
 from hpa.decide import Observation, decide
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.decide.variation import Variation
+from hpa.decide.settings import Variation
 from podscale.core.metrics import PodSamples, Sample
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Decision, Scale, decide
+from hpa.decide.behavior import MOST, OLDEST_S
 from hpa.decide.decision import Chosen, ForecastApplied
-from hpa.decide.expectation import MOST, OLDEST_S
 from hpa.decide.observation import ExpectedDemand, Observation
 from tests.property.hpa.test_invariants import (
     PASSES,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.decide.api.spec import LONGEST_WINDOW_S, Rules
-from hpa.decide.behavior import down_limit, up_limit
+from hpa.decide.behavior import rate_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.history.history import (
     drifted,
@@ -122,11 +122,11 @@ def test_what_was_perhaps_made_long_ago_gives_the_other_direction_no_room(
     policies = Rules(0, "Max", (Policy("Pods", 1, 15),))
     fewer = drifted(Past(()), BEHAVIOR_HPA, 8, 6, NOW, NOW - earliest_s)
     more = drifted(Past(()), BEHAVIOR_HPA, 6, 8, NOW, NOW - earliest_s)
-    assert up_limit(6, (), fewer.scale_downs, policies, NOW).replicas == 7 + room
-    assert down_limit(8, more.scale_ups, (), policies, NOW).replicas == 7 - room
+    assert rate_limit("up", 6, (), fewer.scale_downs, policies, NOW).replicas == 7 + room
+    assert rate_limit("down", 8, more.scale_ups, (), policies, NOW).replicas == 7 - room
     # Its own direction has used it up, as if it were of now.
-    assert down_limit(6, (), fewer.scale_downs, policies, NOW).replicas == 7
-    assert up_limit(8, more.scale_ups, (), policies, NOW).replicas == 7
+    assert rate_limit("down", 6, (), fewer.scale_downs, policies, NOW).replicas == 7
+    assert rate_limit("up", 8, more.scale_ups, (), policies, NOW).replicas == 7
 
 
 def test_what_is_not_known_of_a_rescale_is_stored_and_follows_the_clock() -> None:

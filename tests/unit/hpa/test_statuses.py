@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -11,7 +10,7 @@ from hpa.cluster.writer import REPORTS_S, is_status_due, status_changes
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import Condition, HpaStatus, MetricStatus
 from hpa.decide.conditions import put
-from podscale.kube.client.wire import LabelSelector
+from podscale.kube.client.wire import LabelSelector, convert
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from tests.unit.hpa.hpas import PLAIN_HPA
@@ -128,7 +127,7 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
     body: Any = status_changes(HpaStatus(), status)
     assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
     assert body["currentMetrics"][2] == {"type": ""}
-    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
+    back = convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
     assert read(back).status == status
 
 

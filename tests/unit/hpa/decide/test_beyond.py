@@ -8,7 +8,7 @@ from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, Fallback, MetricSpec, Options
 from hpa.decide.decision import Decision
-from hpa.decide.metrics.fallback import key_of
+from hpa.decide.metrics.proposals import key_of
 from hpa.decide.observation import Observation, ScaleUnreadable
 from podscale.core.metrics import (
     ExternalSample,

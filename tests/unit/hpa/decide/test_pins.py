@@ -8,7 +8,7 @@ from msgspec import structs
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
 from hpa.decide.api.reading import DOWN, UP, read_rules
 from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec, Rules
-from hpa.decide.behavior import down_limit, limit, stabilize_down, stored, up_limit
+from hpa.decide.behavior import limit, rate_limit, stabilize_down, stored
 from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
 from hpa.decide.pods import group
@@ -120,28 +120,28 @@ def test_the_tolerance_is_the_float_that_upstream_makes_of_it(
 
 def test_5_disabled_shows_as_a_rate_limit() -> None:
     off = Rules(0, "Disabled", (Policy("Pods", 4, 15),))
-    up, down = up_limit(10, (), (), off, NOW), down_limit(10, (), (), off, NOW)
-    grown, shrunk = limit(10, 50, 1, 100, up, down), limit(10, 5, 1, 100, up, down)
+    up, down = rate_limit("up", 10, (), (), off, NOW), rate_limit("down", 10, (), (), off, NOW)
+    grown, shrunk = limit(10, 50, 1, 100, up), limit(10, 5, 1, 100, down)
     assert (grown.replicas, grown.reason) == (10, "ScaleUpLimit")
     assert (shrunk.replicas, shrunk.reason) == (10, "ScaleDownLimit")
 
 
 def test_6_percent_down_truncates_the_floor() -> None:
     rules = Rules(0, "Max", (Policy("Percent", 10, 60),))
-    down = down_limit(15, (), (), rules, NOW)
-    assert limit(15, 1, 1, 100, up_limit(15, (), (), UP, NOW), down).replicas == 13
+    down = rate_limit("down", 15, (), (), rules, NOW)
+    assert limit(15, 1, 1, 100, down).replicas == 13
 
 
 @pytest.mark.parametrize(("current", "allowed"), [(50, 56), (100, 111), (10, 11)])
 def test_7_percent_up_rounds_doubles_up(current: int, allowed: int) -> None:
     rules = Rules(0, "Max", (Policy("Percent", 10, 60),))
-    assert up_limit(current, (), (), rules, NOW).replicas == allowed
+    assert rate_limit("up", current, (), (), rules, NOW).replicas == allowed
 
 
 @pytest.mark.parametrize(("current", "allowed"), [(100, 200), (1, 5)])
 def test_8_default_behavior_doubles_or_adds_four(current: int, allowed: int) -> None:
-    up = up_limit(current, (), (), UP, NOW)
-    assert limit(current, 1000, 1, 2000, up, down_limit(1, (), (), DOWN, NOW)).replicas == allowed
+    up = rate_limit("up", current, (), (), UP, NOW)
+    assert limit(current, 1000, 1, 2000, up).replicas == allowed
 
 
 def test_9_missing_pods_are_not_filled_at_a_ratio_of_one() -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from hpa.decide.api.reading import UP, read_rules
 from hpa.decide.api.spec import Rules
-from hpa.decide.behavior import down_limit, up_limit
+from hpa.decide.behavior import rate_limit
 from hpa.decide.observation import ScaleEvent
 from podscale.kube.objects.autoscaler import Policy, ScalingRules
 from tests.unit.hpa.decide.situations import NOW
@@ -57,15 +57,15 @@ def test_of_one_type_and_period_one_policy_is_left_which_decides_as_all_would(se
         assert len(few.policies) <= 4
         every = structs.replace(few, policies=policies)
         past = (events(chance.randint(0, 30)), events(chance.randint(0, 30)))
-        for limit in (up_limit, down_limit):
-            assert limit(500, *past, few, NOW) == limit(500, *past, every, NOW)
+        for to in ("up", "down"):
+            assert rate_limit(to, 500, *past, few, NOW) == rate_limit(to, 500, *past, every, NOW)
 
 
 def test_policies_times_events_is_no_number_of_steps() -> None:
     rules = of(*(Policy("Pods", 1 + n % 7, 1 + n % 1800) for n in range(20_000)))
     past = (events(1000), events(1000))
-    assert calls_of(lambda: up_limit(500, *past, rules, NOW)) < 50_000
-    assert calls_of(lambda: down_limit(500, *past, rules, NOW)) < 50_000
+    assert calls_of(lambda: rate_limit("up", 500, *past, rules, NOW)) < 50_000
+    assert calls_of(lambda: rate_limit("down", 500, *past, rules, NOW)) < 50_000
 
 
 def test_windows_and_periods_are_at_most_those_of_the_api_server() -> None:

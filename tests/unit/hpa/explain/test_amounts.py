@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.explain.amounts import amount
+from hpa.explain.reading import amount
 
 
 @pytest.mark.parametrize(
