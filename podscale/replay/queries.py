@@ -103,9 +103,8 @@ def _usage(metric: MetricSpec, hpa: HPA, rules: RuleSet, plans: Plans) -> LoadQu
 
 def resource_of(mapper: Mapper, described: CrossVersionObjectReference) -> str:
     """Return plural[.group] of the object of a metric; raises ``ReplayError``."""
-    group = described.api_version.rpartition("/")[0]
     try:
-        return mapper.for_kind(described.kind, group)[0].group_resource
+        return mapper.for_kind(described.kind, described.key[0])[0].group_resource
     except NoMatch as error:
         raise ReplayError(f"the object of a metric: {error}") from None
 

@@ -12,16 +12,7 @@ from podscale.core import quantity
 from podscale.core.selectors.labels import dns_label_problems, key_problems, subdomain_problems
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.wire import Quantity
-from podscale.kube.objects.autoscaler import (
-    METRIC_FIELDS,
-    Autoscaler,
-    AutoscalerMetric,
-    AutoscalerSource,
-    CrossVersionObjectReference,
-    MetricIdentifier,
-    MetricTarget,
-    ScalingRules,
-)
+from podscale.kube.objects import autoscaler as wire
 
 MAX_WINDOW_S = 3600
 MAX_PERIOD_S = 1800
@@ -38,12 +29,12 @@ _TARGETS = {
 }
 
 
-def problems(written: Autoscaler) -> list[str]:
+def problems(written: wire.Autoscaler) -> list[str]:
     """Return ``path: what is wrong`` for every problem, in the order of the fields."""
     return list(dict.fromkeys(_object(written)))
 
 
-def _object(written: Autoscaler) -> Iterator[str]:
+def _object(written: wire.Autoscaler) -> Iterator[str]:
     name, spec = written.metadata.name, written.spec
     for problem in subdomain_problems(name) if name else ["is required"]:
         yield f"metadata.name: {problem}"
@@ -86,7 +77,7 @@ def _path_segment(text: str, path: str) -> Iterator[str]:
 
 
 def _reference(
-    reference: CrossVersionObjectReference, path: str, *, needs_group: bool
+    reference: wire.CrossVersionObjectReference, path: str, *, needs_group: bool
 ) -> Iterator[str]:
     yield from _path_segment(reference.kind, f"{path}.kind")
     yield from _path_segment(reference.name, f"{path}.name")
@@ -96,8 +87,8 @@ def _reference(
         yield f"{path}.apiVersion: {written} must be a group and a version, as apps/v1"
 
 
-def _metric(metric: AutoscalerMetric, path: str) -> Iterator[str]:
-    fields = METRIC_FIELDS
+def _metric(metric: wire.AutoscalerMetric, path: str) -> Iterator[str]:
+    fields = wire.METRIC_FIELDS
     yield from _one_of(f"{path}.type", metric.type, sorted(fields))
     present = metric.sources
     for kind, source in present.items():  # the first one alone is looked at, whatever the type
@@ -110,7 +101,7 @@ def _metric(metric: AutoscalerMetric, path: str) -> Iterator[str]:
             yield f"{path}.{fields[kind]}: must not be beside the type {metric.type or 'nothing'}"
 
 
-def _source(kind: str, source: AutoscalerSource, path: str) -> Iterator[str]:
+def _source(kind: str, source: wire.AutoscalerSource, path: str) -> Iterator[str]:
     if kind not in ("Resource", "ContainerResource"):
         yield from _path_segment(source.metric.name, f"{path}.metric.name")
         yield from _selector(source.metric, f"{path}.metric.selector")
@@ -123,7 +114,7 @@ def _source(kind: str, source: AutoscalerSource, path: str) -> Iterator[str]:
         for problem in dns_label_problems(name) if name else ["is required"]:
             yield f"{path}.container: {problem}"
     if kind == "Object":
-        described = source.described_object or CrossVersionObjectReference()
+        described = source.described_object or wire.CrossVersionObjectReference()
         yield from _reference(described, f"{path}.describedObject", needs_group=False)
     yield from _target(kind, source.target, f"{path}.target")
 
@@ -141,7 +132,7 @@ def _container_resource(name: str, path: str) -> Iterator[str]:
         yield f"{path}: {name} is no resource of containers"
 
 
-def _selector(metric: MetricIdentifier, path: str) -> Iterator[str]:
+def _selector(metric: wire.MetricIdentifier, path: str) -> Iterator[str]:
     if metric.selector is None:
         return
     try:
@@ -150,7 +141,7 @@ def _selector(metric: MetricIdentifier, path: str) -> Iterator[str]:
         yield f"{path}: {error}"
 
 
-def _target(kind: str, target: MetricTarget, path: str) -> Iterator[str]:
+def _target(kind: str, target: wire.MetricTarget, path: str) -> Iterator[str]:
     yield from _one_of(f"{path}.type", target.type, _TARGET_TYPES)
     yield from _amount(f"{path}.value", target.value, 1)
     yield from _amount(f"{path}.averageValue", target.average_value, 1)
@@ -181,7 +172,7 @@ def _amount(path: str, amount: Quantity | None, least_nano: int) -> Iterator[str
         yield f"{path}: {amount} must be {'positive' if least_nano else 'at least 0'}"
 
 
-def _rules(rules: ScalingRules | None, path: str) -> Iterator[str]:
+def _rules(rules: wire.ScalingRules | None, path: str) -> Iterator[str]:
     if rules is None:
         return
     if (window := rules.stabilization_window_seconds) is not None:
