@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec import structs
 
-from hpa.decide.pods import DecidedPodTemplate, Pods, group
+from hpa.decide.pods import Pods, group
 from hpa.decide.settings import Settings
 from podscale.core.metrics import (
     ContainerColumns,
@@ -30,6 +30,7 @@ from podscale.kube.client.wire import GO_ZERO_TIME_S, parse_time
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY
 from podscale.kube.metrics_apis.provider import ApiProvider
+from podscale.kube.objects.pod import WirePodTemplate
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 
 STAMP = "2026-11-21T10:00:00Z"
@@ -124,7 +125,7 @@ async def test_a_null_time_of_a_resource_sample_is_gos_zero_time(cluster, provid
     pods = Pods(
         ("web-1",), bytes([PodPhase.RUNNING]), bytes([PodReadiness.TRUE]), b"\0",
         (now - 60.0,),
-        (now - 50.0,), (0,), (DecidedPodTemplate(),),
+        (now - 50.0,), (0,), (WirePodTemplate(),),
     )  # fmt: skip
     groups = group(pods, answer.pods, "cpu", Settings(), now, now)
     assert groups.initializing == ("web-1",)
