@@ -5,21 +5,12 @@ value, age, APIService, access (stages of ``cases/doctor.yaml``, in their order)
 generator that yields ``evidence.Need`` and is sent the answers.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from adapter.discovery.registry import is_namespaced
-from adapter.doctor import query_checks
-from adapter.doctor.evidence import (
-    AskedEvidence,
-    Given,
-    Need,
-    Series,
-    SeriesOf,
-    Surroundings,
-    Unreachable,
-)
+from adapter.doctor import evidence, query_checks
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, twice
 from adapter.doctor.series_checks import (
@@ -39,16 +30,13 @@ API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k
 _SECTIONS = {"custom": "rules", "external": "externalRules"}
 
 
-Way = Generator[Need, Given, Diagnosis]
-
-
 def diagnose(
     text: str,
-    asked: AskedEvidence,
-    around: Surroundings,
+    asked: evidence.AskedEvidence,
+    around: evidence.Surroundings,
     file: str = "rules file",
     objects: Sequence[Rule] = (),
-) -> Way:
+) -> evidence.Way[Diagnosis]:
     """Yield what must be known, one ``Need`` at a time; return the ``Diagnosis``.
 
     ``objects`` are the rules of ClusterMetricRules and MetricRules that ``may_answer``: a later
@@ -70,13 +58,15 @@ def diagnose(
     return replace(found, place=place, beside=beside)
 
 
-def may_answer(rule: Rule, asked: AskedEvidence) -> bool:
+def may_answer(rule: Rule, asked: evidence.AskedEvidence) -> bool:
     """Return whether a rule that is an object is of the API, and of everywhere or the namespace."""
     is_its = rule.namespace == asked.namespace and is_namespaced(asked.resource)
     return rule.section == _SECTIONS[asked.api] and (is_its or not rule.namespace)
 
 
-def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundings) -> Way:
+def _follow(
+    candidates: Sequence[Rule], asked: evidence.AskedEvidence, around: evidence.Surroundings
+) -> evidence.Way[Diagnosis]:
     if not candidates:
         section = _SECTIONS[asked.api]
         return Diagnosis(
@@ -86,8 +76,8 @@ def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundin
         )
     tracks: list[Track] = []
     for rule in candidates:
-        given = yield SeriesOf(rule.series_query)
-        if isinstance(given, Unreachable):
+        given = yield evidence.SeriesOf(rule.series_query)
+        if isinstance(given, evidence.Unreachable):
             return _unreachable(given.error, around)
         tracks.append(track(rule, asked, given))
     exposing = [each for each in tracks if each.lost is None]
@@ -109,7 +99,9 @@ def _follow(candidates: Sequence[Rule], asked: AskedEvidence, around: Surroundin
     return replace(served.of(answering.rule, found.promql), beside=beside)
 
 
-def _beside(exposing: Sequence[Track], asked: AskedEvidence, lacking: str) -> Iterator[LintFinding]:
+def _beside(
+    exposing: Sequence[Track], asked: evidence.AskedEvidence, lacking: str
+) -> Iterator[LintFinding]:
     *earlier, answering = exposing
     if lacking:
         yield LintFinding(NO_SAMPLE, answering.rule.id, without_sample(asked, lacking))
@@ -118,7 +110,7 @@ def _beside(exposing: Sequence[Track], asked: AskedEvidence, lacking: str) -> It
         yield LintFinding(NAME_TWICE, answering.rule.id, text)
 
 
-def without_sample(asked: AskedEvidence, lacking: str) -> str:
+def without_sample(asked: evidence.AskedEvidence, lacking: str) -> str:
     """Return what it means that the ``lacking`` of the objects asked for have no sample."""
     meaning = (
         ": an HPA takes each for idle when growing and for on target when shrinking"
@@ -131,22 +123,22 @@ def without_sample(asked: AskedEvidence, lacking: str) -> str:
     )
 
 
-def _explain_series(track: Track, around: Surroundings) -> Way:
+def _explain_series(track: Track, around: evidence.Surroundings) -> evidence.Way[Diagnosis]:
     rule, lost = track.rule, track.lost
     assert lost is not None  # noqa: S101 - by the caller
     if lost.stage != Stage.NO_SERIES:
         return lost
-    older = yield SeriesOf(rule.series_query, within_window=False)
-    if isinstance(older, Series) and older.labels:
+    older = yield evidence.SeriesOf(rule.series_query, within_window=False)
+    if isinstance(older, evidence.Series) and older.labels:
         return window_too_short(rule, around).of(rule)
     for name in names_in(rule.series_query):
-        bare = yield SeriesOf(name)
-        if isinstance(bare, Series) and bare.labels:
+        bare = yield evidence.SeriesOf(name)
+        if isinstance(bare, evidence.Series) and bare.labels:
             return selector_too_narrow(rule, name, bare.labels).of(rule)
     return lost
 
 
-def reached(asked: AskedEvidence, around: Surroundings) -> Diagnosis | None:
+def reached(asked: evidence.AskedEvidence, around: evidence.Surroundings) -> Diagnosis | None:
     """Return why the reader does not come to a metric that is there, ``None`` if he does."""
     group = API_GROUPS[asked.api]
     registered = {n: s for n, s in around.apiservices.items() if n.endswith(f".{group}")}
@@ -174,7 +166,7 @@ def reached(asked: AskedEvidence, around: Surroundings) -> Diagnosis | None:
     return None
 
 
-def rbac_of(asked: AskedEvidence) -> tuple[str, str]:
+def rbac_of(asked: evidence.AskedEvidence) -> tuple[str, str]:
     """Return verb and resource, with its subresource, of the request that an HPA would make."""
     if asked.api == "external":
         return "list", asked.metric
@@ -182,7 +174,9 @@ def rbac_of(asked: AskedEvidence) -> tuple[str, str]:
     return "get", f"{kind}/{asked.metric}"
 
 
-def _shadowed(earlier: Track, later: Track, lost: Diagnosis, asked: AskedEvidence) -> Diagnosis:
+def _shadowed(
+    earlier: Track, later: Track, lost: Diagnosis, asked: evidence.AskedEvidence
+) -> Diagnosis:
     first, last = earlier.rule, later.rule
     goes_before = "and goes before it" if last.origin else "later in the file"
     return Diagnosis(
@@ -195,7 +189,7 @@ def _shadowed(earlier: Track, later: Track, lost: Diagnosis, asked: AskedEvidenc
     ).of(first)
 
 
-def _unreachable(error: str, around: Surroundings) -> Diagnosis:
+def _unreachable(error: str, around: evidence.Surroundings) -> Diagnosis:
     return Diagnosis(
         Stage.PROMETHEUS_UNREACHABLE,
         f"Prometheus at {around.prometheus_url} does not answer: {error}.",
@@ -227,7 +221,9 @@ def _rule_of(problems: Iterable[Problem]) -> tuple[str, int | None]:
     return "", None
 
 
-def run(way: Way, answers: Callable[[Need], Given]) -> Diagnosis:
+def run(
+    way: evidence.Way[Diagnosis], answers: Callable[[evidence.Need], evidence.Given]
+) -> Diagnosis:
     """Return the diagnosis, with every need answered by ``answers``."""
     try:
         need = next(way)

@@ -5,8 +5,8 @@ same diagnosis runs against a living cluster, a recording in a bug report, or a 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Generator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -84,6 +84,9 @@ class NotRecorded(Struct, frozen=True, tag=True):
 
 
 Given = Series | Result | Rejected | Unreachable | NotRecorded
+
+T = TypeVar("T")
+Way = Generator[Need, Given, T]  # asks one need at a time, is sent the answer, and returns
 
 
 class AskedEvidence(Struct, frozen=True):

@@ -7,22 +7,12 @@ question) nor memory grows with the number of series.
 
 import re
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import structs
 
-from adapter.doctor.evidence import (
-    Given,
-    Need,
-    Point,
-    Rejected,
-    Result,
-    ResultOf,
-    Series,
-    SeriesOf,
-    Unreachable,
-)
+from adapter.doctor import evidence
 from adapter.doctor.shapes import selectors
 from adapter.rules.ruleset import RuleSet
 from podscale.core.goquote import quote
@@ -32,13 +22,6 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import (
-    Aggregation,
-    FunctionCall,
-    Node,
-    NotPromql,
-    parse,
-)
 
 # Prometheus writes its configuration out with every default filled in, so that each job has its
 # interval at two blanks, and the global one says nothing more.
@@ -59,7 +42,7 @@ class Examiner:
         client: PrometheusClient,
         window_s: float,
         rules: RuleSet | None = None,
-        asked: Callable[[Need], None] = lambda _: None,
+        asked: Callable[[evidence.Need], None] = lambda _: None,
     ) -> None:
         """``window_s`` is how far back discovery looks; labels that ``rules`` map are kept even
         of metrics with too many; ``asked`` hears each question.
@@ -69,9 +52,11 @@ class Examiner:
         self._rules = rules or RuleSet.empty()
         self.crowded: dict[str, Collection[str]] = {}  # by query: names with too many label names
         self._asked = asked
-        self._known: dict[Need, Given] = {}
+        self._known: dict[evidence.Need, evidence.Given] = {}
         self.requests = 0
-        self.taken: list[tuple[Need, Given]] = []  # in the order of asking, for a recording
+        self.taken: list[
+            tuple[evidence.Need, evidence.Given]
+        ] = []  # in the order of asking, for a recording
 
     async def problem(self) -> str | None:
         """Return what is wrong with Prometheus itself, after the cheapest of queries."""
@@ -94,7 +79,7 @@ class Examiner:
             return None
         return longest_interval_s(written)
 
-    async def answer(self, need: Need) -> Given:
+    async def answer(self, need: evidence.Need) -> evidence.Given:
         """Return what Prometheus says."""
         hashable = _key(need)
         given = self._known.get(hashable)
@@ -102,7 +87,9 @@ class Examiner:
             self._asked(need)
             try:
                 given = await (
-                    self._series(need) if isinstance(need, SeriesOf) else self._result(need)
+                    self._series(need)
+                    if isinstance(need, evidence.SeriesOf)
+                    else self._result(need)
                 )
             except QueryError as error:
                 given = _failure(error)
@@ -110,14 +97,14 @@ class Examiner:
         self.taken.append((need, given))
         return given
 
-    async def _series(self, need: SeriesOf) -> Series:
+    async def _series(self, need: evidence.SeriesOf) -> evidence.Series:
         now = time.time()
         start_s = now - self._window_s if need.within_window else None
         if need.name:
             return await self._values(need, start_s)
         if start_s is None:
             self.requests += 1
-            return Series(await self._client.sample_series(need.match, None, _SAMPLE))
+            return evidence.Series(await self._client.sample_series(need.match, None, _SAMPLE))
         self.requests += 1
         found = await self._client.series(need.match, start_s, self._rules.wanted(need.match))
         self.crowded[need.match] = found.crowded
@@ -127,9 +114,9 @@ class Examiner:
                 labels.append({**dict.fromkeys(shape, ""), "__name__": name})  # noqa: PERF401
         if found.is_partial and not labels:
             raise refusals.error("partial")
-        return Series(labels)
+        return evidence.Series(labels)
 
-    async def _values(self, need: SeriesOf, start_s: float | None) -> Series:
+    async def _values(self, need: evidence.SeriesOf, start_s: float | None) -> evidence.Series:
         found: list[dict[str, str]] = []
         if need.label and need.wanted:
             chosen = "|".join(map(re.escape, need.wanted[:100]))
@@ -139,19 +126,19 @@ class Examiner:
         self.requests += 1
         match = f"{{__name__={quote(need.name)}}}"
         found += await self._client.sample_series(match, start_s, _SAMPLE)
-        return Series(found)
+        return evidence.Series(found)
 
-    async def _result(self, need: ResultOf) -> Result:
+    async def _result(self, need: evidence.ResultOf) -> evidence.Result:
         now = time.time()
         self.requests += 1
         answer = await self._client.query(need.promql, now)
         if answer.is_partial:  # the adapter refuses it as well
             raise refusals.error("partial")
         if not answer.values:
-            return Result([])
+            return evidence.Result([])
         stamps = await self._stamps(need.promql, answer, now)
-        return Result([
-            Point.of(labels, value, None if stamps is None else _age(stamps, labels, now))
+        return evidence.Result([
+            evidence.Point.of(labels, value, None if stamps is None else _age(stamps, labels, now))
             for labels, value in list(zip(answer.metrics, answer.values, strict=True))[
                 :_MOST_POINTS
             ]
@@ -168,21 +155,21 @@ class Examiner:
             return None  # the age is then not known, which is said
 
 
-def stamp_query(promql: str, labels: Sequence[str]) -> str | None:
+def stamp_query(text: str, labels: Sequence[str]) -> str | None:
     """Return the query for the newest sample behind each series of the answer.
 
     ``None`` where several selectors, or one at another time, are behind it.
     """
     try:
-        found = list(selectors(parse(promql)))
-    except NotPromql:
+        found = list(selectors(promql.parse(text)))
+    except promql.NotPromql:
         return None
     if len(found) != 1 or found[0].offset_ms or found[0].at:
         return None
     instant = structs.replace(found[0], range_ms=None)
     by = tuple(label for label in labels if label != "__name__")
-    stamp: Node = FunctionCall("timestamp", (instant,), False)
-    return printed(Aggregation("max", "by", by, stamp))
+    stamp: promql.Node = promql.FunctionCall("timestamp", (instant,), False)
+    return printed(promql.Aggregation("max", "by", by, stamp))
 
 
 def _age(stamps: InstantAnswer, labels: Mapping[str, str], now: float) -> float | None:
@@ -203,7 +190,7 @@ def longest_interval_s(written: str) -> float | None:
     return max(jobs, default=None)
 
 
-async def drive(way: Generator[Need, Given, T], examiner: Examiner) -> T:
+async def drive(way: evidence.Way[T], examiner: Examiner) -> T:
     """Return what ``way`` comes to, with every need answered by ``examiner``."""
     try:
         need = next(way)
@@ -214,16 +201,18 @@ async def drive(way: Generator[Need, Given, T], examiner: Examiner) -> T:
         return found
 
 
-def _key(need: Need) -> Need:
-    if isinstance(need, SeriesOf):
+def _key(need: evidence.Need) -> evidence.Need:
+    if isinstance(need, evidence.SeriesOf):
         return structs.replace(need, wanted=tuple(need.wanted))
     return need
 
 
-def _failure(error: QueryError) -> Given:
+def _failure(error: QueryError) -> evidence.Given:
     if error.kind in ("bad-data", "execution", "timeout"):
-        return Rejected(400 if error.kind == "bad-data" else 422, error.detail or str(error))
-    return Unreachable(_words(error))
+        return evidence.Rejected(
+            400 if error.kind == "bad-data" else 422, error.detail or str(error)
+        )
+    return evidence.Unreachable(_words(error))
 
 
 def _words(error: QueryError) -> str:

@@ -2,24 +2,12 @@
 
 import math
 import re
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Sequence, Set
 
 from msgspec import Struct
 
 from adapter.discovery.listing import MetricSource
-from adapter.doctor.evidence import (
-    AskedEvidence,
-    Given,
-    Need,
-    Point,
-    Rejected,
-    Result,
-    ResultOf,
-    Series,
-    SeriesOf,
-    Surroundings,
-    Unreachable,
-)
+from adapter.doctor import evidence
 from adapter.doctor.findings import Diagnosis
 from adapter.doctor.series_checks import LabelSet, labels_of, listed, names_in
 from adapter.errors import RuleQueryError
@@ -47,8 +35,8 @@ class _Request(Struct, frozen=True):
 
     rule: Rule
     series: str
-    asked: AskedEvidence
-    around: Surroundings
+    asked: evidence.AskedEvidence
+    around: evidence.Surroundings
     names: Sequence[str]
     promql: str
 
@@ -59,8 +47,8 @@ class _Request(Struct, frozen=True):
 
 
 def follow(
-    rule: Rule, series: str, asked: AskedEvidence, around: Surroundings
-) -> Generator[Need, Given, Diagnosis | Served]:
+    rule: Rule, series: str, asked: evidence.AskedEvidence, around: evidence.Surroundings
+) -> evidence.Way[Diagnosis | Served]:
     """Render, ask, and judge the result; see ``adapter.doctor.diagnosis`` for the protocol."""
     names = list(around.objects) if asked.name in ("", "*") else [asked.name]
     if asked.resource == "namespaces" and not names:
@@ -82,7 +70,7 @@ def follow(
     return found.of(rule, promql) if isinstance(found, Diagnosis) else found
 
 
-def _judged(request: _Request) -> Generator[Need, Given, Diagnosis | Served]:
+def _judged(request: _Request) -> evidence.Way[Diagnosis | Served]:
     asked, promql = request.asked, request.promql
     if asked.api == "custom" and not request.names:
         return Diagnosis(
@@ -90,18 +78,18 @@ def _judged(request: _Request) -> Generator[Need, Given, Diagnosis | Served]:
             f"No {asked.resource} in namespace {asked.namespace} match {asked.selector!r}.",
             "Check the selector of the HPA's target.",
         )
-    given = yield ResultOf(promql)
-    if isinstance(given, Rejected):
+    given = yield evidence.ResultOf(promql)
+    if isinstance(given, evidence.Rejected):
         return Diagnosis(
             Stage.QUERY_INVALID,
             f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
             f"{given.error}.",
             f"Mend metricsQuery; {advice(given.error) or _AS_IT_IS}.",
         )
-    if isinstance(given, Unreachable):
+    if isinstance(given, evidence.Unreachable):
         text = f"Prometheus failed on {promql!r}: {given.error}."
         return Diagnosis(Stage.PROMETHEUS_UNREACHABLE, text, "")
-    points = given.points if isinstance(given, Result) else ()
+    points = given.points if isinstance(given, evidence.Result) else ()
     if not points:
         hints = yield from _why_empty(request)
         return Diagnosis(
@@ -110,7 +98,7 @@ def _judged(request: _Request) -> Generator[Need, Given, Diagnosis | Served]:
     return _of_points(request, points)
 
 
-def _of_points(request: _Request, points: Sequence[Point]) -> Diagnosis | Served:
+def _of_points(request: _Request, points: Sequence[evidence.Point]) -> Diagnosis | Served:
     label, names, promql = request.label, request.names, request.promql
     if label:
         labelled = [p for p in points if p.labels.get(label)]
@@ -152,7 +140,9 @@ def _of_points(request: _Request, points: Sequence[Point]) -> Diagnosis | Served
     return Served(promql, _lacking(request, points, fresh) if label else "")
 
 
-def _lacking(request: _Request, points: Sequence[Point], fresh: Sequence[Point]) -> str:
+def _lacking(
+    request: _Request, points: Sequence[evidence.Point], fresh: Sequence[evidence.Point]
+) -> str:
     label = request.label
     served = {point.labels[label] for point in fresh} | set(request.around.young)
     why = {
@@ -166,7 +156,7 @@ def _lacking(request: _Request, points: Sequence[Point], fresh: Sequence[Point])
     ])  # fmt: skip
 
 
-def _why_empty(request: _Request) -> Generator[Need, Given, str]:
+def _why_empty(request: _Request) -> evidence.Way[str]:
     rule, series, label, names = request.rule, request.series, request.label, request.names
     hints: list[str] = []
     interval = request.around.scrape_interval_s
@@ -178,10 +168,12 @@ def _why_empty(request: _Request) -> Generator[Need, Given, str]:
                 f"{duration.format_go(interval)}: widen it to four scrape intervals, "
                 f"[{duration.format_prometheus(4 * interval)}]."
             )
-    known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(names))
+    known = yield evidence.SeriesOf(
+        rule.series_query, name=series, label=label, wanted=tuple(names)
+    )
     labels = [
         each
-        for each in (known.labels if isinstance(known, Series) else ())
+        for each in (known.labels if isinstance(known, evidence.Series) else ())
         if not series or each.get("__name__") == series or series in names_in(rule.series_query)
     ]
     hints += _selector_hints(request.asked, labels)
@@ -192,7 +184,7 @@ def _why_empty(request: _Request) -> Generator[Need, Given, str]:
     )
 
 
-def _selector_hints(asked: AskedEvidence, labels: Sequence[LabelSet]) -> list[str]:
+def _selector_hints(asked: evidence.AskedEvidence, labels: Sequence[LabelSet]) -> list[str]:
     hints = []
     for requirement in selector.parse(asked.metric_selector).requirements:
         seen = sorted({e.get(requirement.key, "") for e in labels})

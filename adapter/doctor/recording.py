@@ -11,21 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
+from adapter.doctor import evidence
 from adapter.doctor.diagnosis import diagnose, run
-from adapter.doctor.evidence import (
-    AskedEvidence,
-    Given,
-    Need,
-    NotRecorded,
-    Point,
-    Rejected,
-    Result,
-    ResultOf,
-    Series,
-    SeriesOf,
-    Surroundings,
-    Unreachable,
-)
 from adapter.doctor.findings import Diagnosis
 from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
@@ -38,8 +25,8 @@ _NOT_SECRET = frozenset(["", "*"])
 class RecordedAnswer(Struct, frozen=True):
     """One question and its answer."""
 
-    need: Need
-    given: Given
+    need: evidence.Need
+    given: evidence.Given
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -47,8 +34,8 @@ class Recording(Struct, frozen=True, kw_only=True):
 
     format: str = FORMAT
     config: str
-    asked: AskedEvidence
-    around: Surroundings
+    asked: evidence.AskedEvidence
+    around: evidence.Surroundings
     entries: Sequence[RecordedAnswer] = ()
     is_masked: bool = False
 
@@ -77,19 +64,19 @@ def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
     """Return the diagnosis that the recorded answers lead to."""
     remaining = list(recording.entries)
 
-    def answer(need: Need) -> Given:
+    def answer(need: evidence.Need) -> evidence.Given:
         if remaining and _is_about(remaining[0].need, need):
             return remaining.pop(0).given
-        return NotRecorded()
+        return evidence.NotRecorded()
 
     return run(diagnose(recording.config, recording.asked, recording.around, file), answer)
 
 
-def _is_about(recorded: Need, need: Need) -> bool:
+def _is_about(recorded: evidence.Need, need: evidence.Need) -> bool:
     # A query's text holds names, which may be masked; its place in the order tells it.
-    if isinstance(recorded, SeriesOf) and isinstance(need, SeriesOf):
+    if isinstance(recorded, evidence.SeriesOf) and isinstance(need, evidence.SeriesOf):
         return (recorded.match, recorded.within_window) == (need.match, need.within_window)
-    return isinstance(recorded, ResultOf) and isinstance(need, ResultOf)
+    return isinstance(recorded, evidence.ResultOf) and isinstance(need, evidence.ResultOf)
 
 
 def masked(recording: Recording) -> Recording:
@@ -157,24 +144,24 @@ class _Mask:
             return self.words([text])[0]
         return written + text[end:]
 
-    def need(self, need: Need) -> Need:
-        if isinstance(need, ResultOf):
-            return ResultOf(self.text(need.promql))
+    def need(self, need: evidence.Need) -> evidence.Need:
+        if isinstance(need, evidence.ResultOf):
+            return evidence.ResultOf(self.text(need.promql))
         return structs.replace(need, wanted=self.words(need.wanted))
 
-    def given(self, given: Given) -> Given:
+    def given(self, given: evidence.Given) -> evidence.Given:
         match given:
-            case Series():
-                return Series([self.labels(each) for each in given.labels])
-            case Result():
-                return Result([self.point(each) for each in given.points])
-            case Rejected():
-                return Rejected(given.status, self.text(given.error))
-            case Unreachable():
-                return Unreachable("(masked)")
+            case evidence.Series():
+                return evidence.Series([self.labels(each) for each in given.labels])
+            case evidence.Result():
+                return evidence.Result([self.point(each) for each in given.points])
+            case evidence.Rejected():
+                return evidence.Rejected(given.status, self.text(given.error))
+            case evidence.Unreachable():
+                return evidence.Unreachable("(masked)")
         return given
 
-    def point(self, point: Point) -> Point:
+    def point(self, point: evidence.Point) -> evidence.Point:
         value, labels = point.value, self.labels(point.labels)
         if not isinstance(value, str) and value:
             value = math.copysign(1.0, value)

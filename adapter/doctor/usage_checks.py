@@ -1,19 +1,10 @@
 """Do ``resourceRules`` find what metrics.k8s.io is made of? Questions and judgement; pure."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
-from adapter.doctor.evidence import (
-    Given,
-    Need,
-    Rejected,
-    Result,
-    ResultOf,
-    Series,
-    SeriesOf,
-    Unreachable,
-)
+from adapter.doctor import evidence
 from adapter.doctor.shapes import selectors
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
@@ -29,7 +20,7 @@ _SAMPLE = 20  # series of an answer whose labels are looked at
 
 def follow(
     rule: ResourceRule, nodes: Sequence[str] = ()
-) -> Generator[Need, Given, dict[str, Finding | None]]:
+) -> evidence.Way[dict[str, Finding | None]]:
     """Ask for what the rule's two queries find, by field; see ``diagnosis`` for the protocol.
 
     ``nodes`` are names of the cluster's, which nodeQuery has to find; none: they are not known.
@@ -51,15 +42,15 @@ def follow(
 
 def _of_nodes(
     plan: QueryPlan, text: str, wanted: Sequence[str], nodes: Sequence[str]
-) -> Generator[Need, Given, Finding | None]:
-    given = yield ResultOf(plan.text("", wanted))
+) -> evidence.Way[Finding | None]:
+    given = yield evidence.ResultOf(plan.text("", wanted))
     found = _objects(plan, given)
     lacking = [name for name in wanted if name not in found]
     if (failure := _failure(given)) or 2 * len(lacking) <= len(wanted):
         return failure
     seen = f"of {len(wanted)} nodes of the cluster it finds {len(wanted) - len(lacking)}"
     # Known already: nothing is asked a second time.
-    others = _objects(plan, (yield ResultOf(_some(text)))).difference(nodes)
+    others = _objects(plan, (yield evidence.ResultOf(_some(text)))).difference(nodes)
     cause = f"there is no value of {lacking[0]}: see whether each node is scraped"
     if others:
         label = plan.labels.object
@@ -72,8 +63,8 @@ def _of_nodes(
     return Finding(Stage.OBJECT_MISMATCH, f"{seen}: {cause}. It asks {text}")
 
 
-def _objects(plan: QueryPlan, given: Given) -> set[str]:
-    points = given.points if isinstance(given, Result) else ()
+def _objects(plan: QueryPlan, given: evidence.Given) -> set[str]:
+    points = given.points if isinstance(given, evidence.Result) else ()
     return {point.labels.get(plan.labels.object, "") for point in points} - {""}
 
 
@@ -86,11 +77,11 @@ def _of_everything(plan: QueryPlan) -> str:
     return plan.render(",".join(f'{label}!=""' for label in labels), dict.fromkeys(labels, ".+"))
 
 
-def _judged(plan: QueryPlan, text: str, tree: Node) -> Generator[Need, Given, Finding | None]:
-    given = yield ResultOf(_some(text))
+def _judged(plan: QueryPlan, text: str, tree: Node) -> evidence.Way[Finding | None]:
+    given = yield evidence.ResultOf(_some(text))
     if failure := _failure(given):
         return failure
-    points = given.points if isinstance(given, Result) else ()
+    points = given.points if isinstance(given, evidence.Result) else ()
     if not points:
         for each in selectors(tree):
             if not (yield from _is_found(each)):
@@ -104,16 +95,16 @@ def _judged(plan: QueryPlan, text: str, tree: Node) -> Generator[Need, Given, Fi
     return None
 
 
-def _failure(given: Given) -> Finding | None:
-    if isinstance(given, Rejected):
+def _failure(given: evidence.Given) -> Finding | None:
+    if isinstance(given, evidence.Rejected):
         words = "; ".join(filter(None, [given.error, advice(given.error)]))
         return Finding(Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
-    if isinstance(given, Unreachable):
+    if isinstance(given, evidence.Unreachable):
         return Finding(Stage.PROMETHEUS_UNREACHABLE, given.error)
     return None
 
 
-def _is_found(each: VectorSelector) -> Generator[Need, Given, bool]:
+def _is_found(each: VectorSelector) -> evidence.Way[bool]:
     bare = structs.replace(each, range_ms=None, offset_ms=0, at=None)
-    given = yield SeriesOf(printed(bare), within_window=False)
-    return not isinstance(given, Series) or bool(given.labels)
+    given = yield evidence.SeriesOf(printed(bare), within_window=False)
+    return not isinstance(given, evidence.Series) or bool(given.labels)

@@ -17,14 +17,7 @@ from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.findings import problem_of
 from adapter.doctor.series_checks import refusal
-from adapter.metric_rules.objects import (
-    CLUSTER_METRIC_RULES,
-    METRIC_RULES,
-    RuleRefusal,
-    StoredMetricRule,
-    beyond_bounds,
-    compiled,
-)
+from adapter.metric_rules import objects
 from adapter.metric_rules.status import SERVING, MetricRuleStatus, is_refused, written_status
 from adapter.rules.ruleset import ResourceRules, Rule
 from adapter.sources.sources_file import DEFAULT_SOURCE, NamedSources, SourceAccess
@@ -126,13 +119,13 @@ class EverySource(dict[str, SourceAccess]):
 class ReadObject(Struct, frozen=True):
     """An object, and the rule or the refusal that it comes to here."""
 
-    stored: StoredMetricRule
-    rule: Rule | RuleRefusal
+    stored: objects.StoredMetricRule
+    rule: Rule | objects.RuleRefusal
 
 
 def has_objects(cluster: DoctorCluster) -> bool:
     """Return whether the cluster knows MetricRules."""
-    return any(each.group == METRIC_RULES.group for each in cluster.mapper.resources)
+    return any(each.group == objects.METRIC_RULES.group for each in cluster.mapper.resources)
 
 
 async def stored_rules(
@@ -142,11 +135,11 @@ async def stored_rules(
     an adapter that keeps namespaces apart by ``namespace_label`` ("": the usual one).
     """
     sources = NamedSources(access=EverySource(namespace_label or _EVERY.namespace_label))
-    found = [each async for each in _listed(cluster, METRIC_RULES, namespace)]
-    found += [each async for each in _listed(cluster, CLUSTER_METRIC_RULES, "")]
-    beyond = beyond_bounds(found)
+    found = [each async for each in _listed(cluster, objects.METRIC_RULES, namespace)]
+    found += [each async for each in _listed(cluster, objects.CLUSTER_METRIC_RULES, "")]
+    beyond = objects.beyond_bounds(found)
     return [
-        ReadObject(each, compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
+        ReadObject(each, objects.compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
         for each in found
     ]
 
@@ -173,7 +166,7 @@ def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorRe
     rules = [*map(_reported, stored), *_crowded_namespaces(stored)]
     for asked in plan.asked:
         names = [each.rule for each in rules if asked.metric in each.names and not each.problem]
-        own = [name for name in names if name.startswith(METRIC_RULES.kind)]
+        own = [name for name in names if name.startswith(objects.METRIC_RULES.kind)]
         if names:
             report.notes.append(f"{asked.metric} is answered by {(own or names)[-1]}")
     is_lost = not report.is_healthy
@@ -182,17 +175,17 @@ def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorRe
 
 async def _listed(
     cluster: DoctorCluster, resource: Resource, namespace: str
-) -> AsyncIterator[StoredMetricRule]:
+) -> AsyncIterator[objects.StoredMetricRule]:
     async for page in cluster.listed(resource.path(namespace), resource.plural):
         for each in page:
-            yield decode(each, StoredMetricRule)
+            yield decode(each, objects.StoredMetricRule)
 
 
 def _reported(found: ReadObject) -> RuleReport:
     """Return what became of an object."""
     stored, rule = found.stored, found.rule
     status = written_status(stored)
-    if isinstance(rule, RuleRefusal):
+    if isinstance(rule, objects.RuleRefusal):
         return RuleReport(stored.origin, 0, (), f"{rule.reason}: {rule.message}")
     if status.observed_generation != stored.metadata.generation:
         text = "NotListedYet: no adapter has said what became of it; ask again in some seconds"

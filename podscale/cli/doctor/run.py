@@ -9,13 +9,8 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from adapter.apis.rules_api import RuleTold
+from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
-from adapter.doctor.evidence import (
-    AskedEvidence,
-    Need,
-    SeriesOf,
-    Surroundings,
-)
 from adapter.doctor.examine import Examiner, drive
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
@@ -26,19 +21,11 @@ from adapter.rules.config import Parsed
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
+from podscale.cli.doctor import rule_reports
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.hpa_metrics import unexposed
 from podscale.cli.doctor.object_lints import LintedHpa, World, lint_objects, read_world
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
-from podscale.cli.doctor.rule_reports import (
-    ReadObject,
-    add_objects,
-    answers_of,
-    found_by,
-    found_by_usage,
-    of_default_source,
-    stored_rules,
-)
 from podscale.cli.doctor.served import answered, measured, of_backends, told_by
 from podscale.cli.output import Progress, count, plainly
 from podscale.core.showable import shown_url
@@ -56,11 +43,11 @@ async def examine(
     plan: DoctorPlan, cluster: DoctorCluster | None, progress: Progress
 ) -> DoctorReport:
     """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
-    stored: list[ReadObject] = []
+    stored: list[rule_reports.ReadObject] = []
     if cluster is not None and plan.has_objects:
         label = plan.told.namespace_label if plan.told is not None else ""
-        stored = await stored_rules(cluster, plan.namespace, label)
-        plan = replace(plan, object_rules=of_default_source(stored))
+        stored = await rule_reports.stored_rules(cluster, plan.namespace, label)
+        plan = replace(plan, object_rules=rule_reports.of_default_source(stored))
     examination = _Examination(plan, cluster)
     examination.read()
     report, world = examination.report, World()
@@ -71,7 +58,7 @@ async def examine(
             await examination.follow(
                 examiner, () if plan.asked or plan.usage or plan.hpa else world.hpas
             )
-    add_objects(plan, stored, report)
+    rule_reports.add_objects(plan, stored, report)
     await examination.add_usage()
     examination.add_adapter()
     # Nothing may be served beside the rules of the file: others may have MetricRules.
@@ -103,7 +90,7 @@ async def _prometheus(
     most = len({rule.series_query for rule in (*rules.custom, *rules.external)}) + 1
     async with PrometheusClient(plan.prometheus) as client:
 
-        def show(need: Need) -> None:
+        def show(need: evidence.Need) -> None:
             about = getattr(need, "match", "the metric's query")
             progress(min(examiner.requests, most - 1), most, about)
 
@@ -156,11 +143,11 @@ class _Examination:
                 f"of other sources, and linted only: {names}; the adapter's own relist tells of "
                 "them"
             )
-        answers: Mapping[Need | None, str] = {}
+        answers: Mapping[evidence.Need | None, str] = {}
         if examiner is not None:
             self._problem = await examiner.problem()
             if self._problem is None:
-                answers = await answers_of(examiner, self._unread(), plan.prometheus)
+                answers = await rule_reports.answers_of(examiner, self._unread(), plan.prometheus)
                 if self._interval_s is None:
                     self._interval_s = await examiner.scrape_interval_s()
         series: dict[str, Sequence[str]] = {}
@@ -186,7 +173,7 @@ class _Examination:
         known = KnownMetrics(self._interval_s, series, self._crowded(), answers)
         self._add_lints(lint(parsed, self.rules, known))
 
-    async def _find(self, asked: AskedEvidence) -> Diagnosis | None:
+    async def _find(self, asked: evidence.AskedEvidence) -> Diagnosis | None:
         """Return what is known of a metric; ``None`` where nobody can be asked."""
         found, plan = None, self._plan
         is_running = plan.told is not None or plan.rules is None
@@ -198,7 +185,7 @@ class _Examination:
             return found
         return await self._followed(asked, self._examiner) or found
 
-    async def _served(self, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
+    async def _served(self, asked: evidence.AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
         plan, told = self._plan, self._plan.told
         found = await answered(cluster, asked, told.prometheus_problem if told is not None else "")
         is_bare = told is not None and not (told.rules or told.backends or plan.object_rules)
@@ -206,9 +193,13 @@ class _Examination:
             return replace(found, change="Write a rule for it: there is none.")
         if found.stage != Stage.HEALTHY:
             return found
-        return reached(asked, await self._reader(Surroundings(""), asked, cluster)) or found
+        return (
+            reached(asked, await self._reader(evidence.Surroundings(""), asked, cluster)) or found
+        )
 
-    async def _followed(self, asked: AskedEvidence, examiner: Examiner) -> Diagnosis | None:
+    async def _followed(
+        self, asked: evidence.AskedEvidence, examiner: Examiner
+    ) -> Diagnosis | None:
         source, report = self._plan.rules, self.report
         objects = [each for each in self._plan.object_rules if may_answer(each, asked)]
         if source is None:  # nobody may read the rules: objects explain what they are meant for
@@ -228,9 +219,9 @@ class _Examination:
             )
         return found
 
-    async def _surroundings(self, asked: AskedEvidence) -> Surroundings:
+    async def _surroundings(self, asked: evidence.AskedEvidence) -> evidence.Surroundings:
         plan, cluster = self._plan, self._cluster
-        around = Surroundings(
+        around = evidence.Surroundings(
             prometheus_url=shown_url(plan.prometheus.url) if plan.prometheus else "",
             prometheus_error=self._problem,
             scrape_interval_s=self._interval_s,
@@ -248,8 +239,8 @@ class _Examination:
         return await self._reader(around, asked, cluster)
 
     async def _reader(
-        self, around: Surroundings, asked: AskedEvidence, cluster: DoctorCluster
-    ) -> Surroundings:
+        self, around: evidence.Surroundings, asked: evidence.AskedEvidence, cluster: DoctorCluster
+    ) -> evidence.Surroundings:
         """Return ``around`` with what stands between the metric and its reader."""
         plan = self._plan
         return replace(
@@ -267,14 +258,18 @@ class _Examination:
         custom, external = set[str](), set[str]()
         if examiner is not None:
             for rule in (*rules.custom, *rules.external):
-                found = found_by(rule, await examiner.answer(SeriesOf(rule.series_query)))
+                found = rule_reports.found_by(
+                    rule, await examiner.answer(evidence.SeriesOf(rule.series_query))
+                )
                 self.report.rules.append(found.report)
                 series[rule.id] = found.series
                 custom |= {f"{kind}/{metric}" for kind, metric in found.exposed if kind}
                 external |= {metric for kind, metric in found.exposed if not kind}
             if rules.resource is not None:
                 nodes = await cluster.node_names() if cluster is not None else ()
-                self.report.rules += await found_by_usage(rules.resource, examiner, nodes)
+                self.report.rules += await rule_reports.found_by_usage(
+                    rules.resource, examiner, nodes
+                )
         is_listed = self._elsewhere if examiner is not None else self._plan.told
         if cluster is not None and is_listed:
             return await cluster.listed_metrics(
@@ -314,7 +309,7 @@ class _Examination:
             report.notes.append("there are no rules for custom or external metrics")
         report.rules += map(told_by, told)
 
-    def _unread(self) -> list[Need]:
+    def _unread(self) -> list[evidence.Need]:
         """Return what the file asks of the default Prometheus that is no PromQL."""
         if self._parsed is None or self.rules is None:
             return []

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold, RuleTold
 from adapter.backends.backend_router import BackendTold
@@ -23,14 +24,7 @@ from podscale.cli.doctor.report import RuleReport
 from podscale.cli.output import count
 from podscale.core.json_decoder import decode_json
 from podscale.feed.http.refusals import QUERY_TIMEOUT
-from podscale.kube.client.api import Response
-from podscale.kube.client.errors import (
-    ApiError,
-    ApiUnreachable,
-    Forbidden,
-    KubeError,
-    ObjectNotFound,
-)
+from podscale.kube.client import errors
 from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY, CustomValue, NodeMetrics, PodMetrics
 
@@ -51,17 +45,11 @@ _CHANGES: Mapping[Stage, str] = {
 }
 
 
-# kubectl top needs the same.
+# What usage needs; kubectl top does as well.
 _USAGE = (
     "See kubectl get apiservice v1beta1.metrics.k8s.io: metrics-server has to serve it, or the "
     "adapter (resourceRules)."
 )
-
-
-def _tells(pod: PodMetrics, metric: str, container: str) -> bool:
-    """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_apis``."""
-    counted = [each for each in pod.containers or () if container in ("", each.name)]
-    return bool(counted) and all(metric in each.usage for each in counted)
 
 
 def told_by(told: RuleTold) -> RuleReport:
@@ -91,14 +79,14 @@ def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
 
 async def running_rules(cluster: DoctorCluster) -> RulesTold:
     """Return what the running adapter says of its rules; raises ``ClusterFailed``."""
-    problems: list[KubeError] = []
+    problems: list[errors.KubeError] = []
     for place in _PLACES:
         try:
             found = await cluster.read(f"/apis/{place}/{RESOURCE}")
             return decode_json(found.body, RulesTold)
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             continue
-        except KubeError as error:
+        except errors.KubeError as error:
             problems.append(error)
         except msgspec.DecodeError as error:
             raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
@@ -114,7 +102,7 @@ async def running_rules(cluster: DoctorCluster) -> RulesTold:
         f"the adapter does not answer through the API server: {first}. {notes}See kubectl get "
         "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
     )
-    if isinstance(first, Forbidden):
+    if isinstance(first, errors.Forbidden):
         text = (
             f"{first}. The rules of a running adapter need: list {RESOURCE} in "
             f"custom.metrics.k8s.io, and get on nonResourceURL {RIGHT}. Or give --config FILE"
@@ -129,13 +117,14 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "
     """
     try:
         answer = await cluster.read(path_of(asked))
-        found = decode(answer.body, ListOf[CustomValue])
-    except ApiUnreachable as error:
+        items = decode(answer.body, ListOf[CustomValue]).items or ()
+    except errors.ApiUnreachable as error:
+        text = f"The API server does not answer: {error}"
         if error.is_timeout:
             waits = f"The adapter gives no answer, as when its Prometheus hangs: {error}"
-            return _found(Stage.PROMETHEUS_UNREACHABLE, f"{outage or waits}.")
-        return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
-    except KubeError as error:
+            text = outage or waits
+        return _found(Stage.PROMETHEUS_UNREACHABLE, f"{text}.")
+    except errors.KubeError as error:
         return _refused(error)
     except msgspec.DecodeError as error:
         return _found(
@@ -143,39 +132,36 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "
             f"Who answers for {API_GROUPS[asked.api]} is no adapter: its answer is no list of "
             f"values ({error}).",
         )
-    if not found.items:
+    backend = answer.headers.get(ANSWERED_BY.lower(), "")
+    by = f" by the external backend {backend}" if backend else ""
+    if not items:
         return _found(
             Stage.OBJECT_MISMATCH,
-            f"The adapter answers{_by(answer)} with no item: no {asked.resource or 'series'} with "
+            f"The adapter answers{by} with no item: no {asked.resource or 'series'} with "
             f"a sample match {asked.selector or asked.metric_selector or 'the request'}.",
         )
-    served = _found(
-        Stage.HEALTHY,
-        f"{asked.metric} is served{_by(answer)}: {count(len(found.items), 'item')}.",
-    )
-    shown = {item.described_object.name for item in found.items}
+    served = f"{asked.metric} is served{by}: {count(len(items), 'item')}."
+    shown = {item.described_object.name for item in items}
     objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
-    return _beside(served, asked, [name for name in objects if name not in shown | cluster.young])
+    return _healthy(served, asked, [name for name in objects if name not in shown])
 
 
-def _beside(served: Diagnosis, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosis:
+def _healthy(seen: str, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosis:
+    """Return that a metric is served; ``silent``: to all but these objects."""
     if not silent:
-        return served
-    told = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
-    return msgspec.structs.replace(served, change="Nothing stops it.", beside=(told,))
-
-
-def _by(answer: Response) -> str:
-    backend = answer.headers.get(ANSWERED_BY.lower(), "")
-    return f" by the external backend {backend}" if backend else ""
+        return Diagnosis(Stage.HEALTHY, seen, "Nothing needs to change.")
+    lint = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
+    return Diagnosis(Stage.HEALTHY, seen, "Nothing stops it.", beside=(lint,))
 
 
 async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
+    """Return the objects that are not so new that nothing may have been scraped of them."""
     try:
-        return await cluster.object_names(asked)
+        names = await cluster.object_names(asked)
     except ClusterFailed as failed:  # a metric is served all the same
         cluster.notes.append(f"whether each object has a sample was not looked at: {failed}")
         return []
+    return [name for name in names if name not in cluster.young]
 
 
 async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
@@ -186,21 +172,24 @@ async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
             return await _of_nodes(cluster, asked, decode(body, ListOf[NodeMetrics]).items or ())
         return _of_pods(asked, decode(body, ListOf[PodMetrics]).items or ())
     except msgspec.DecodeError as error:
-        return Diagnosis(
-            Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
-        )
-    except KubeError as error:
+        text = f"The answer of metrics.k8s.io is not understood: {error}."
+        return Diagnosis(Stage.QUERY_INVALID, text, _USAGE)
+    except errors.KubeError as error:
         refused = _refused(error)
-        change = _CHANGES[Stage.FORBIDDEN] if isinstance(error, Forbidden) else _USAGE
-        return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
+        change = refused.change if isinstance(error, errors.Forbidden) else _USAGE
+        return replace(refused, seen=f"metrics.k8s.io: {refused.seen}", change=change)
 
 
 def _of_pods(asked: AskedEvidence, items: Sequence[PodMetrics]) -> Diagnosis:
     about = f"{asked.metric} of container {asked.container}" if asked.container else asked.metric
-    silent = [pod.metadata.name for pod in items if not _tells(pod, asked.metric, asked.container)]
+    silent = []
+    for pod in items:  # nothing that is added up for an HPA may be missing
+        counted = [c for c in pod.containers or () if asked.container in ("", c.name)]
+        if not counted or any(asked.metric not in each.usage for each in counted):
+            silent.append(pod.metadata.name)
     if len(silent) < len(items):
         pods = count(len(items) - len(silent), "pod")
-        return _beside(_found(Stage.HEALTHY, f"{about} is served: {pods}."), asked, silent)
+        return _healthy(f"{about} is served: {pods}.", asked, silent)
     seen = (
         f"metrics.k8s.io tells the {about} of none of the pods that "
         f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
@@ -219,21 +208,21 @@ def _of_pods(asked: AskedEvidence, items: Sequence[PodMetrics]) -> Diagnosis:
 async def _of_nodes(
     cluster: DoctorCluster, asked: AskedEvidence, items: Sequence[NodeMetrics]
 ) -> Diagnosis:
-    told = {each.metadata.name for each in items if asked.metric in each.usage}
+    measured = {each.metadata.name for each in items if asked.metric in each.usage}
     names = await _objects(cluster, asked)
-    if names and not told.intersection(names):
+    if names and not measured.intersection(names):
         return Diagnosis(
             Stage.OBJECT_MISMATCH,
             f"metrics.k8s.io tells the {asked.metric} of none of these nodes: {listed(names)}.",
             "With this adapter, see whether nodeQuery of resourceRules finds nodes by their "
             "names: podscale doctor with --prometheus-url does.",
         )
-    served = _found(Stage.HEALTHY, f"{asked.metric} is served: {count(len(told), 'node')}.")
-    return _beside(served, asked, [name for name in names if name not in told | cluster.young])
+    seen = f"{asked.metric} is served: {count(len(measured), 'node')}."
+    return _healthy(seen, asked, [name for name in names if name not in measured])
 
 
-def _refused(error: KubeError) -> Diagnosis:
-    if not isinstance(error, ApiError):
+def _refused(error: errors.KubeError) -> Diagnosis:
+    if not isinstance(error, errors.ApiError):
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"{error}.")
     stages = set(Stage)
     for cause in error.causes:
@@ -246,11 +235,15 @@ def _refused(error: KubeError) -> Diagnosis:
 
 
 def _found(stage: Stage, seen: str) -> Diagnosis:
-    change = _CHANGES.get(
+    return Diagnosis(
         stage,
-        "Give --prometheus-url (kubectl port-forward reaches it) to see the series and the query.",
+        seen,
+        _CHANGES.get(
+            stage,
+            "Give --prometheus-url (kubectl port-forward reaches it) to see the series and the "
+            "query.",
+        ),
     )
-    return Diagnosis(stage, seen, "Nothing needs to change." if stage == "Healthy" else change)
 
 
 def path_of(asked: AskedEvidence) -> str:
@@ -258,19 +251,18 @@ def path_of(asked: AskedEvidence) -> str:
     namespace = quote(asked.namespace)
     selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
     if asked.api == "resource":
-        selectors = {"labelSelector": asked.selector}
-        base = "/apis/metrics.k8s.io/v1beta1"
-        path = "/nodes" if asked.resource == "nodes" else f"/namespaces/{namespace}/pods"
+        base = "metrics.k8s.io/v1beta1"
+        path = "nodes" if asked.resource == "nodes" else f"namespaces/{namespace}/pods"
     elif asked.api == "external":
-        path = f"/namespaces/{namespace}/{quote(asked.metric)}"
+        base = f"{API_GROUPS['external']}/v1beta1"
+        path = f"namespaces/{namespace}/{quote(asked.metric)}"
         selectors = {"labelSelector": asked.metric_selector}
-        base = f"/apis/{API_GROUPS['external']}/v1beta1"
     else:
-        base = f"/apis/{API_GROUPS['custom']}/v1beta1"
-        scope = f"/namespaces/{namespace}" if namespace else ""
+        base = f"{API_GROUPS['custom']}/v1beta1"
         about = f"{quote(asked.resource)}/{quote(asked.name or '*', safe='*')}"
         if asked.resource == "namespaces":
             about = "metrics"
-        path = f"{scope}/{about}/{quote(asked.metric)}"
+        scope = f"namespaces/{namespace}/" if namespace else ""
+        path = f"{scope}{about}/{quote(asked.metric)}"
     query = "&".join(f"{key}={quote(text)}" for key, text in selectors.items() if text)
-    return f"{base}{path}{f'?{query}' if query else ''}"
+    return f"/apis/{base}/{path}{f'?{query}' if query else ''}"

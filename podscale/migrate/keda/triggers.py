@@ -14,18 +14,8 @@ from msgspec import Struct, structs
 
 from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import (
-    Aggregation,
-    Binary,
-    FunctionCall,
-    Node,
-    NotPromql,
-    VectorSelector,
-    children,
-    is_vector,
-    parse,
-)
 from podscale.migrate.documents import (
     Object,
     at,
@@ -150,9 +140,9 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
         return Converted()
     threshold = text_at(trigger, "metadata", "threshold")
     try:
-        tree = parse(query)
+        tree = promql.parse(query)
         aim = target(text_at(trigger, "metricType"), threshold)
-    except NotPromql as error:
+    except promql.NotPromql as error:
         on.lose(f"the query does not parse: {error}")
         return Converted()
     except ValueError:
@@ -220,7 +210,7 @@ def constant(name: str) -> Converted:
 
 
 def _series_query(query: str) -> str:
-    tree = parse(query)
+    tree = promql.parse(query)
     found = _first_selector(tree)
     # A query with a default answers while its series are not there, and is asked then.
     if found is None or _answers_alone(tree):
@@ -228,34 +218,34 @@ def _series_query(query: str) -> str:
     return printed(structs.replace(found, range_ms=None, offset_ms=0, at=None))
 
 
-def _answers_alone(node: Node) -> bool:
+def _answers_alone(node: promql.Node) -> bool:
     """Return whether there may be an answer without a series: ``or vector(0)``, ``absent``."""
-    if isinstance(node, FunctionCall) and node.function in _DEFAULTS:
+    if isinstance(node, promql.FunctionCall) and node.function in _DEFAULTS:
         return True
-    return any(map(_answers_alone, children(node)))
+    return any(map(_answers_alone, promql.children(node)))
 
 
-def _first_selector(node: Node) -> VectorSelector | None:
-    if isinstance(node, VectorSelector):
+def _first_selector(node: promql.Node) -> promql.VectorSelector | None:
+    if isinstance(node, promql.VectorSelector):
         return node
-    return next((s for child in children(node) if (s := _first_selector(child))), None)
+    return next((s for child in promql.children(node) if (s := _first_selector(child))), None)
 
 
-def _has_default(tree: Node) -> bool:
+def _has_default(tree: promql.Node) -> bool:
     """Return whether the query ends in ``or vector(…)``: it is never empty."""
-    return isinstance(tree, Binary) and tree.op == "or" and _is_constant(tree.right)
+    return isinstance(tree, promql.Binary) and tree.op == "or" and _is_constant(tree.right)
 
 
-def _is_constant(node: Node) -> bool:
-    return isinstance(node, FunctionCall) and node.function == "vector"
+def _is_constant(node: promql.Node) -> bool:
+    return isinstance(node, promql.FunctionCall) and node.function == "vector"
 
 
-def _is_single(tree: Node) -> bool:
-    if not is_vector(tree) or _is_constant(tree):
+def _is_single(tree: promql.Node) -> bool:
+    if not promql.is_vector(tree) or _is_constant(tree):
         return True
-    if isinstance(tree, Aggregation):
+    if isinstance(tree, promql.Aggregation):
         return tree.clause == "by" and not tree.labels and tree.op not in ("topk", "bottomk")
-    below = [child for child in children(tree) if is_vector(child)]
+    below = [child for child in promql.children(tree) if promql.is_vector(child)]
     return bool(below) and all(map(_is_single, below))
 
 
