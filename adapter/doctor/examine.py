@@ -21,6 +21,7 @@ from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.printer import printed
 
 # Prometheus writes its configuration out with every default filled in, so that each job has its
@@ -136,23 +137,25 @@ class Examiner:
             raise refusals.error("partial")
         if not answer.values:
             return evidence.Result([])
-        stamps = await self._stamps(need.promql, answer, now)
-        return evidence.Result([
-            evidence.Point.of(labels, value, None if stamps is None else _age(stamps, labels, now))
-            for labels, value in list(zip(answer.metrics, answer.values, strict=True))[
-                :_MOST_POINTS
-            ]
-        ])  # fmt: skip
+        ages = await self._ages_s(need.promql, answer, now)
+        samples = zip(answer.metrics[:_MOST_POINTS], answer.values, strict=False)
+        points = [(labels, value, ages.get(_without_name(labels))) for labels, value in samples]
+        return evidence.Result([evidence.Point.of(*point) for point in points])
 
-    async def _stamps(self, promql: str, answer: InstantAnswer, now: float) -> InstantAnswer | None:
-        text = stamp_query(promql, sorted({k for m in answer.metrics[:100] for k in m}))
+    async def _ages_s(
+        self, query: str, answer: InstantAnswer, now: float
+    ) -> dict[frozenset[tuple[str, str]], float]:
+        """Return the age of the newest sample behind each series, where it can be known."""
+        text = stamp_query(query, sorted({k for m in answer.metrics[:100] for k in m}))
         if text is None:
-            return None
+            return {}
         self.requests += 1
         try:
-            return await self._client.query(text, now)
+            stamps = await self._client.query(text, now)
         except QueryError:
-            return None  # the age is then not known, which is said
+            return {}
+        pairs = zip(stamps.metrics, stamps.values, strict=True)
+        return {_without_name(labels): max(now - stamp, 0.0) for labels, stamp in pairs}
 
 
 def stamp_query(text: str, labels: Sequence[str]) -> str | None:
@@ -172,12 +175,8 @@ def stamp_query(text: str, labels: Sequence[str]) -> str | None:
     return printed(promql.Aggregation("max", "by", by, stamp))
 
 
-def _age(stamps: InstantAnswer, labels: Mapping[str, str], now: float) -> float | None:
-    wanted = {key: value for key, value in labels.items() if key != "__name__"}
-    for each, stamp in zip(stamps.metrics, stamps.values, strict=True):
-        if each == wanted:
-            return max(now - stamp, 0.0)
-    return None
+def _without_name(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((key, value) for key, value in labels.items() if key != "__name__")
 
 
 def longest_interval_s(written: str) -> float | None:
