@@ -67,6 +67,9 @@ class Remark(Struct, frozen=True):
     about: str  # "ScaledObject shop/web: triggers[1]"
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.about}: {self.text}"
+
 
 class MigrationOutcome(Struct, kw_only=True):
     """Nothing is applied by us: a person reads this and acts."""

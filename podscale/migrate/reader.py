@@ -22,8 +22,6 @@ from podscale.migrate.keda import scaled_object, triggers
 from podscale.migrate.keda.side_by_side import side_by_side
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
-IMAGE = "podscale:latest"
-
 # Not served since Kubernetes 1.25 and 1.26; their metrics may be written in another form.
 _GONE = ("autoscaling/v2beta1", "autoscaling/v2beta2")
 _NOT_SERVED = (
@@ -36,57 +34,52 @@ _BESIDE = frozenset([
     "MutatingWebhookConfiguration", "Namespace", "NetworkPolicy", "PodDisruptionBudget",
     "PodMonitor", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "ServiceMonitor",
 ])  # fmt: skip
-_BESIDE_KEDA = (
-    Remark(
-        "external.metrics.k8s.io",
-        "one server answers this API for a cluster. podscale hpa reads Prometheus itself "
-        "(--metrics-source=feed), so KEDA may keep the APIService while ScaledObjects remain; "
-        "the in-tree controller needs podscale there, with KEDA behind it (podscale migrate keda "
-        "--side-by-side), and ignores podscale.io annotations",
-    ),
+_BESIDE_KEDA = Remark(
+    "external.metrics.k8s.io",
+    "one server answers this API for a cluster. podscale hpa reads Prometheus itself "
+    "(--metrics-source=feed), so KEDA may keep the APIService while ScaledObjects remain; "
+    "the in-tree controller needs podscale there, with KEDA behind it (podscale migrate keda "
+    "--side-by-side), and ignores podscale.io annotations",
 )
 _STAYS = "resourceRules have no objects: leave them in the rules file, without the other sections"
 
 
-def migrate(text: str, file: str = "input", image: str = IMAGE) -> MigrationOutcome:
-    """Return what everything in ``text`` becomes; raises ``documents.Unreadable``."""
-    return migrate_all([(text, file)], image)
-
-
 def beside_keda(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:
-    """Return what lets KEDA go on behind us, of its APIService; raises as ``migrate``."""
+    """Return what lets KEDA go on behind us, of its APIService; raises as ``migrate_all``."""
     return together(side_by_side(each) for text, file in texts for each in objects(text, file))
 
 
-def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> MigrationOutcome:
-    """Return what ``texts``, each with its file's name, become as one input; raises as ``migrate``.
+def migrate_all(
+    texts: Sequence[tuple[str, str]], image: str = "podscale:latest"
+) -> MigrationOutcome:
+    """Return what ``texts``, each with its file's name, become as one input; raises
+    ``documents.Unreadable``.
 
     A ScaledObject may stand in another file than its TriggerAuthentication.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
     known = triggers.authentications([each for *_, found in read for each in found])
     whole = together(
-        _of(each, found, known, text, file, image) for text, file, found in read for each in found
+        _of(each, known, text, file, len(found) == 1, image)
+        for text, file, found in read
+        for each in found
     )
-    beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
-    return together([
-        whole,
-        MigrationOutcome(
-            refused=triggers.clashes(whole.rules.get("externalRules", ())),
-            lost=triggers.contradictions(whole.flags),
-            differs=list(beside),
-        ),
-    ])  # fmt: skip
+    whole.refused += triggers.clashes(whole.rules.get("externalRules", ()))
+    whole.lost += triggers.contradictions(whole.flags)
+    if any(about.startswith("ScaledObject") for about in whole.read):
+        whole.differs.append(_BESIDE_KEDA)
+    return whole
 
 
 def _of(
     each: Object,
-    found: Sequence[Object],
     authentications: triggers.Authentications,
     text: str,
     file: str,
+    is_alone: bool,
     image: str,
 ) -> MigrationOutcome:
+    """Return what one object becomes; ``text`` is what its file holds."""
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
     if kind == "ScaledObject":
@@ -111,7 +104,7 @@ def _of(
         if rules is not None:
             return check(rules, about)  # its manifest stays as it is, and is not printed again
     if not kind:
-        rules = rules_source.find(text, file) if len(found) == 1 else None
+        rules = rules_source.find(text, file) if is_alone else None
         if rules is not None and rules.form == "Helm values":
             values = workloads.values(each, image)
             return together([values, check(rules, "Helm values: rules")])
@@ -163,32 +156,29 @@ def _remarks(findings: Sequence[LintFinding]) -> list[Remark]:
 
 def rules_yaml(outcome: MigrationOutcome) -> str:
     """Return the rules to add as YAML, "" if there are none."""
-    if not outcome.rules:
-        return ""
-    parts = {section: list(rules) for section, rules in outcome.rules.items()}
-    return yaml.safe_dump(parts, sort_keys=False, width=1000, allow_unicode=True)
+    return _yaml(outcome.rules) if outcome.rules else ""
+
+
+_TITLES = {
+    "read": "read",
+    "kept": "not read, and stays as it is",
+    "refused": "refused, and to be changed first",
+    "left_out": "left out of what is below",
+    "broken": "may answer nothing, with prometheus-adapter as well",
+    "lost": "cannot be carried over",
+    "differs": "will behave differently",
+    "steps": "steps",
+    "back": "the way back",
+    "flags": "arguments for podscale",
+}
 
 
 def render(outcome: MigrationOutcome) -> str:
     """Return the whole as one YAML stream: remarks as comments, manifests as documents."""
     head: list[str] = []
-    for title, lines in (
-        ("read", outcome.read),
-        ("not read, and stays as it is", outcome.kept),
-        ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
-        ("left out of what is below", [f"{r.about}: {r.text}" for r in outcome.left_out]),
-        (
-            "may answer nothing, with prometheus-adapter as well",
-            [f"{r.about}: {r.text}" for r in outcome.broken],
-        ),
-        ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
-        ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),
-        ("steps", outcome.steps),
-        ("the way back", outcome.back),
-        ("arguments for podscale", outcome.flags),
-    ):
-        if lines:
-            head += [f"# {title}:", *(f"# - {_flat(line)}" for line in lines)]
+    for field, title in _TITLES.items():
+        if lines := getattr(outcome, field):
+            head += [f"# {title}:", *(f"# - {' '.join(str(line).split())}" for line in lines)]
     documents = ["\n".join(head) + "\n"]
     if added := rules_yaml(outcome):
         documents.append(f"# rules to add to the adapter's rules file\n{added}")
@@ -201,23 +191,16 @@ def manifests_yaml(outcome: MigrationOutcome) -> str:
 
 
 def _documents(outcome: MigrationOutcome) -> list[str]:
-    return [
-        yaml.safe_dump(_plain(each), sort_keys=False, width=1000, allow_unicode=True)
-        for each in outcome.manifests
-    ]
+    return [_yaml(each) for each in outcome.manifests]
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
+def _yaml(value: object) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
 
 
-def _plain(value: object) -> object:
-    """Return mappings and sequences as the dicts and lists that YAML can write."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, _data: object) -> bool:
+        return True  # what stands there twice is written twice
 
 
 def rule_objects(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:

@@ -14,9 +14,9 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
-from podscale.migrate.reader import migrate
 from podscale.sandbox.server import SandboxServer
 from tests.integration.test_hpa import NS, Running, running, until
+from tests.kit.migrating import migrate
 from tests.unit.hpa.world import deployment_object
 
 INPUTS = Path(__file__).parents[1] / "unit" / "migrate" / "inputs"

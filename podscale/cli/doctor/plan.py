@@ -98,8 +98,6 @@ async def _run(
                 raise
             notes.append(f"of rules only objects are looked at: {failed}")
     relist_s = seconds("--relist-interval", given.relist_interval or "1m")
-    if told is not None and not given.relist_interval:
-        relist_s = told.relist_interval_s
     scrape = given.scrape_interval
     plan = DoctorPlan(
         rules=rules,
@@ -107,9 +105,9 @@ async def _run(
         asked=asked,
         usage=[each for each in questions if each.api == "resource"],
         hpa=hpa,
-        relist_interval_s=told.relist_interval_s
-        if told and not given.relist_interval
-        else relist_s,
+        relist_interval_s=relist_s
+        if told is None or given.relist_interval
+        else told.relist_interval_s,
         scrape_interval_s=seconds("--scrape-interval", scrape) if scrape else None,
         sample_max_age_s=told.max_sample_age_s if told else 300.0,
         service=given.service or (told.service if told else ""),
@@ -133,21 +131,16 @@ def _question(given: DoctorOptions, namespace: str, facts: DoctorCluster | None)
     if api == "custom":
         if facts is None and given.name == "*":
             raise WrongInput("without a cluster nobody knows the objects: give --name NAME")
-        resource, name = _resource(given.resource, facts), given.name
+        name = given.name
+        mapper = facts.mapper if facts is not None else PresumingMapper()
+        served = resolve(mapper, *split(given.resource))
+        if served is None:
+            raise WrongInput(f"--resource {given.resource}: there is no such resource")
+        resource = served.group_resource  # ``pods`` for ``pod``: as rules and paths have it
         if resource == "nodes" and given.metric in ("cpu", "memory"):  # metrics.k8s.io has them
             api, namespace = "resource", ""
     selectors = given.selector, given.metric_selector
     return AskedEvidence(api, given.metric, namespace, resource, name, *selectors)
-
-
-def _resource(written: str, facts: DoctorCluster | None) -> str:
-    """Return ``pods`` for ``pod``: the form that rules and paths use."""
-    mapper = facts.mapper if facts is not None else PresumingMapper()
-    group, resource = split(written)
-    found = resolve(mapper, group, resource)
-    if found is None:
-        raise WrongInput(f"--resource {written}: there is no such resource")
-    return found.group_resource
 
 
 async def rules_of(

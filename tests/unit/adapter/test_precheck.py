@@ -13,9 +13,9 @@ from adapter.precheck import problems
 from adapter.rules.config import read
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from podscale.migrate.reader import migrate
 from podscale.migrate.rules_source import find
 from podscale.serving.flags import parse
+from tests.kit.migrating import migrate
 from tests.unit.adapter.world import MAPPER
 
 WRONG = """\

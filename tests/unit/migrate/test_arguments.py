@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from podscale.migrate.outcome import MigrationOutcome
-from podscale.migrate.reader import migrate
+from tests.kit.migrating import migrate
 
 IMAGES = {
     "prometheus-adapter": "example.org/prometheus-adapter/prometheus-adapter:v0.12.0",

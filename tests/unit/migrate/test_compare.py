@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podscale.migrate.outcome import Comparable, comparison
-from podscale.migrate.reader import migrate
+from tests.kit.migrating import migrate
 
 INPUTS = Path(__file__).parent / "inputs"
 

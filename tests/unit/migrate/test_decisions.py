@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from podscale.cli.evaluation.observation import decide_files
-from podscale.migrate.reader import migrate
+from tests.kit.migrating import migrate
 
 INPUTS = Path(__file__).parent / "inputs"
 

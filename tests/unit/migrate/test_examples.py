@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podscale.migrate.reader import migrate
+from tests.kit.migrating import migrate
 
 CASES = Path(__file__).parents[2] / "conformance" / "cases" / "adapter"
 SNAPSHOT = Path(__file__).parent / "snapshots" / "examples.json"

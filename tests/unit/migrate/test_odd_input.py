@@ -11,8 +11,9 @@ import yaml
 
 from adapter.rules import config
 from podscale.migrate.documents import Unreadable, objects
-from podscale.migrate.reader import migrate, migrate_all, render
+from podscale.migrate.reader import migrate_all, render
 from podscale.migrate.rules_source import find
+from tests.kit.migrating import migrate
 
 QUEUE: dict[str, str] = {"serverAddress": "http://p:9090", "query": "sum(q)", "threshold": "5"}
 

@@ -18,7 +18,8 @@ from adapter.rules.ruleset import compile_rules
 from hpa.decide.api.options import read_options
 from podscale.core.selectors.selector import Selector
 from podscale.feed.prover.tree import parse
-from podscale.migrate.reader import migrate, render, rules_yaml
+from podscale.migrate.reader import render, rules_yaml
+from tests.kit.migrating import migrate
 
 HERE = Path(__file__).parent
 INPUTS = sorted((HERE / "inputs").glob("*.yaml"))
