@@ -50,9 +50,7 @@ class _MetricList(Struct, frozen=True):
 
 class _ManagedFields(Struct, frozen=True, rename="camel"):
     manager: str = ""
-    fields_v1: Mapping[str, Mapping[str, Any]] = msgspec.field(
-        default_factory=dict, name="fieldsV1"
-    )
+    fields_v1: Mapping[str, Mapping[str, Any]] = {}
 
 
 class _ServiceMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
@@ -61,17 +59,6 @@ class _ServiceMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
 
 class _ApiService(ApiService, frozen=True):
     metadata: _ServiceMeta = _ServiceMeta()
-
-    def bundle_writer(self) -> str:
-        """Return who wrote caBundle last, as the API server calls him; "": not known."""
-        fields = ((each.manager, each.fields_v1) for each in self.metadata.managed_fields)
-        return next(
-            (who for who, written in fields if "f:caBundle" in written.get("f:spec", ())), ""
-        )
-
-
-class _ConfigMap(Struct, frozen=True):
-    data: Mapping[str, str] = {}
 
 
 class DoctorCluster:
@@ -102,11 +89,9 @@ class DoctorCluster:
                 "does not know them."
             )
 
-    async def config_map(self, namespace: str, name: str) -> dict[str, object]:
-        """Return a ConfigMap as a manifest; raises ``ClusterFailed``."""
-        found = await self._get(CONFIG_MAPS.path(namespace, name), _ConfigMap)
-        metadata = {"namespace": namespace, "name": name}
-        return {"kind": "ConfigMap", "metadata": metadata, "data": dict(found.data)}
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, object]:
+        """Return a ConfigMap as it is; raises ``ClusterFailed``."""
+        return await self._get(CONFIG_MAPS.path(namespace, name), dict[str, Any])
 
     async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
         """Return an HPA as it is; raises ``ClusterFailed``."""
@@ -185,12 +170,12 @@ class DoctorCluster:
         }
         return [each.name for each in metadata]
 
-    async def node_names(self) -> list[str]:
-        """Return the nodes that are not new, by name; that they may not be read is a note."""
+    async def settled_names(self, asked: AskedEvidence, purpose: str) -> list[str]:
+        """Return those of them that are not new; that they may not be read is a note."""
         try:
-            names = await self.object_names(AskedEvidence("resource", "", resource="nodes"))
+            names = await self.object_names(asked)
         except ClusterFailed as failed:
-            self.notes.append(f"whether nodeQuery finds the nodes was not looked at: {failed}")
+            self.notes.append(f"{purpose} was not looked at: {failed}")
             return []
         return [name for name in names if name not in self.young]
 
@@ -279,7 +264,8 @@ class DoctorCluster:
 
 def _untrusted(found: _ApiService, condition: ApiServiceCondition) -> str:
     """Return who put another CA where the adapter keeps its own; "": nobody did."""
-    writer = found.bundle_writer()
+    entries = found.metadata.managed_fields
+    writer = next((e.manager for e in entries if "f:caBundle" in e.fields_v1.get("f:spec", ())), "")
     if "x509" not in condition.message or not writer or writer.startswith("podscale"):
         return ""
     return (

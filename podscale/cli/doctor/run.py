@@ -266,7 +266,9 @@ class _Examination:
                 custom |= {f"{kind}/{metric}" for kind, metric in found.exposed if kind}
                 external |= {metric for kind, metric in found.exposed if not kind}
             if rules.resource is not None:
-                nodes = await cluster.node_names() if cluster is not None else ()
+                asked = evidence.AskedEvidence("resource", "", resource="nodes")
+                purpose = "whether nodeQuery finds the nodes"
+                nodes = await cluster.settled_names(asked, purpose) if cluster is not None else ()
                 self.report.rules += await rule_reports.found_by_usage(
                     rules.resource, examiner, nodes
                 )

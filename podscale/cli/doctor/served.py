@@ -45,6 +45,7 @@ _CHANGES: Mapping[Stage, str] = {
 }
 
 
+_SAMPLES = "whether each object has a sample"
 # What usage needs; kubectl top does as well.
 _USAGE = (
     "See kubectl get apiservice v1beta1.metrics.k8s.io: metrics-server has to serve it, or the "
@@ -142,8 +143,10 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence, outage: str = "
         )
     served = f"{asked.metric} is served{by}: {count(len(items), 'item')}."
     shown = {item.described_object.name for item in items}
-    objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
-    return _healthy(served, asked, [name for name in objects if name not in shown])
+    if asked.resource == "namespaces":
+        return _healthy(served, asked, [])
+    names = await cluster.settled_names(asked, _SAMPLES)  # a metric is served all the same
+    return _healthy(served, asked, [name for name in names if name not in shown])
 
 
 def _healthy(seen: str, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosis:
@@ -152,16 +155,6 @@ def _healthy(seen: str, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosi
         return Diagnosis(Stage.HEALTHY, seen, "Nothing needs to change.")
     lint = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
     return Diagnosis(Stage.HEALTHY, seen, "Nothing stops it.", beside=(lint,))
-
-
-async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
-    """Return the objects that are not so new that nothing may have been scraped of them."""
-    try:
-        names = await cluster.object_names(asked)
-    except ClusterFailed as failed:  # a metric is served all the same
-        cluster.notes.append(f"whether each object has a sample was not looked at: {failed}")
-        return []
-    return [name for name in names if name not in cluster.young]
 
 
 async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
@@ -209,7 +202,7 @@ async def _of_nodes(
     cluster: DoctorCluster, asked: AskedEvidence, items: Sequence[NodeMetrics]
 ) -> Diagnosis:
     measured = {each.metadata.name for each in items if asked.metric in each.usage}
-    names = await _objects(cluster, asked)
+    names = await cluster.settled_names(asked, _SAMPLES)
     if names and not measured.intersection(names):
         return Diagnosis(
             Stage.OBJECT_MISMATCH,
