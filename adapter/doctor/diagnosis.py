@@ -5,7 +5,7 @@ value, age, APIService, access (stages of ``cases/doctor.yaml``, in their order)
 generator that yields ``evidence.Need`` and is sent the answers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -219,17 +219,3 @@ def _rule_of(problems: Iterable[Problem]) -> tuple[str, int | None]:
         if bracket and number.isdigit():
             return section, int(number)
     return "", None
-
-
-def run(
-    way: evidence.Way[Diagnosis], answers: Callable[[evidence.Need], evidence.Given]
-) -> Diagnosis:
-    """Return the diagnosis, with every need answered by ``answers``."""
-    try:
-        need = next(way)
-        while True:
-            need = way.send(answers(need))
-    except StopIteration as end:
-        found = end.value
-        assert isinstance(found, Diagnosis)  # noqa: S101 - the type of the generator's return
-        return found

@@ -5,7 +5,7 @@ same diagnosis runs against a living cluster, a recording in a bug report, or a 
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -87,6 +87,17 @@ Given = Series | Result | Rejected | Unreachable | NotRecorded
 
 T = TypeVar("T")
 Way = Generator[Need, Given, T]  # asks one need at a time, is sent the answer, and returns
+
+
+async def drive(way: Way[T], answer: Callable[[Need], Awaitable[Given]]) -> T:
+    """Return what ``way`` comes to, with every need answered by ``answer``."""
+    try:
+        need = next(way)
+        while True:
+            need = way.send(await answer(need))
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 class AskedEvidence(Struct, frozen=True):

@@ -189,17 +189,6 @@ def longest_interval_s(written: str) -> float | None:
     return max(jobs, default=None)
 
 
-async def drive(way: evidence.Way[T], examiner: Examiner) -> T:
-    """Return what ``way`` comes to, with every need answered by ``examiner``."""
-    try:
-        need = next(way)
-        while True:
-            need = way.send(await examiner.answer(need))
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
 def _key(need: evidence.Need) -> evidence.Need:
     if isinstance(need, evidence.SeriesOf):
         return structs.replace(need, wanted=tuple(need.wanted))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from adapter.doctor import evidence
-from adapter.doctor.diagnosis import diagnose, run
+from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.findings import Diagnosis
 from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
@@ -60,16 +60,17 @@ def decode(document: bytes) -> Recording:
     return read
 
 
-def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
+async def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
     """Return the diagnosis that the recorded answers lead to."""
     remaining = list(recording.entries)
 
-    def answer(need: evidence.Need) -> evidence.Given:
+    async def answer(need: evidence.Need) -> evidence.Given:
         if remaining and _is_about(remaining[0].need, need):
             return remaining.pop(0).given
         return evidence.NotRecorded()
 
-    return run(diagnose(recording.config, recording.asked, recording.around, file), answer)
+    way = diagnose(recording.config, recording.asked, recording.around, file)
+    return await evidence.drive(way, answer)
 
 
 def _is_about(recorded: evidence.Need, need: evidence.Need) -> bool:

@@ -130,7 +130,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         if is_debugging:
             raise
-        click.echo(f"{_command_of(error, program)}: {one_line(error)}", err=True)
+        from podscale.cli.output import printable  # what a cluster says may hold ESC
+
+        click.echo(f"{_command_of(error, program)}: {printable(one_line(error))}", err=True)
         code = error.exit_code
     except Exception as error:
         first: Exception = error

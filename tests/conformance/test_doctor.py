@@ -23,7 +23,7 @@ from podscale.core.times import duration
 from podscale.kube.client.resource import Resource
 from podscale.kube.discovery import Mapper
 from tests.conformance.cases import cases, params
-from tests.kit.doctor import WrittenAnswers
+from tests.kit.doctor import WrittenAnswers, run
 
 
 def surroundings(inputs: Mapping[str, Any]) -> Surroundings:
@@ -82,9 +82,7 @@ def test_the_first_failing_stage_is_named(case):
     resolved = mapping.resolve(Mapper(around.resources), *mapping.split(asked.resource))
     if resolved is not None:
         asked = replace(asked, resource=resolved.group_resource)
-    found = diagnosis.run(
-        diagnosis.diagnose(inputs["config"], asked, around, "rules.yaml"), answers
-    )
+    found = run(diagnosis.diagnose(inputs["config"], asked, around, "rules.yaml"), answers)
     assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), found.text
     text = found.text.lower()
     assert [words for words in expected["must_mention"] if str(words).lower() not in text] == []

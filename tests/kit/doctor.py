@@ -1,9 +1,11 @@
 """The doctor's questions, answered as a test has written it."""
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from adapter.doctor.evidence import Given, Need, NotRecorded, SeriesOf
+from adapter.doctor.evidence import Given, Need, NotRecorded, SeriesOf, Way, drive
+from adapter.doctor.findings import Diagnosis
 
 
 class WrittenAnswers:
@@ -29,3 +31,12 @@ class WrittenAnswers:
             if found.search(need.promql):
                 return given
         return NotRecorded()
+
+
+def run(way: Way[Diagnosis], answers: Callable[[Need], Given]) -> Diagnosis:
+    """Return the diagnosis, with every need answered by ``answers``."""
+
+    async def answer(need: Need) -> Given:
+        return answers(need)
+
+    return asyncio.run(drive(way, answer))

@@ -108,10 +108,8 @@ def command(
             outcome = rule_objects(texts)
         else:
             outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
-    except (Unreadable, WrongInput) as error:
-        click.echo(f"podscale migrate: {said(error)}", err=True)
-        ctx.exit(EXIT_USAGE)
-        return
+    except Unreadable as error:
+        raise WrongInput(said(error)) from None
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
     elif only == "manifests":

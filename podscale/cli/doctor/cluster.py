@@ -11,6 +11,7 @@ from msgspec import Struct
 from adapter.doctor.diagnosis import API_GROUPS, rbac_of
 from adapter.doctor.evidence import Access, AskedEvidence
 from podscale.cli.cluster import OTHER_CLUSTER
+from podscale.cli.inputs import CommandFailed
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
@@ -31,7 +32,7 @@ _VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
 T = TypeVar("T")
 
 
-class ClusterFailed(Exception):
+class ClusterFailed(CommandFailed):
     """The cluster did not tell what is needed; the text says what and why."""
 
     @property

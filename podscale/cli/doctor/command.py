@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, ClusterChoice, cluster_options, kind_and_name
-from podscale.cli.inputs import EXIT_USAGE, WrongInput
-from podscale.cli.output import Form, note, output_option, printable, said
+from podscale.cli.inputs import CommandFailed
+from podscale.cli.output import Form, output_option, said
 from podscale.cli.prometheus import prometheus_options
 
 
@@ -73,21 +73,14 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     Exit codes: 0 nothing has to change, 1 something was found or could not be asked, 2 the
     call was wrong.
     """
-    from podscale.cli.doctor.cluster import ClusterFailed
     from podscale.cli.doctor.plan import DoctorOptions, examined
     from podscale.cli.doctor.report import print_report
     from podscale.kube.client.errors import KubeError
 
     try:
         report = asyncio.run(examined(cluster, DoctorOptions(**options)))
-    except WrongInput as wrong:
-        note(f"podscale doctor: {printable(said(wrong))}")
-        ctx.exit(EXIT_USAGE)
-        return
-    except (ClusterFailed, KubeError, OSError) as failed:
-        note(f"podscale doctor: {printable(said(failed))}")
-        ctx.exit(EXIT_FAILED)
-        return
+    except (KubeError, OSError) as failed:
+        raise CommandFailed(said(failed)) from None
     print_report(report, form)
     if not report.is_healthy:
         ctx.exit(EXIT_FAILED)

@@ -117,6 +117,7 @@ class _WorkloadSpec(Struct, frozen=True):
 class LintedWorkload(Struct, frozen=True):
     """A Deployment, StatefulSet or ReplicaSet."""
 
+    metadata: ObjectMeta = ObjectMeta()
     spec: _WorkloadSpec = _WorkloadSpec()
 
 
@@ -127,7 +128,6 @@ class World(Struct):
     vpas: dict[Target, list[LintedVpa]] = {}
     workloads: dict[Target, LintedWorkload] = {}
     pods: dict[str, list[ObjectMeta]] = {}  # by namespace
-    replica_sets: dict[tuple[str, str], ObjectMeta] = {}  # between a pod and its Deployment
 
     def add(self, kind: str, written: bytes | Raw) -> None:
         """Add what matters of an object; raises ``DecodeError`` and ``ValueError``."""
@@ -139,10 +139,7 @@ class World(Struct):
         elif kind == "Pod":
             self.pods.setdefault(meta.namespace, []).append(meta)
         else:
-            workload = decode(written, LintedWorkload)
-            self.workloads[meta.namespace, kind, meta.name] = workload
-            if kind == "ReplicaSet":
-                self.replica_sets[meta.namespace, meta.name] = meta
+            self.workloads[meta.namespace, kind, meta.name] = decode(written, LintedWorkload)
 
     def _add_vpa(self, meta: ObjectMeta, written: bytes | Raw) -> None:
         status = vpa_objects.decode(decode(written, dict[str, Any]), vpa_objects.Vpa).status
@@ -288,9 +285,9 @@ def _foreign(workload: LintedWorkload, target: Target, world: World) -> Lints:
 def _belongs(pod: ObjectMeta, target: Target, world: World) -> bool:
     owner = pod.controller
     if owner is not None and owner.kind == "ReplicaSet" and target[1] != "ReplicaSet":
-        replica_set = world.replica_sets.get((pod.namespace, owner.name))
-        if replica_set is None or replica_set.controller is None:
+        replica_set = world.workloads.get((pod.namespace, "ReplicaSet", owner.name))
+        if replica_set is None or replica_set.metadata.controller is None:
             # It was not read: a Deployment's begin with its name.
             return owner.name.rpartition("-")[0] == target[2]
-        owner = replica_set.controller
+        owner = replica_set.metadata.controller
     return owner is not None and (owner.kind, owner.name) == target[1:]

@@ -55,7 +55,7 @@ class DoctorOptions(Struct, frozen=True, kw_only=True):
 async def examined(cluster: ClusterChoice, given: DoctorOptions) -> DoctorReport:
     """Return what was found; raises ``WrongInput``, ``ClusterFailed`` and as ``connect``."""
     if given.series:
-        return _replayed(given)
+        return await _replayed(given)
     _check(given)
     try:
         async with cluster.connect("doctor") as api:
@@ -182,12 +182,12 @@ def _record(given: DoctorOptions, report: DoctorReport) -> None:
     note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
 
 
-def _replayed(given: DoctorOptions) -> DoctorReport:
+async def _replayed(given: DoctorOptions) -> DoctorReport:
     try:
         recording = decode(read(given.series, "surrogateescape").encode(errors="surrogateescape"))
     except RecordingInvalid as error:
         raise WrongInput(f"--series {given.series}: {error}") from None
-    return DoctorReport(findings=[(recording.asked, replay(recording, given.series))])
+    return DoctorReport(findings=[(recording.asked, await replay(recording, given.series))])
 
 
 def _check(given: DoctorOptions) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from adapter.apis.rules_api import RuleTold
 from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
-from adapter.doctor.examine import Examiner, drive
+from adapter.doctor.examine import Examiner
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
 from adapter.doctor.recording import RecordedAnswer, Recording
@@ -211,7 +211,8 @@ class _Examination:
                 return None
         around = await self._surroundings(asked)
         before = len(examiner.taken)
-        found = await drive(diagnose(source.text, asked, around, source.file, objects), examiner)
+        way = diagnose(source.text, asked, around, source.file, objects)
+        found = await evidence.drive(way, examiner.answer)
         if report.recording is None and not objects:  # which a recording does not hold
             entries = [RecordedAnswer(need, given) for need, given in examiner.taken[before:]]
             report.recording = Recording(

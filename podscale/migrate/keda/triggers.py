@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from adapter.doctor.shapes import selectors
 from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover import tree as promql
@@ -211,7 +212,7 @@ def constant(name: str) -> Converted:
 
 def _series_query(query: str) -> str:
     tree = promql.parse(query)
-    found = _first_selector(tree)
+    found = next(selectors(tree), None)
     # A query with a default answers while its series are not there, and is asked then.
     if found is None or _answers_alone(tree):
         return _ALWAYS
@@ -223,12 +224,6 @@ def _answers_alone(node: promql.Node) -> bool:
     if isinstance(node, promql.FunctionCall) and node.function in _DEFAULTS:
         return True
     return any(map(_answers_alone, promql.children(node)))
-
-
-def _first_selector(node: promql.Node) -> promql.VectorSelector | None:
-    if isinstance(node, promql.VectorSelector):
-        return node
-    return next((s for child in promql.children(node) if (s := _first_selector(child))), None)
 
 
 def _has_default(tree: promql.Node) -> bool:

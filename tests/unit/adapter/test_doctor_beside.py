@@ -8,7 +8,7 @@ import pytest
 from adapter.doctor import diagnosis as doctor
 from adapter.doctor.evidence import AskedEvidence, Point, Result, Series, Surroundings
 from adapter.rules.presumed import BUILT_IN
-from tests.kit.doctor import WrittenAnswers
+from tests.kit.doctor import WrittenAnswers, run
 
 RULE = {
     "seriesQuery": "http_requests_total",
@@ -35,7 +35,7 @@ def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", fa
     asked = AskedEvidence("custom", metric, "shop", "pods", "*", "app=web")
     around = Surroundings("http://prometheus", resources=BUILT_IN, objects=pods, young=young)
     text = json.dumps({"rules": list(rules)})
-    return doctor.run(doctor.diagnose(text, asked, around, "rules.yaml"), found)
+    return run(doctor.diagnose(text, asked, around, "rules.yaml"), found)
 
 
 @pytest.mark.parametrize(("points", "silent"), [

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.doctor.diagnosis import diagnose, may_answer, run
+from adapter.doctor.diagnosis import diagnose, may_answer
 from adapter.doctor.evidence import AskedEvidence, Given, Point, Result, Series, Surroundings
 from adapter.doctor.findings import Diagnosis
 from adapter.metric_rules.objects import StoredMetricRule, compiled
@@ -16,7 +16,7 @@ from adapter.stages import Stage
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper
-from tests.kit.doctor import WrittenAnswers
+from tests.kit.doctor import WrittenAnswers, run
 
 AROUND = Surroundings("http://prometheus", resources=(PODS, NAMESPACES), objects=("web-1",))
 FILE = "externalRules: [{seriesQuery: depth, resources: {namespaced: false}, metricsQuery: file}]"

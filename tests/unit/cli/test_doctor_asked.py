@@ -284,7 +284,6 @@ def test_a_call_that_nothing_can_be_done_with_says_what_to_change(
     Path("BINARY").write_bytes(b'{"format":"\xff\xfe"}')
     done = CliRunner().invoke(command, words)
     assert done.exit_code == 2, done.output
-    assert "podscale doctor: " in done.output
     assert said in done.output
 
 
