@@ -16,6 +16,7 @@ import click
 import click.shell_completion
 
 from podscale.cli.command_table import COMMANDS, LAUNCHERS
+from podscale.cli.output import printable, said
 from podscale.core.plainwords import plain_words
 from podscale.core.unfailing import unfailing
 
@@ -130,8 +131,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         if is_debugging:
             raise
-        from podscale.cli.output import printable  # what a cluster says may hold ESC
-
         click.echo(f"{_command_of(error, program)}: {printable(one_line(error))}", err=True)
         code = error.exit_code
     except Exception as error:
@@ -144,8 +143,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif is_debugging:
             raise
         else:
-            from podscale.cli.output import said
-
             click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
         code = 141 if isinstance(first, BrokenPipeError) else 1
     sys.exit(code if isinstance(code, int) else 0)
