@@ -15,16 +15,7 @@ import structlog
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from podscale.core.metrics import (
-    Answer,
-    ContainerColumns,
-    ContainerUsage,
-    MetricsProvider,
-    NodeUsage,
-    NodeUsageColumns,
-    Question,
-    Unavailable,
-)
+from podscale.core import metrics as questions
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.columns.pod_shapes import amounts
@@ -36,21 +27,8 @@ from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.patches import each_of, hand_over, is_tainted, renew, write_taint
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
 from podscale.nodes.conditions import ObservedNodes, conditions
-from podscale.nodes.decide.ballast import (
-    CPU,
-    LEAST,
-    MEMORY,
-    BallastPlan,
-    Bools,
-    Floats,
-    HeldBallast,
-    NodeColumns,
-    NodeStates,
-    Reason,
-    plan,
-    renewals,
-    taint_plan,
-)
+from podscale.nodes.decide import ballast
+from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY, Bools, Floats, Reason
 from podscale.nodes.decide.usage_windows import UsageWindows
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
@@ -69,10 +47,10 @@ class DecidedNodes(Struct, frozen=True, eq=False):
     """One round's view of all nodes, and what came of it."""
 
     nodes: NodeArrays
-    columns: NodeColumns
+    columns: ballast.NodeColumns
     sums: PodSums
-    plan: BallastPlan
-    states: NodeStates
+    plan: ballast.BallastPlan
+    states: ballast.NodeStates
     written_s: Floats  # (n,) when each node was last written before it
     at_s: float  # unix time of the decision
 
@@ -83,7 +61,7 @@ class NodeRounds:
     def __init__(
         self,
         api: Api,
-        provider: MetricsProvider,
+        provider: questions.MetricsProvider,
         nodes: Store[Node],
         pods: PodStore,
         choice: NodesChoice,
@@ -164,8 +142,8 @@ class NodeRounds:
         self.windows.keep(names)
         if not names:
             return
-        answer = await self._answer(NodeUsage(names))
-        if not isinstance(answer, NodeUsageColumns):
+        answer = await self._answer(questions.NodeUsage(names))
+        if not isinstance(answer, questions.NodeUsageColumns):
             self._metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
             self._usage_problem = getattr(answer, "message", "")
             return
@@ -175,26 +153,27 @@ class NodeRounds:
         time_s = np.where(np.isnan(answer.time_s), answer.asked_s, answer.time_s)
         self.windows.add(usage, time_s)
 
-    async def _answer(self, question: Question) -> Answer:
+    async def _answer(self, question: questions.Question) -> questions.Answer:
         try:
             async with asyncio.timeout(self._choice.timeout_s):
                 return (await self._provider.answer([question]))[0]
         except TimeoutError:
-            return Unavailable("Timeout", f"no answer within {self._choice.timeout_s:g} s")
+            text = f"no answer within {self._choice.timeout_s:g} s"
+            return questions.Unavailable("Timeout", text)
 
     async def _decide(self, now: float) -> DecidedNodes:
         settings = self._choice.ballast
         nodes = self._table.arrays()
         self.windows.keep(nodes.names)
         sums = self._totals.sums(nodes, now - settings.window_s)
-        columns = NodeColumns(
+        columns = ballast.NodeColumns(
             nodes.capacity,
             nodes.allocatable,
             self.windows.mean(settings.window_s),
             await self._unused(sums, nodes),
             sums.requested,
         )
-        states = NodeStates(
+        states = ballast.NodeStates(
             nodes.is_excluded,
             nodes.is_pressed,
             nodes.is_cordoned,
@@ -206,9 +185,9 @@ class NodeRounds:
         most = np.maximum(nodes.allocatable - sums.requested - LEAST, LEAST)
         is_cramped = np.isnan(sums.started_s) & (held > most).any(axis=0)
         written_s = self._memory.written_s(nodes)
-        made = plan(
+        made = ballast.plan(
             columns, states,
-            HeldBallast(held, written_s, sums.has_older | is_cramped),
+            ballast.HeldBallast(held, written_s, sums.has_older | is_cramped),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
         return DecidedNodes(nodes, columns, sums, made, states, written_s, now)
@@ -218,9 +197,10 @@ class NodeRounds:
         if not young:
             return np.zeros((2, len(nodes.names)))
         namespaces = tuple(sorted({view.namespace for view in young}))
-        usage = await self._answer(ContainerUsage(namespaces))
+        answer = await self._answer(questions.ContainerUsage(namespaces))
         # What is not measured counts as requested: the cautious way for a young pod.
-        return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
+        usage = answer if isinstance(answer, questions.ContainerColumns) else None
+        return unused(young, usage, nodes)
 
     async def _write(self, decided: DecidedNodes) -> None:
         requests, sums, names = decided.plan.requests, decided.sums, decided.nodes.names
@@ -235,7 +215,7 @@ class NodeRounds:
         is_less = np.asarray((requests < sums.held).any(axis=0))
         is_recent = decided.at_s - decided.written_s < self._choice.ballast.write_interval_s
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
-        late = renewals(
+        late = ballast.renewals(
             decided.columns, decided.plan, sums.started_s, sums.rival_s, is_recent=is_recent
         )
 
@@ -292,7 +272,7 @@ class NodeRounds:
         nodes = [self._nodes.get("", name) for name in decided.nodes.names]
         has = np.array([node is not None and is_tainted(node) for node in nodes], np.bool_)
         self._metrics.tainted.set(has.sum())
-        plan = taint_plan(
+        plan = ballast.taint_plan(
             decided.columns, decided.states, has,
             decided.written_s, decided.nodes.thresholds, decided.at_s,
             self._choice.ballast,

@@ -44,19 +44,13 @@ class NodeArrays(Struct, frozen=True, eq=False):
     is_draining: Bools
 
 
-class _Row(Struct, frozen=True, array_like=True):
-    sizes: tuple[float, float, float, float, float, float]
-    states: tuple[bool, bool, bool, bool]
-    created_s: float
-
-
 class NodeTable:
     """What ``nodes`` holds, in arrays that are made anew when something changed."""
 
     def __init__(self, nodes: Store[Node], settings: BallastSettings, selector: Selector) -> None:
         self._settings = settings
         self._selector = selector
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, tuple[float, ...]] = {}
         self._made: NodeArrays | None = None
         self._warned: set[str] = set()
         nodes.subscribe(self._changed)
@@ -64,13 +58,11 @@ class NodeTable:
     def arrays(self) -> NodeArrays:
         if self._made is None:
             names = tuple(self._rows)
-            rows = list(self._rows.values())
-            sizes = np.array([row.sizes for row in rows], np.float64).reshape(-1, 3, 2)
-            states = np.array([row.states for row in rows], np.bool_).reshape(-1, 4).T
+            rows = np.array(list(self._rows.values()), np.float64).reshape(-1, 11)
+            columns = np.ascontiguousarray(rows.T)
             self._made = NodeArrays(
-                names, {name: place for place, name in enumerate(names)},
-                np.array([row.created_s for row in rows], np.float64),
-                *np.ascontiguousarray(sizes.transpose(1, 2, 0)), *states,
+                names, {name: place for place, name in enumerate(names)}, columns[0],
+                columns[1:3], columns[3:5], columns[5:7], *(columns[7:] > 0),
             )  # fmt: skip
         return self._made
 
@@ -85,7 +77,7 @@ class NodeTable:
         else:
             self._rows[change.name] = row
 
-    def _row(self, node: Node) -> _Row:
+    def _row(self, node: Node) -> tuple[float, ...]:
         labels = node.metadata.labels or {}
         unknown = [label for label in labels if label.startswith(_OURS) and label not in _LABELS]
         if unknown:
@@ -97,17 +89,18 @@ class NodeTable:
         )
         conditions = {each.type: each.status for each in node.status.conditions}
         created_s = node.metadata.creation_timestamp
-        return _Row(
-            (*_sizes(node.status.capacity), *_sizes(node.status.allocatable), cpu, memory),
-            (
-                labels.get(BALLAST_LABEL) == "off" or not self._selector.matches(labels),
-                conditions.get("Ready", "True") != "True"
-                or any(conditions.get(each) == "True" for each in _PRESSURES),
-                node.spec.unschedulable,
-                node.metadata.deletion_timestamp is not None
-                or any(taint.key in _LEAVING for taint in node.spec.taints),
-            ),
+        return (
             -np.inf if created_s is None else created_s,
+            *_sizes(node.status.capacity),
+            *_sizes(node.status.allocatable),
+            cpu,
+            memory,
+            labels.get(BALLAST_LABEL) == "off" or not self._selector.matches(labels),
+            conditions.get("Ready", "True") != "True"
+            or any(conditions.get(each) == "True" for each in _PRESSURES),
+            node.spec.unschedulable,
+            node.metadata.deletion_timestamp is not None
+            or any(taint.key in _LEAVING for taint in node.spec.taints),
         )
 
     def _threshold(self, node: Node, label: str, default: float) -> float:

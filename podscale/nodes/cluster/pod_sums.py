@@ -57,9 +57,6 @@ class PodTotals:
         # Of each template by its number: what it requests, and its priority.
         self._templates: Mapping[int, WirePodTemplate] = {}
         self._amounts, self._priorities = np.zeros((2, 0)), np.zeros(0)
-        # The nodes, and the store's names for them, that ``_place_of`` is of.
-        self._known: tuple[NodeArrays | None, Sequence[str | None]] = (None, ())
-        self._place_of = np.zeros(0, np.int32)
 
     def sums(self, nodes: NodeArrays, young_since: float) -> PodSums:
         """Return the sums over ``nodes``; pods are young that started after ``young_since``."""
@@ -121,15 +118,11 @@ class PodTotals:
 
     def _places(self, placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
         # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
-        known, names = self._known
-        if known is not nodes or names != placed.nodes:
-            find = nodes.places.get
-            places = [-1 if name is None else find(name, -1) for name in placed.nodes]
-            self._place_of = np.array([*places, -1], np.int32)
-            self._known = nodes, placed.nodes
+        find = nodes.places.get
+        places = [-1 if name is None else find(name, -1) for name in placed.nodes]
         has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
-        number = np.minimum(placed.node, len(self._place_of) - 1)
-        return np.where(has_ended, np.int32(-1), self._place_of[number])
+        place_of = np.array([*places, -1], np.int32)
+        return np.where(has_ended, np.int32(-1), place_of[np.minimum(placed.node, len(places))])
 
     def _read(self, templates: Mapping[int, WirePodTemplate]) -> None:
         more = max(templates, default=-1) + 1 - len(self._priorities)

@@ -20,16 +20,8 @@ from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
 from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import EVERYTHING
+from podscale.kube.client import errors
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import (
-    BadRequest,
-    Forbidden,
-    NoMatch,
-    NotLeading,
-    ObjectNotFound,
-    Unprocessable,
-    WriteConflict,
-)
 from podscale.kube.client.resource import DEPLOYMENTS, RESOURCE_QUOTAS, Resource
 from podscale.kube.client.wire import ListOf, decode, encode
 from podscale.kube.columns.pods import PodStore
@@ -144,11 +136,11 @@ class HeadroomKeeper:
         round fails by."""
         try:
             await self._round()
-        except NotLeading:
+        except errors.NotLeading:
             raise
         except Exception as error:
             self._metrics.headroom_rounds.labels("failed").inc()
-            if isinstance(error, Forbidden | ObjectNotFound):
+            if isinstance(error, errors.Forbidden | errors.ObjectNotFound):
                 _log.warning(
                     f"headroom is not kept: where the namespace {HEADROOM_NAMESPACE} or a right is "
                     "missing, apply deploy/kustomize/components/nodes-headroom"
@@ -175,7 +167,7 @@ class HeadroomKeeper:
         # Returns how many objects were written; ``_held`` is what they hold however far it comes.
         try:
             buffers, *_ = self._mapper().for_kind("CapacityBuffer", _BUFFERS_GROUP)
-        except NoMatch:
+        except errors.NoMatch:
             return await self._bring(DEPLOYMENTS, counts)
         # Deployments are of before the CRD was there.
         return await self._bring(DEPLOYMENTS, {}) + await self._bring(buffers, counts)
@@ -199,7 +191,7 @@ class HeadroomKeeper:
                                       content_type=MERGE_PATCH)  # fmt: skip
                 else:
                     await self._make(resource, size, count)
-            except (BadRequest, Unprocessable) as refused:
+            except (errors.BadRequest, errors.Unprocessable) as refused:
                 # What comes from one workload's template is of no concern to the others.
                 _log.warning("no headroom for a size class", placement=size.placement,
                              error=refused.message)  # fmt: skip
@@ -215,14 +207,14 @@ class HeadroomKeeper:
 
     async def _make(self, resource: Resource, size: SizeClass, count: int) -> None:
         for kind, made in _objects(resource, size, count, self._choice.image):
-            with suppress(WriteConflict):  # it is there
+            with suppress(errors.WriteConflict):  # it is there
                 path = kind.path(HEADROOM_NAMESPACE)
                 await self._api.request("POST", path, body=encode(made))
 
     async def _coming(self, now: float) -> list[ComingPods]:
         try:
             decisions = await read_all(self._api, _DECISIONS.path(), ScalingDecision)
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             decisions = ()  # nobody serves decisions (any more)
         sizes: dict[str, ExpectedSize] = {}
         short: list[tuple[str, ScalingDecision, int]] = []
@@ -266,7 +258,7 @@ class HeadroomKeeper:
         try:
             path = shapes.WITH_TEMPLATES[target.kind].path(namespace, target.name)
             template = decode((await self._api.request("GET", path)).body, TemplatedWorkload)
-        except (ObjectNotFound, msgspec.DecodeError):
+        except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
         vpas = [each for each in self._vpas.values(namespace) if each.spec.target_ref == target]
         return shapes.coming(workload, count, template, vpas, taints[namespace])

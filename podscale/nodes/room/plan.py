@@ -20,7 +20,6 @@ from podscale.nodes.scheduling.cluster_view import ClusterView, PodRefusal
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.predicates import verdicts
 from podscale.nodes.scheduling.requests import held_requests, pending_resize, requests
-from podscale.nodes.scheduling.volumes import claim_names
 
 _RESOURCES = ("cpu", "memory")  # those that can be resized
 _QOS = {"Guaranteed": 0, "Burstable": 1}
@@ -242,7 +241,7 @@ def _is_local(pod: ScheduledPod, view: RoomView) -> bool:
         disk = volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
         if (disk or volume.host_path is not None) and volume.name not in safe:
             return True
-    claims = {f"{pod.metadata.namespace}/{name}" for name, _ in claim_names(pod)}
+    claims = {f"{pod.metadata.namespace}/{name}" for name, _ in pod.claim_names()}
     return not claims.isdisjoint(view.local_claims)
 
 

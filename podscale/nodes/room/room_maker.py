@@ -23,21 +23,10 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, Node, ObjectReference, PodDisruptionBudget
 from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
 from podscale.nodes.room import plan as planning
-from podscale.nodes.room.plan import (
-    LivePods,
-    RoomChoice,
-    RoomPlan,
-    RoomView,
-    budgets_of,
-    has_opted_in,
-    queue_key,
-    resize_state,
-    vpa_of,
-)
+from podscale.nodes.room.plan import RoomChoice, RoomPlan, RoomView
 from podscale.nodes.scheduling.cluster_reading import CLAIMS, VOLUMES, read_all, read_cluster
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import PersistentVolume, ScheduledPod, VolumeClaim
-from podscale.nodes.scheduling.volumes import claim_names
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
@@ -99,7 +88,8 @@ class RoomMaker:
 
     def _opted_in(self) -> dict[str, tuple[WorkloadVpa, ...]]:
         # All VPAs of the namespaces in which one has opted in.
-        found = {each.metadata.namespace for each in self._vpas.values() if has_opted_in(each)}
+        opted_in = filter(planning.has_opted_in, self._vpas.values())
+        found = {each.metadata.namespace for each in opted_in}
         return {name: tuple(self._vpas.values(name)) for name in found}
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
@@ -107,12 +97,12 @@ class RoomMaker:
         waiting = [
             pod
             for pod in view.pods
-            if resize_state(pod)
+            if planning.resize_state(pod)
             and pod.metadata.deletion_timestamp is None
-            and vpa_of(pod.metadata, view) is not None
+            and planning.vpa_of(pod.metadata, view) is not None
             and self._is_due(pod.metadata.uid, round_.now)
         ]
-        for pod in sorted(waiting, key=queue_key):
+        for pod in sorted(waiting, key=planning.queue_key):
             made = await self._plan(pod, view, round_)
             if made.victims and not await self._carry_out(pod, made, view, round_):
                 made = RoomPlan("Refused")
@@ -148,7 +138,7 @@ class RoomMaker:
         )
 
     async def _plan(self, pod: ScheduledPod, view: RoomView, round_: "_Round") -> RoomPlan:
-        is_deferred = resize_state(pod) == "Deferred"
+        is_deferred = planning.resize_state(pod) == "Deferred"
         if is_deferred and round_.scheduler_preempts and _is_preempted_on(view):
             return RoomPlan("SchedulerPreempts")
         made = await asyncio.to_thread(planning.plan, pod, view)
@@ -168,7 +158,7 @@ class RoomMaker:
                 acted = await evict(self._api, meta.namespace, meta.name, meta.uid, dry_run=dry_run)
                 if not dry_run:
                     self._metrics.room_evictions.labels(acted.outcome).inc()
-                    round_.spend(budgets_of(victim, view))
+                    round_.spend(planning.budgets_of(victim, view))
                 if acted.outcome not in ("done", "gone"):
                     text = f"Pod {meta.namespace}/{meta.name} was not evicted: {acted.message}"
                     _log.warning("plan for room given up", pod=pod.metadata.name, why=text)
@@ -273,13 +263,13 @@ async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodC
     return found
 
 
-def _live(pods: PodStore, uid: str) -> LivePods:
+def _live(pods: PodStore, uid: str) -> planning.LivePods:
     live = [
         pod
         for pod in pods.owned_by(uid).views()
         if pod.deleted != pod.deleted and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)
     ]
-    return LivePods(len(live), sum(pod.phase == PodPhase.RUNNING for pod in live))
+    return planning.LivePods(len(live), sum(pod.phase == PodPhase.RUNNING for pod in live))
 
 
 async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str]:
@@ -288,7 +278,7 @@ async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str
     found = set()
     for pod in pods:
         namespace = pod.metadata.namespace
-        for name, _ in claim_names(pod):
+        for name, _ in pod.claim_names():
             try:
                 path = CLAIMS.path(namespace, name)
                 claim = decode((await api.request("GET", path)).body, VolumeClaim)

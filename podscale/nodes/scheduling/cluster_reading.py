@@ -9,14 +9,8 @@ from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.scheduling import objects
 from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.objects import (
-    NodePool,
-    PersistentVolume,
-    ScheduledPod,
-    StorageClass,
-    VolumeClaim,
-)
 
 T = TypeVar("T")
 
@@ -27,18 +21,18 @@ _POOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", False)
 _CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 
 
-async def read(api: Api, namespace: str, name: str) -> tuple[ScheduledPod, ClusterView]:
+async def read(api: Api, namespace: str, name: str) -> tuple[objects.ScheduledPod, ClusterView]:
     """Return the pod and what decides about its node; raises ``KubeError``."""
     answer = await api.request("GET", PODS.path(namespace, name))
-    pod = decode(answer.body, ScheduledPod)
+    pod = decode(answer.body, objects.ScheduledPod)
     cluster = await read_cluster(api, is_lenient=True)
-    cluster = replace(cluster, pools=await _optional(api, _POOLS.path(), NodePool))
+    cluster = replace(cluster, pools=await _optional(api, _POOLS.path(), objects.NodePool))
     if pod.spec.volumes:
         cluster = replace(
             cluster,
-            claims=await read_all(api, CLAIMS.path(namespace), VolumeClaim),
-            volumes=await read_all(api, VOLUMES.path(), PersistentVolume),
-            classes=await read_all(api, _CLASSES.path(), StorageClass),
+            claims=await read_all(api, CLAIMS.path(namespace), objects.VolumeClaim),
+            volumes=await read_all(api, VOLUMES.path(), objects.PersistentVolume),
+            classes=await read_all(api, _CLASSES.path(), objects.StorageClass),
         )
     return pod, cluster
 
@@ -48,7 +42,7 @@ async def read_cluster(api: Api, *, is_lenient: bool = False) -> ClusterView:
     not be listed count as ones without labels."""
     return ClusterView(
         nodes=await read_all(api, NODES.path(), Node),
-        pods=await read_all(api, PODS.path(), ScheduledPod),
+        pods=await read_all(api, PODS.path(), objects.ScheduledPod),
         namespaces=await (
             _optional(api, NAMESPACES.path(), PartialObjectMetadata)
             if is_lenient

@@ -19,15 +19,7 @@ from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
-from podscale.nodes.scheduling.objects import (
-    NodePool,
-    PersistentVolume,
-    PodAffinityTerm,
-    ScheduledPod,
-    ScheduledPodStatus,
-    StorageClass,
-    VolumeClaim,
-)
+from podscale.nodes.scheduling import objects
 from podscale.nodes.scheduling.requests import held_requests
 
 POOL = "karpenter.sh/nodepool"
@@ -68,12 +60,12 @@ class ClusterView:
     """What is found goes with it: keep none longer than it is explained over."""
 
     nodes: tuple[Node, ...]
-    pods: tuple[ScheduledPod, ...] = ()
-    claims: tuple[VolumeClaim, ...] = ()
-    volumes: tuple[PersistentVolume, ...] = ()
-    classes: tuple[StorageClass, ...] = ()
+    pods: tuple[objects.ScheduledPod, ...] = ()
+    claims: tuple[objects.VolumeClaim, ...] = ()
+    volumes: tuple[objects.PersistentVolume, ...] = ()
+    classes: tuple[objects.StorageClass, ...] = ()
     namespaces: tuple[PartialObjectMetadata, ...] = ()
-    pools: tuple[NodePool, ...] = ()
+    pools: tuple[objects.NodePool, ...] = ()
 
     @cached_property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -84,9 +76,9 @@ class ClusterView:
         return {node.metadata.name: node.metadata.labels or {} for node in self.nodes}
 
     @cached_property
-    def placed(self) -> Mapping[str, Sequence[ScheduledPod]]:
+    def placed(self) -> Mapping[str, Sequence[objects.ScheduledPod]]:
         """The pods of each node that is there, without those that have ended."""
-        found: dict[str, list[ScheduledPod]] = {name: [] for name in self.node_labels}
+        found: dict[str, list[objects.ScheduledPod]] = {name: [] for name in self.node_labels}
         for pod in self.pods:
             if pod.spec.node_name in found and pod.status.phase not in ("Succeeded", "Failed"):
                 found[pod.spec.node_name].append(pod)
@@ -107,9 +99,9 @@ class ClusterView:
         return found
 
     @cached_property
-    def alike(self) -> Sequence[tuple[ScheduledPod, Counter[str]]]:
+    def alike(self) -> Sequence[tuple[objects.ScheduledPod, Counter[str]]]:
         """Pods that no selector tells apart: one of them, and how many are on each node."""
-        found: dict[object, tuple[ScheduledPod, Counter[str]]] = {}
+        found: dict[object, tuple[objects.ScheduledPod, Counter[str]]] = {}
         for node, pods in self.placed.items():
             for pod in pods:
                 meta = pod.metadata
@@ -129,7 +121,7 @@ class ClusterView:
         return view, like
 
     @cached_property
-    def kept_away(self) -> Sequence[tuple[ScheduledPod, PodAffinityTerm]]:
+    def kept_away(self) -> Sequence[tuple[objects.ScheduledPod, objects.PodAffinityTerm]]:
         """Pods with each term by which they want to be away from others."""
         found = []
         for pod in chain.from_iterable(self.placed.values()):
@@ -153,7 +145,7 @@ def _new_node(name: str, like: Node) -> Node:
     return changed(like, metadata=changed(like.metadata, name=name, labels=labels), spec=spec)
 
 
-def _new_pods(name: str, there: Iterable[ScheduledPod]) -> Iterator[ScheduledPod]:
+def _new_pods(name: str, there: Iterable[objects.ScheduledPod]) -> Iterator[objects.ScheduledPod]:
     # Those of a new node, from those of the node that it is like.
     for pod in there:
         owner = pod.metadata.controller
@@ -162,7 +154,7 @@ def _new_pods(name: str, there: Iterable[ScheduledPod]) -> Iterator[ScheduledPod
             yield _new_pod(name, pod)
 
 
-def broken_limits(pool: NodePool, like: Node) -> list[str]:
+def broken_limits(pool: objects.NodePool, like: Node) -> list[str]:
     """Return which limits of a pool one more such node would break."""
     has, more = amounts(pool.status.resources), {**amounts(like.status.capacity), "nodes": 1000}
     return [name for name, most in amounts(pool.spec.limits).items()
@@ -181,10 +173,10 @@ def lasting(node: Node) -> list[Taint]:
     return [each for each in node.spec.taints if not each.key.startswith(_PASSING)]
 
 
-def _new_pod(name: str, pod: ScheduledPod) -> ScheduledPod:
+def _new_pod(name: str, pod: objects.ScheduledPod) -> objects.ScheduledPod:
     spec = changed(pod.spec, node_name=name)
     if BALLAST_LABELS.matches(pod.labels):
         containers = (changed(each, resources=changed(each.resources, requests=LEAST))
                       for each in spec.containers)  # fmt: skip
         spec = changed(spec, containers=tuple(containers))
-    return changed(pod, spec=spec, status=ScheduledPodStatus())
+    return changed(pod, spec=spec, status=objects.ScheduledPodStatus())

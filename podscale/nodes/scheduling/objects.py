@@ -236,6 +236,14 @@ class ScheduledPod(Pod, frozen=True, rename="camel"):
                 return taint
         return None
 
+    def claim_names(self) -> Iterator[tuple[str, bool]]:
+        """Yield the claims that the pod names, and whether each is made for the pod."""
+        for volume in self.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                yield volume.persistent_volume_claim.claim_name, False
+            elif volume.ephemeral is not None:
+                yield f"{self.metadata.name}-{volume.name}", True
+
     def host_ports(self) -> Iterator[ContainerPort]:
         """Yield the ports that the pod takes of its node."""
         running = (each for each in self.spec.init_containers if each.restart_policy == "Always")

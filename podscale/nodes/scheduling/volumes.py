@@ -9,14 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from podscale.kube.client.wire import Quantity
 from podscale.kube.columns.pod_shapes import amounts
 from podscale.kube.objects.cluster import Node
+from podscale.nodes.scheduling import objects
 from podscale.nodes.scheduling.cluster_view import ClusterView, NodeRefusal, PodRefusal
-from podscale.nodes.scheduling.objects import (
-    ClaimRef,
-    PersistentVolume,
-    ScheduledPod,
-    VolumeClaim,
-    matches_labels,
-)
 
 _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED = "volume.kubernetes.io/selected-node"
@@ -28,18 +22,18 @@ _LABELS = tuple(prefix + each for prefix in _TOPOLOGY for each in ("zone", "regi
 class PodClaims:
     """The claims of one pod and the volumes that they are bound to."""
 
-    def __init__(self, pod: ScheduledPod, cluster: ClusterView) -> None:
+    def __init__(self, pod: objects.ScheduledPod, cluster: ClusterView) -> None:
         self._pod = pod
         namespace = pod.metadata.namespace
         claims = {each.metadata.name: each for each in cluster.claims
                   if each.metadata.namespace == namespace}  # fmt: skip
-        self._claims = {name: claims.get(name) for name, _ in claim_names(pod)}
+        self._claims = {name: claims.get(name) for name, _ in pod.claim_names()}
         self._classes = {each.metadata.name: each for each in cluster.classes}
         self._volumes = {each.metadata.name: each for each in cluster.volumes}
 
     def refusal(self) -> PodRefusal | None:
         """Return what keeps the pod from every node."""
-        names = list(claim_names(self._pod))
+        names = list(self._pod.claim_names())
         for name, is_ephemeral in names:
             if self._claims[name] is None and not is_ephemeral:
                 return PodRefusal("VolumeRestrictions", f'persistentvolumeclaim "{name}" not found')
@@ -57,7 +51,7 @@ class PodClaims:
                 return PodRefusal("VolumeZone", f'persistentvolume "{volume}" not found')
         return None
 
-    def in_use(self, assigned: Iterable[ScheduledPod]) -> NodeRefusal | None:
+    def in_use(self, assigned: Iterable[objects.ScheduledPod]) -> NodeRefusal | None:
         """Return what refuses on every node, because another pod has what only one may have."""
         known = [each for each in self._claims.values() if each is not None]
         alone = {each.metadata.name for each in known
@@ -66,7 +60,7 @@ class PodClaims:
             return None
         for other in assigned:
             if other.metadata.namespace == self._pod.metadata.namespace:
-                used = alone.intersection(name for name, _ in claim_names(other))
+                used = alone.intersection(name for name, _ in other.claim_names())
                 if used:
                     text = (
                         "node(s) unavailable due to PersistentVolumeClaim with "
@@ -92,7 +86,7 @@ class PodClaims:
                 yield NodeRefusal("VolumeZone", (text,), volume.metadata.name)
                 break
 
-    def _bound(self) -> Iterator[PersistentVolume]:
+    def _bound(self) -> Iterator[objects.PersistentVolume]:
         for claim in self._claims.values():
             if claim is not None and claim.spec.volume_name in self._volumes:
                 yield self._volumes[claim.spec.volume_name]
@@ -112,7 +106,9 @@ class PodClaims:
                 return False
         return True
 
-    def _volume_for(self, claim: VolumeClaim, node: Node, taken: Collection[str]) -> str | None:
+    def _volume_for(
+        self, claim: objects.VolumeClaim, node: Node, taken: Collection[str]
+    ) -> str | None:
         least, wanted = None, _storage(claim.spec.resources.requests)
         for name, volume in self._volumes.items():
             spec = volume.spec
@@ -131,14 +127,14 @@ class PodClaims:
             selector = claim.spec.selector
             if (
                 volume.status.phase == "Available"
-                and (selector is None or matches_labels(selector, volume.metadata.labels))
+                and (selector is None or objects.matches_labels(selector, volume.metadata.labels))
                 and _is_reached(volume, node)
                 and set(claim.spec.access_modes) <= set(spec.access_modes)
             ):
                 least = min(filter(None, (least, (_storage(spec.capacity), name))))
         return None if least is None else least[1]
 
-    def _is_provisioned(self, claim: VolumeClaim, node: Node) -> bool:
+    def _is_provisioned(self, claim: objects.VolumeClaim, node: Node) -> bool:
         known = self._classes[claim.spec.storage_class_name]
         if known.provisioner in _BY_HAND:
             return False
@@ -149,22 +145,13 @@ class PodClaims:
             for term in terms
         )
 
-    def _waits(self, claim: VolumeClaim) -> bool:
+    def _waits(self, claim: objects.VolumeClaim) -> bool:
         known = self._classes.get(claim.spec.storage_class_name)
         waits = known is not None and known.volume_binding_mode == "WaitForFirstConsumer"
         return waits and not claim.spec.volume_name
 
 
-def claim_names(pod: ScheduledPod) -> Iterator[tuple[str, bool]]:
-    """Yield the claims that the pod names, and whether each is made for the pod."""
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield volume.persistent_volume_claim.claim_name, False
-        elif volume.ephemeral is not None:
-            yield f"{pod.metadata.name}-{volume.name}", True
-
-
-def _wrong(name: str, claim: VolumeClaim | None) -> str:
+def _wrong(name: str, claim: objects.VolumeClaim | None) -> str:
     if claim is None:
         text = "waiting for ephemeral volume controller to create the persistentvolumeclaim"
         return f'{text} "{name}"'
@@ -176,16 +163,16 @@ def _wrong(name: str, claim: VolumeClaim | None) -> str:
     return ""
 
 
-def _is_bound(claim: VolumeClaim) -> bool:
+def _is_bound(claim: objects.VolumeClaim) -> bool:
     return bool(claim.spec.volume_name) and _BOUND in (claim.metadata.annotations or {})
 
 
-def _is_reached(volume: PersistentVolume, node: Node) -> bool:
+def _is_reached(volume: objects.PersistentVolume, node: Node) -> bool:
     required = volume.spec.node_affinity.required
     return required is None or required.matches(node)
 
 
-def _refers(reference: ClaimRef, claim: VolumeClaim) -> bool:
+def _refers(reference: objects.ClaimRef, claim: objects.VolumeClaim) -> bool:
     meta = claim.metadata
     is_named = (reference.name, reference.namespace) == (meta.name, meta.namespace)
     return is_named and reference.uid in ("", meta.uid)
@@ -195,7 +182,7 @@ def _storage(has: Mapping[str, Quantity] | None) -> int:
     return amounts(has).get("storage", 0)
 
 
-def _is_near(volume: PersistentVolume, node: Node) -> bool:
+def _is_near(volume: objects.PersistentVolume, node: Node) -> bool:
     labels = node.metadata.labels or {}
     if not any(label in labels for label in _LABELS):
         return True  # a cluster without zones
