@@ -12,14 +12,13 @@ import gc
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self, overload
+from typing import Any, BinaryIO, Protocol, Self, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -31,7 +30,7 @@ from podscale.core.json_decoder import JsonDecoder, decode_json
 from podscale.core.showable import is_same_origin
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
 from podscale.feed.http import refusals
-from podscale.feed.http.credentials import headers
+from podscale.feed.http.credentials import context, headers
 from podscale.feed.options import PrometheusOptions
 
 POINTS = 250_000  # of one slice: about 50 MB while the child decodes it
@@ -46,27 +45,25 @@ RETRIED: frozenset[Kind] = frozenset({"unreachable", "deadline", "throttled", "g
 _LENGTH_BYTES = 8
 _NICE = 19
 
+Floats = NDArray[np.float64]
+
 
 class HistorySeries(Struct, frozen=True, eq=False):
     """One series over a slice, oldest sample first."""
 
     labels: Mapping[str, str]
-    time_s: NDArray[np.float64]
-    values: NDArray[np.float64]
+    time_s: Floats
+    values: Floats
 
 
-class HistoryColumns(Sequence[HistorySeries]):
+class HistoryColumns:
     """Series whose samples lie one after the other; each is made when somebody looks at it.
 
     A thousand of them at once would hold up for milliseconds who shares the loop.
     """
 
     def __init__(
-        self,
-        labels: Sequence[msgspec.Raw],
-        counts: Sequence[int],
-        time_s: NDArray[np.float64],
-        values: NDArray[np.float64],
+        self, labels: Sequence[msgspec.Raw], counts: Sequence[int], time_s: Floats, values: Floats
     ) -> None:
         """``labels`` are msgpack; ``counts`` the samples of each series."""
         self.label_texts = labels  # the same bytes are the same labels
@@ -78,15 +75,10 @@ class HistoryColumns(Sequence[HistorySeries]):
     def __len__(self) -> int:
         return len(self.label_texts)
 
-    @overload
-    def __getitem__(self, place: int) -> HistorySeries: ...
+    def __iter__(self) -> Iterator[HistorySeries]:
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, place: slice) -> list[HistorySeries]: ...
-
-    def __getitem__(self, place: int | slice) -> HistorySeries | list[HistorySeries]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+    def __getitem__(self, place: int) -> HistorySeries:
         end = int(self._ends[place])
         part = slice(end - int(self.counts[place]), end)
         return HistorySeries(
@@ -141,11 +133,13 @@ class _WireSeries(Struct, gc=False):
     values: msgspec.Raw
 
 
-class _WireData(Struct):
+class _WireData(TypedDict):
     result: list[_WireSeries]
 
 
-class _WireAnswer(Struct):
+class _WireAnswer(TypedDict):
+    """What the library reads of an answer."""
+
     data: _WireData
 
 
@@ -158,23 +152,15 @@ _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice
 class HistoryReader:
     """A child process for range queries, one at a time. An async context manager."""
 
-    def __init__(self, options: PrometheusOptions) -> None:
+    def __init__(self, options: PrometheusOptions, attempts: int = ATTEMPTS) -> None:
         self._options = options
+        self._attempts = attempts
         self._child: asyncio.subprocess.Process | None = None
-        self._open = ExitStack()
 
     async def __aenter__(self) -> Self:
-        environment = dict(os.environ)
-        if self._options.ca_data is not None or self._options.client_cert_data is not None:
-            # The child, which is killed at the end, cannot take its own files away.
-            environment["TMPDIR"] = self._open.enter_context(tempfile.TemporaryDirectory())
+        pipe = asyncio.subprocess.PIPE
         self._child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "podscale.feed.range_reader",
-            env=environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            sys.executable, "-m", "podscale.feed.range_reader", stdin=pipe, stdout=pipe
         )
         # Through the pipe, not as arguments: other users can read those.
         await self._say(msgspec.json.encode(self._options, enc_hook=str))
@@ -182,29 +168,21 @@ class HistoryReader:
 
     async def __aexit__(self, *_: object) -> None:
         """End the child, whatever it is doing."""
-        if self._child is None:
-            return
-        with suppress(ProcessLookupError):
-            self._child.kill()
-        await self._child.communicate()
-        self._open.close()
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                self._child.kill()
+            await self._child.communicate()
 
     async def read(
-        self,
-        query: str,
-        start_s: float,
-        end_s: float,
-        step_s: int,
-        *,
-        points: int = POINTS,
-        attempts: int = ATTEMPTS,
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int = POINTS
     ) -> AsyncIterator[HistorySlice]:
         """Yield the query's slices, oldest first; raises ``QueryError``.
 
         Times are whole seconds (the library sends no others). Leaving the iteration early, or
         a slice that does not come, makes the reader unusable: close it then.
         """
-        request = _Request(query, math.floor(start_s), math.floor(end_s), step_s, points, attempts)
+        begin, end = math.floor(start_s), math.floor(end_s)
+        request = _Request(query, begin, end, step_s, points, self._attempts)
         await self._say(msgspec.json.encode(request))
         while True:
             frame = await self._frame()
@@ -293,13 +271,26 @@ class HistoryRequest:
     """Range queries of the child, with ``prometheus_api_client``."""
 
     def __init__(self, options: PrometheusOptions, *, is_packed: bool = True) -> None:
-        """Answers are compressed if ``is_packed``."""
+        """Answers are compressed if ``is_packed``. Raises OSError for files that do not serve."""
         import requests
         from prometheus_api_client import PrometheusConnect
-        from urllib3.util.retry import Retry
+        from requests.adapters import HTTPAdapter
 
         self._options = options
-        self._files: tempfile.TemporaryDirectory[str] | None = None
+        parts = urlsplit(options.url)
+        # The user goes into a header: requests quotes URLs in its errors.
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+        tls = context(options) if url.startswith("https:") else None
+
+        class TlsAdapter(HTTPAdapter):
+            """Trusts whom all our requests to Prometheus trust. Retries are ours: the library's
+            would also repeat a query that is too much."""
+
+            def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+                super().init_poolmanager(*args, **kwargs, ssl_context=tls)
+
+            def cert_verify(self, *_: Any) -> None:
+                """Add no CAs to those of the context."""
 
         class Session(requests.Session):
             """Follows redirects where the credentials belong only."""
@@ -312,19 +303,16 @@ class HistoryRequest:
                 answer = super().send(request, **kwargs)
                 # The library asks the answer for its JSON: ours takes a sixth of the time.
                 body = answer.content  # not ``answer`` itself: nobody would collect the cycle
-                answer.json = lambda **_: _decoded(body)  # type: ignore[method-assign]
+                answer.json = lambda **_: _answers.decode(body)  # type: ignore[method-assign]
                 return answer
 
         session = Session()
         session.trust_env = False
-        session.verify = self._verify()
-        session.cert = self._certificate()
+        session.verify = not options.is_insecure
         if not is_packed:
             session.headers["Accept-Encoding"] = "identity"
-        # Retries are ours: the library's would also repeat a query that is too much.
-        self._connection: Any = PrometheusConnect(
-            _without_user(options.url).rstrip("/"), session=session, retry=Retry(total=0)
-        )
+        self._connection: Any = PrometheusConnect(url, session=session)
+        session.mount(url, TlsAdapter(max_retries=0))  # in place of the library's
 
     def __call__(self, request: _Request, start_s: int, end_s: int) -> _Slice:
         """Return one slice; raises ``QueryError`` after the last attempt."""
@@ -344,12 +332,9 @@ class HistoryRequest:
 
         self._connection.headers = headers(self._options)  # a token file may have changed
         try:
+            begin, end = (datetime.fromtimestamp(each, UTC) for each in (start_s, end_s))
             found = self._connection.custom_query_range(
-                request.query,
-                datetime.fromtimestamp(start_s, UTC),
-                datetime.fromtimestamp(end_s, UTC),
-                str(request.step_s),
-                timeout=QUERY_DEADLINE_S,
+                request.query, begin, end, str(request.step_s), timeout=QUERY_DEADLINE_S
             )
             return _packed(found, start_s, end_s)
         except PrometheusApiClientException as error:
@@ -360,41 +345,6 @@ class HistoryRequest:
             raise refusals.error("nonsense", repr(error)) from error
         except requests.RequestException as error:
             raise refusals.of_connection(error) from error
-
-    def _verify(self) -> bool | str:
-        if self._options.is_insecure:
-            return False
-        if self._options.ca_file is not None:
-            return str(self._options.ca_file)
-        return True if self._options.ca_data is None else self._file("ca", self._options.ca_data)
-
-    def _certificate(self) -> tuple[str, str] | str | None:
-        options = self._options
-        if options.client_cert_file is not None:
-            certificate = str(options.client_cert_file)
-            key = options.client_key_file
-            return certificate if key is None else (certificate, str(key))
-        if options.client_cert_data is not None:
-            pair = f"{options.client_cert_data}\n{options.client_key_data or ''}"
-            return self._file("client", pair)
-        return None
-
-    def _file(self, name: str, text: str) -> str:
-        self._files = self._files or tempfile.TemporaryDirectory()
-        path = Path(self._files.name) / f"{name}.pem"  # the directory is 0700
-        path.write_text(text)
-        return str(path)
-
-
-def _without_user(url: str) -> str:
-    # It goes into a header: requests quotes URLs in its errors.
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _decoded(body: bytes) -> dict[str, dict[str, list[_WireSeries]]]:
-    # What the library reads of an answer.
-    return {"data": {"result": _answers.decode(body).data.result}}
 
 
 def _packed(found: list[_WireSeries], start_s: float, end_s: float) -> _Slice:
@@ -426,24 +376,21 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the parent closes the pipe."""
     os.nice(_NICE)  # whoever answers others meanwhile goes first
     gc.disable()  # it would look at a million pairs again and again; answers have no cycles
-    read = JsonDecoder(PrometheusOptions, dec_hook=lambda _, value: Path(value)).decode
-    options = read(source.readline())
-    ask = HistoryRequest(options)
+    options = JsonDecoder(PrometheusOptions, dec_hook=lambda _, value: Path(value))
+    ask = HistoryRequest(options.decode(source.readline()))
     for line in source:
-        request = decode_json(line, _Request)
+        end = _End()
         try:
-            for made in slices(request, ask):
+            for made in slices(decode_json(line, _Request), ask):
                 _send(sink, made)
         except QueryError as error:
-            _send(sink, _End(error.kind, error.detail))
-        else:
-            _send(sink, _End())
+            end = _End(error.kind, error.detail)
+        _send(sink, end)
 
 
 def _send(sink: BinaryIO, frame: _Slice | _End) -> None:
     body = msgspec.msgpack.encode(frame)
-    sink.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
-    sink.write(body)
+    sink.writelines((len(body).to_bytes(_LENGTH_BYTES, "big"), body))
     sink.flush()
 
 

@@ -4,7 +4,10 @@ import asyncio
 import math
 import os
 import signal
+import ssl
 import tempfile
+import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -14,6 +17,7 @@ import pytest
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryClient, HistoryReader
+from podscale.serving.certificates.issuing import make_authority, make_client, make_leaf
 from tests.integration.prometheus import PrometheusServer
 
 END_S = 1_700_000_000
@@ -85,9 +89,9 @@ async def test_an_empty_history_is_no_failure(prometheus):
 
 async def test_prometheus_down_is_unreachable_after_the_last_attempt(unused_tcp_port):
     options = PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")
-    async with HistoryReader(options) as history:
+    async with HistoryReader(options, attempts=2) as history:
         with pytest.raises(QueryError) as caught:
-            [p async for p in history.read("a", 0, 60, 60, attempts=2)]
+            [p async for p in history.read("a", 0, 60, 60)]
     assert caught.value.kind == "unreachable"
 
 
@@ -120,27 +124,76 @@ async def test_a_reader_leaves_no_file_behind(prometheus, data, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+ACCEPTED: list[str] = []
+
+
+class Empty(BaseHTTPRequestHandler):
+    """A Prometheus without series, which notes how it may answer."""
+
+    def do_GET(self):
+        ACCEPTED.append(self.headers["Accept-Encoding"])
+        body = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serving(tls=None):
+    with HTTPServer(("127.0.0.1", 0), Empty) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def test_what_a_client_reads_is_not_packed_for_it():
-    accepted = []
-
-    class Prometheus(BaseHTTPRequestHandler):
-        def do_GET(self):
-            accepted.append(self.headers["Accept-Encoding"])
-            body = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
+    ACCEPTED.clear()
 
     async def parts():
-        client = HistoryClient(PrometheusOptions(url=f"http://127.0.0.1:{server.server_port}"))
+        client = HistoryClient(PrometheusOptions(url=url))
         return [len(part.series) async for part in client.read("up", 0, 60, 60)]
 
-    with HTTPServer(("127.0.0.1", 0), Prometheus) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with serving() as url:
         assert asyncio.run(parts()) == [0]
-        server.shutdown()
-    assert accepted == ["identity"]
+    assert ACCEPTED == ["identity"]
+
+
+async def test_history_is_read_with_the_authorities_and_the_certificate_of_the_options(tmp_path):
+    now = time.time()
+    ours, other = (make_authority(name, now=now, life_s=3600.0) for name in ("ours", "other"))
+    client = make_client(ours, "podscale", now=now, life_s=3600.0)
+    leaf = make_leaf(ours, ["127.0.0.1"], now=now, life_s=3600.0)
+    files = {"ca": ours.certificate, "leaf": leaf.certificate + leaf.key,
+             "cert": client.certificate, "key": client.key}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "leaf")
+    tls.load_verify_locations(tmp_path / "ca")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    by_file = {"client_cert_file": tmp_path / "cert", "client_key_file": tmp_path / "key"}
+    by_text = {"client_cert_data": client.certificate.decode(),
+               "client_key_data": client.key.decode()}  # fmt: skip
+    with serving(tls) as url:
+        for options, is_served in (
+            ({"ca_file": tmp_path / "ca", **by_file}, True),
+            ({"ca_data": ours.certificate.decode(), **by_text}, True),
+            ({"is_insecure": True, **by_text}, True),
+            ({"ca_file": tmp_path / "ca"}, False),
+            ({"ca_data": other.certificate.decode(), **by_text}, False),
+            (by_text, False),
+        ):
+            async with HistoryReader(PrometheusOptions(url=url, **options), 1) as history:
+                read = history.read("up", 0, 60, 60)
+                if is_served:
+                    assert [len(part.series) async for part in read] == [0]
+                    continue
+                with pytest.raises(QueryError) as caught:
+                    [part async for part in read]
+                assert caught.value.kind == "unreachable"

@@ -70,7 +70,7 @@ def test_every_number_that_prometheus_writes_is_read():
     texts = ["1.5", "-0", "1e-05", "NaN", "+Inf", "-Inf", "1.7976931348623157e+308"]
     values = ",".join(f'[{at}.5,"{text}"]' for at, text in enumerate(texts))
     body = f'{{"data":{{"result":[{{"metric":{{"le":"+Inf"}},"values":[{values}]}}]}}}}'
-    found = range_reader._decoded(body.encode())["data"]["result"]
+    found = range_reader._answers.decode(body.encode())["data"]["result"]
     assert found[0].metric == {"le": "+Inf"}
     made = range_reader._packed(found, 0.0, 10.0)
     assert np.frombuffer(made.time_s).tolist() == [at + 0.5 for at in range(len(texts))]
@@ -82,4 +82,4 @@ def test_every_number_that_prometheus_writes_is_read():
 )
 def test_what_is_no_answer_is_an_error(body):
     with pytest.raises(msgspec.MsgspecError):
-        range_reader._decoded(body)
+        range_reader._answers.decode(body)

@@ -146,7 +146,8 @@ class _Replay:
         self._rested_at = time.perf_counter()
         rows = np.full(len(series), -1, dtype=np.intp)
         for begin in range(0, len(series), _NAMES):
-            keys = [self._key(query, each.labels) for each in series[begin : begin + _NAMES]]
+            places = range(begin, min(begin + _NAMES, len(series)))
+            keys = [self._key(query, series[place].labels) for place in places]
             for key in keys:
                 if key is not None:
                     self._open(key)
