@@ -11,7 +11,9 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import filterfalse
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -42,45 +44,17 @@ class ExtenderArgs(Struct, frozen=True, rename="pascal"):
     node_names: list[str] | None = None
 
 
-class HostPriority(Struct, frozen=True, rename="pascal"):
-    host: str
-    score: int
-
-
-class WatcherMetric(Struct, frozen=True):
-    name: str
-    type: str
-    operator: str
-    rollup: str
-    value: float  # percent of capacity
-
-
-class WatchedNode(Struct, frozen=True):
-    metrics: Sequence[WatcherMetric]
-    tags: Mapping[str, str] = {}
-    metadata: Mapping[str, str] = {}
-
-
+@dataclass(eq=False)
 class NodeApis:
     """The answers, by the newest round; a scheduler's also by the pods that are there now."""
 
-    def __init__(
-        self,
-        rounds: NodeRounds,
-        api: Api,
-        live: LiveRequests | None,
-        *,
-        stale_s: float,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """``live``: None where schedulers are not answered. ``stale_s``: after so long without a
-        round they get no answer."""
-        self._rounds = rounds
-        self._api = api
-        self._live = live
-        self._stale_s = stale_s
-        self._wall = wall
-        self._turn = asyncio.Lock()  # 100,000 pods take hundreds of megabytes while they are read
+    rounds: NodeRounds
+    api: Api
+    live: LiveRequests | None  # None: schedulers are not answered
+    stale_s: float  # after so long without a round they get no answer
+    wall: Callable[[], float] = time.time
+    # 100,000 pods take hundreds of megabytes while they are read.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def routes(self) -> Sequence[Route]:
         routes = [
@@ -88,7 +62,7 @@ class NodeApis:
             Route("/watcher/*", self._usage),
             Route("/placement/*", self._placement),
         ]
-        if self._live is not None:
+        if self.live is not None:
             routes += [
                 Route(f"/scheduler/{verb}", self._extend, ("POST",), body_limit=BODY_LIMIT)
                 for verb in ("filter", "prioritize")
@@ -96,8 +70,8 @@ class NodeApis:
         return tuple(routes)
 
     def _extend(self, request: ApiRequest) -> Answered:
-        decided = self._rounds.decided
-        if decided is None or self._live is None or self._wall() - decided.at_s > self._stale_s:
+        decided = self.rounds.decided
+        if decided is None or self.live is None or self.wall() - decided.at_s > self.stale_s:
             # An ignorable extender is passed over; what is not known is not "full".
             return status.unavailable("nodes have not been looked at", retry_after_s=5)
         is_filter = request.path.endswith("/filter")
@@ -109,7 +83,7 @@ class NodeApis:
         if names is None:
             refusal = ApiResponse(value={"Error": _BY_NAME})
             return refusal if is_filter else status.bad_request(_BY_NAME)
-        nodes, requested, wanted = decided.nodes, self._live.over(decided.nodes), requests(args.pod)
+        nodes, requested, wanted = decided.nodes, self.live.over(decided.nodes), requests(args.pod)
         pod = float(wanted.get("cpu", 0)), wanted.get("memory", 0) / 1000
         # A node that we do not know yet is admitted, and the last choice.
         if is_filter:
@@ -117,13 +91,13 @@ class NodeApis:
             return ApiResponse(value=_filtered(names, {nodes.names[place] for place in full}))
         found = scores(decided.columns, nodes.thresholds, requested, pod).tolist()
         by_name = dict(zip(nodes.names, found, strict=True))
-        return ApiResponse(value=[HostPriority(name, by_name.get(name, 0)) for name in names])
+        return ApiResponse(value=[{"Host": each, "Score": by_name.get(each, 0)} for each in names])
 
     def _usage(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         window = request.parameter("window") or "15m"
         if window not in _WINDOWS:
             return status.bad_request(f"window must be one of {', '.join(_WINDOWS)}")
-        decided, windows = self._rounds.decided, self._rounds.windows
+        decided, windows = self.rounds.decided, self.rounds.windows
         if decided is None or decided.nodes.names != windows.names:
             return status.unavailable("nodes have not been looked at yet", retry_after_s=5)
         name = request.path.removeprefix("/watcher").strip("/") or request.parameter("host")
@@ -133,13 +107,13 @@ class NodeApis:
         which = slice(first, first + 1 if name else None)
         usage = windows.within(_WINDOWS[window], which)
         # While rounds decide nothing what was measured grows old all the same.
-        usage[:, self._wall() - windows.newest_s()[:, which] > _WINDOWS[window]] = np.nan
+        usage[:, self.wall() - windows.newest_s[:, which] > _WINDOWS[window]] = np.nan
         return self._told(decided, window, which, usage)
 
     async def _told(
         self, decided: DecidedNodes, window: str, which: slice, usage: Floats
     ) -> Answered:
-        now = int(self._wall())
+        now = int(self.wall())
         nodes = await asyncio.to_thread(_watched, decided, window, which, usage)
         head = {"duration": window, "start": now - int(_WINDOWS[window]), "end": now}
         data = {"NodeMetricsMap": nodes}
@@ -153,12 +127,12 @@ class NodeApis:
         # Read when it is asked for, with the part's rights: nobody keeps pods whole.
         async with self._turn:
             try:
-                pod, cluster = await read(self._api, namespace, name)
+                pod, cluster = await read(self.api, namespace, name)
             except ObjectNotFound:
                 return status.object_not_found("pods", name)
             except (KubeError, msgspec.DecodeError) as error:
                 return status.unavailable(f"pods and nodes were not read: {error}", retry_after_s=5)
-            return ApiResponse(value=await asyncio.to_thread(explain, pod, cluster, self._wall()))
+            return ApiResponse(value=await asyncio.to_thread(explain, pod, cluster, self.wall()))
 
 
 def _filtered(names: Sequence[str], full: set[str]) -> dict[str, object]:
@@ -170,17 +144,18 @@ def _filtered(names: Sequence[str], full: set[str]) -> dict[str, object]:
 
 def _watched(
     decided: DecidedNodes, window: str, which: slice, usage: Floats
-) -> dict[str, WatchedNode]:
+) -> dict[str, Mapping[str, Any]]:
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = (100.0 * usage / decided.nodes.capacity[:, which]).transpose(2, 1, 0).tolist()
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for name, share in zip(decided.nodes.names[which], shares, strict=True):
         metrics = [
-            WatcherMetric(f"node_{type_.lower()}", type_, operator, window, value)
-            for type_, values in zip(("CPU", "Memory"), share, strict=True)
-            for operator, value in zip(("AVG", "STD", "Latest"), values, strict=True)
-            if math.isfinite(value)  # what is not measured is not 0
-        ]
+            {"name": f"node_{type_.lower()}", "type": type_, "operator": operator,
+             "rollup": window, "value": percent}
+            for type_, percents in zip(("CPU", "Memory"), share, strict=True)
+            for operator, percent in zip(("AVG", "STD", "Latest"), percents, strict=True)
+            if math.isfinite(percent)  # what is not measured is not 0
+        ]  # fmt: skip
         if metrics:
-            found[name] = WatchedNode(metrics)
+            found[name] = {"metrics": metrics, "tags": {}, "metadata": {}}
     return found

@@ -7,6 +7,7 @@ ballast in mode ``ballast``, taints in mode ``taint``.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Set
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -55,48 +56,35 @@ class DecidedNodes(Struct, frozen=True, eq=False):
     at_s: float  # unix time of the decision
 
 
+@dataclass(eq=False)
 class NodeRounds:
     """Run ``once`` again and again, on every replica; ``decided`` is the newest round."""
 
-    def __init__(
-        self,
-        api: Api,
-        provider: questions.MetricsProvider,
-        nodes: Store[Node],
-        pods: PodStore,
-        choice: NodesChoice,
-        metrics: NodesMetrics,
-        recorder: Recorder,
-        *,
-        is_leader: Callable[[], bool],
-        outage: Callable[[], str] = str,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """``api`` is fenced by the Lease; ``outage`` says since when and why Prometheus does not
-        answer, if this process reads it."""
-        self._api = api
-        self._provider = provider
-        self._nodes = nodes
-        self._pods = pods
-        self._choice = choice
-        self._metrics = metrics
-        self._recorder = recorder
-        self._is_leader = is_leader
-        self._outage = outage
-        self._usage_problem = ""  # of the last round
-        self._wall = wall
-        self._table = NodeTable(nodes, choice.ballast, choice.selector)
-        self._totals = PodTotals(pods, choice.namespace)
-        self.windows = UsageWindows(choice.interval_s)
+    api: Api  # fenced by the Lease
+    provider: questions.MetricsProvider
+    nodes: Store[Node]
+    pods: PodStore
+    choice: NodesChoice
+    metrics: NodesMetrics
+    recorder: Recorder
+    is_leader: Callable[[], bool]
+    outage: Callable[[], str] = str  # since when and why Prometheus does not answer
+    wall: Callable[[], float] = time.time
+    decided: DecidedNodes | None = None
+    # Unix time of the last round, while leading, after which nothing was left held that
+    # should have been let go; None: there was none. The watchdog acts when it is long ago.
+    worked_s: float | None = None
+    _is_refused: bool = False  # the last writes, and something to be let go was among them
+    _usage_problem: str = ""  # of the last round
+    _told: Mapping[str, str] = field(default_factory=dict)  # the conditions of the last round
+    _events: Set[str] = frozenset()  # those that held when we led last
+    _began_s: float | None = None  # unix time of the first round
+
+    def __post_init__(self) -> None:
+        self._table = NodeTable(self.nodes, self.choice.ballast, self.choice.selector)
+        self._totals = PodTotals(self.pods, self.choice.namespace)
+        self.windows = UsageWindows(self.choice.interval_s)
         self._memory = _Memory()
-        self._told: Mapping[str, str] = {}  # the conditions of the last round
-        self._events: Set[str] = frozenset()  # those that held when we led last
-        self._began_s: float | None = None  # unix time of the first round
-        self.decided: DecidedNodes | None = None
-        # Unix time of the last round, while leading, after which nothing was left held that
-        # should have been let go; None: there was none. The watchdog acts when it is long ago.
-        self.worked_s: float | None = None
-        self._is_refused = False  # the last writes, and something to be let go was among them
 
     def end_term(self) -> None:
         """Say nothing of rounds any more: whoever leads next does, and we may lead after them."""
@@ -109,26 +97,26 @@ class NodeRounds:
         except NotLeading:
             _log.info("round ended: another replica leads")
         except Exception:
-            self._metrics.rounds.labels("failed").inc()
+            self.metrics.rounds.labels("failed").inc()
             raise
 
     async def _round(self) -> None:
         await self._measure()
         # A watch that is behind may lack pods: what they request would be given away twice.
-        if not (self._nodes.is_current() and self._pods.is_current()):
+        if not (self.nodes.is_current() and self.pods.is_current()):
             _log.warning("nothing decided: the watches are not current")
-            self._metrics.rounds.labels("behind").inc()
+            self.metrics.rounds.labels("behind").inc()
             return
-        now = self._wall()
+        now = self.wall()
         decided = await self._decide(now)
         self.decided = decided
-        self._metrics.rounds.labels("decided").inc()
-        if self._choice.mode == "taint":
+        self.metrics.rounds.labels("decided").inc()
+        if self.choice.mode == "taint":
             await self._taint(decided)
             return
         self._tell(decided, decided.plan.reason)
-        if self._choice.mode == "ballast":
-            if self._is_leader():
+        if self.choice.mode == "ballast":
+            if self.is_leader():
                 await self._write(decided)
             return
         for place in np.flatnonzero(decided.plan.is_due).tolist():
@@ -144,7 +132,7 @@ class NodeRounds:
             return
         answer = await self._answer(questions.NodeUsage(names))
         if not isinstance(answer, questions.NodeUsageColumns):
-            self._metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
+            self.metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
             self._usage_problem = getattr(answer, "message", "")
             return
         self._usage_problem = ""
@@ -155,14 +143,14 @@ class NodeRounds:
 
     async def _answer(self, question: questions.Question) -> questions.Answer:
         try:
-            async with asyncio.timeout(self._choice.timeout_s):
-                return (await self._provider.answer([question]))[0]
+            async with asyncio.timeout(self.choice.timeout_s):
+                return (await self.provider.answer([question]))[0]
         except TimeoutError:
-            text = f"no answer within {self._choice.timeout_s:g} s"
+            text = f"no answer within {self.choice.timeout_s:g} s"
             return questions.Unavailable("Timeout", text)
 
     async def _decide(self, now: float) -> DecidedNodes:
-        settings = self._choice.ballast
+        settings = self.choice.ballast
         nodes = self._table.arrays()
         self.windows.keep(nodes.names)
         sums = self._totals.sums(nodes, now - settings.window_s)
@@ -180,7 +168,7 @@ class NodeRounds:
             nodes.is_draining,
             self.windows.measured_s(),
         )
-        held = sums.held if self._choice.mode == "ballast" else self._memory.held(nodes)
+        held = sums.held if self.choice.mode == "ballast" else self._memory.held(nodes)
         # A second ballast pod needs room to start, also where users' pods came after it was made.
         most = np.maximum(nodes.allocatable - sums.requested - LEAST, LEAST)
         is_cramped = np.isnan(sums.started_s) & (held > most).any(axis=0)
@@ -210,10 +198,10 @@ class NodeRounds:
             # Together they hold what is wanted, with the one that is being made.
             others = max(len(pods) - 1, int(np.isnan(sums.started_s[place])))
             wanted = np.maximum(requests[:, place] - LEAST[:, 0] * others, LEAST[:, 0])
-            return hand_over(self._api, self._pods, pods, wanted.tolist()) if pods else None
+            return hand_over(self.api, self.pods, pods, wanted.tolist()) if pods else None
 
         is_less = np.asarray((requests < sums.held).any(axis=0))
-        is_recent = decided.at_s - decided.written_s < self._choice.ballast.write_interval_s
+        is_recent = decided.at_s - decided.written_s < self.choice.ballast.write_interval_s
         await self._write_each(decided, decided.plan.is_due, is_less, resized)
         late = ballast.renewals(
             decided.columns, decided.plan, sums.started_s, sums.rival_s, is_recent=is_recent
@@ -225,14 +213,14 @@ class NodeRounds:
                 return
             self._memory.note_write(names[place], decided.at_s)
             if self._takes_a_pod(decided, place):
-                result = await renew(self._api, self._pods, pods[0])
-                self._metrics.renewals.labels(result).inc()
+                result = await renew(self.api, self.pods, pods[0])
+                self.metrics.renewals.labels(result).inc()
 
         await each_of(late.tolist(), renewed)
 
     def _takes_a_pod(self, decided: DecidedNodes, place: int) -> bool:
         # One that waits keeps those of other nodes waiting, beyond the DaemonSet's maxSurge.
-        node = self._nodes.get("", decided.nodes.names[place])
+        node = self.nodes.get("", decided.nodes.names[place])
         most = amounts(node.status.allocatable if node is not None else None).get("pods", np.inf)
         return 1000 * (decided.sums.count(place) + 1) <= most
 
@@ -247,7 +235,7 @@ class NodeRounds:
         due = places[np.argsort(~is_first[places], kind="stable")].tolist()
 
         async def written(place: int) -> tuple[str, bool] | None:
-            if self._wall() - decided.at_s > self._choice.interval_s:
+            if self.wall() - decided.at_s > self.choice.interval_s:
                 return None  # a slow API server: what is left is decided anew
             writing = write(place)
             if writing is None:
@@ -255,7 +243,7 @@ class NodeRounds:
             # Noted whatever comes of it: one that is refused is not tried every round.
             self._memory.note_write(decided.nodes.names[place], decided.at_s)
             result = await writing
-            self._metrics.writes.labels(result).inc()
+            self.metrics.writes.labels(result).inc()
             return result, bool(is_first[place])
 
         results = await each_of(due, written)
@@ -264,26 +252,26 @@ class NodeRounds:
             self._is_refused = False
         elif ("failed", True) in results:
             self._is_refused = True
-        if not self._is_refused and self._is_leader():
+        if not self._is_refused and self.is_leader():
             self.worked_s = decided.at_s
         self._memory.forget(decided.nodes)
 
     async def _taint(self, decided: DecidedNodes) -> None:
-        nodes = [self._nodes.get("", name) for name in decided.nodes.names]
+        nodes = [self.nodes.get("", name) for name in decided.nodes.names]
         has = np.array([node is not None and is_tainted(node) for node in nodes], np.bool_)
-        self._metrics.tainted.set(has.sum())
+        self.metrics.tainted.set(has.sum())
         plan = ballast.taint_plan(
             decided.columns, decided.states, has,
             decided.written_s, decided.nodes.thresholds, decided.at_s,
-            self._choice.ballast,
+            self.choice.ballast,
         )  # fmt: skip
         self._tell(decided, plan.reason, has)
 
         def tainted(place: int) -> Write | None:
             node, is_wanted = nodes[place], bool(plan.is_wanted[place])
-            return None if node is None else write_taint(self._api, node, is_wanted=is_wanted)
+            return None if node is None else write_taint(self.api, node, is_wanted=is_wanted)
 
-        if self._is_leader():
+        if self.is_leader():
             await self._write_each(decided, plan.is_due, ~plan.is_wanted, tainted)
 
     def _tell(
@@ -291,29 +279,29 @@ class NodeRounds:
     ) -> None:
         counts = np.bincount(reasons, minlength=len(Reason))
         for reason in Reason:
-            self._metrics.reasons.labels(reason.token).set(int(counts[reason]))
+            self.metrics.reasons.labels(reason.token).set(int(counts[reason]))
         held = np.nansum(decided.sums.held, axis=1)
-        self._metrics.held.labels("cpu").set(held[CPU] / 1000)
-        self._metrics.held.labels("memory").set(held[MEMORY])
+        self.metrics.held.labels("cpu").set(held[CPU] / 1000)
+        self.metrics.held.labels("memory").set(held[MEMORY])
         if self._began_s is None:
             self._began_s = decided.at_s
         seen = ObservedNodes(
-            decided.nodes, reasons, self.windows.newest_s(), is_tainted, decided.at_s,
-            self._began_s, self._outage() or self._usage_problem,
+            decided.nodes, reasons, self.windows.newest_s, is_tainted, decided.at_s,
+            self._began_s, self.outage() or self._usage_problem,
         )  # fmt: skip
-        was, self._told = self._told, conditions(seen, self._choice)
+        was, self._told = self._told, conditions(seen, self.choice)
         for token in was.keys() - self._told.keys():
             _log.info("it is over", reason=token)
         for token, message in self._told.items():
             if token not in was:
                 _log.warning(message, reason=token)
-        if self._choice.mode != "ballast" or not self._is_leader():
+        if self.choice.mode != "ballast" or not self.is_leader():
             return
-        about = ObjectReference("DaemonSet", self._choice.namespace, "podscale-ballast",
+        about = ObjectReference("DaemonSet", self.choice.namespace, "podscale-ballast",
                                 api_version="apps/v1")  # fmt: skip
         had, self._events = self._events, _EVENTS & self._told.keys()
         for token in self._events - had:
-            self._recorder.event(about, "Warning", token, self._told[token])
+            self.recorder.event(about, "Warning", token, self._told[token])
 
 
 class _Memory:

@@ -52,18 +52,19 @@ async def patched(
     api: Api,
     path: str,
     patch: Sequence[Mapping[str, Any]],
-    accept: Callable[[bytes], object] | None = None,
+    store: PodStore | None = None,
 ) -> str:
     """Send a JSON patch; returns ``done``, ``gone`` or ``failed``, and raises ``NotLeading``.
 
-    ``accept`` takes the object as it is then.
+    ``store`` takes the pod as it is then: the next decision sees what was written, whenever a
+    watch brings it.
     """
     try:
         answer = await api.request(
             "PATCH", path, body=encode(patch), content_type=JSON_PATCH, timeout_s=_TIMEOUT_S
         )
-        if accept is not None:
-            accept(answer.body)
+        if store is not None:
+            store.accept(decode(answer.body, Pod))
     except (KubeError, msgspec.DecodeError) as error:
         # A server that knows no such path, as pods/resize before 1.33, says so without a reason.
         if isinstance(error, ObjectNotFound) and error.reason:
@@ -77,10 +78,7 @@ async def resize(
     api: Api, pods: PodStore | None, namespace: str, name: str, uid: str, requests: Sequence[float]
 ) -> str:
     """Give a ballast pod these requests (thousandths of a core, bytes), if it is still the same;
-    see ``patched``.
-
-    The next decision sees what was written, whenever a watch brings it to ``pods``.
-    """
+    see ``patched``."""
     wanted = {
         "cpu": quantity.format_milli(round(requests[CPU])),
         "memory": str(round(requests[MEMORY])),
@@ -90,8 +88,7 @@ async def resize(
         {"op": "test", "path": "/spec/containers/0/name", "value": CONTAINER},
         {"op": "add", "path": "/spec/containers/0/resources/requests", "value": wanted},
     ]
-    accept = None if pods is None else lambda body: pods.accept(decode(body, Pod))
-    return await patched(api, PODS.path(namespace, name, "resize"), patch, accept)
+    return await patched(api, PODS.path(namespace, name, "resize"), patch, pods)
 
 
 async def hand_over(
@@ -116,8 +113,7 @@ async def renew(api: Api, store: PodStore, pod: PodView) -> str:
         {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}
         for label in REVISION_LABELS
     )]  # fmt: skip
-    path = PODS.path(pod.namespace, pod.name)
-    return await patched(api, path, patch, lambda body: store.accept(decode(body, Pod)))
+    return await patched(api, PODS.path(pod.namespace, pod.name), patch, store)
 
 
 def is_tainted(node: Node) -> bool:

@@ -125,13 +125,6 @@ def size_class(pods: ComingPods) -> SizeClass:
     )
 
 
-def totals(counts: Mapping[SizeClass, int]) -> tuple[int, int]:
-    return (
-        sum(size.cpu_milli * count for size, count in counts.items()),
-        sum(size.memory_bytes * count for size, count in counts.items()),
-    )
-
-
 def _quarter_up(amount: int, power: int) -> int:
     # To quarters of ``power``, the largest of its kind up to the amount.
     step = max(power // 4, 1)

@@ -24,7 +24,7 @@ class UsageWindows:
         self._times: Floats = np.full((most, 2, 0), np.nan)  # of each sample
         self._last: Floats = np.full(most, -np.inf)  # of these the last one, by sample
         self._latest: Floats = np.full((2, 0), np.nan)
-        self._newest: Floats = np.full((2, 0), -np.inf)  # when that was
+        self.newest_s: Floats = np.full((2, 0), -np.inf)  # when that was measured; -inf: never
 
     def keep(self, names: Sequence[str]) -> None:
         """Know these nodes from now on; a node that stays keeps its samples."""
@@ -39,16 +39,16 @@ class UsageWindows:
             return np.concatenate([array, spare], axis=-1)[..., found]
 
         self._values, self._times = kept(self._values, np.nan), kept(self._times, np.nan)
-        self._latest, self._newest = kept(self._latest, np.nan), kept(self._newest, -np.inf)
+        self._latest, self.newest_s = kept(self._latest, np.nan), kept(self.newest_s, -np.inf)
         self.names = wanted
 
     def add(self, usage: Floats, time_s: Floats) -> None:
         """Take in one sample of each node, (2, n) and (n,); what is no amount is no sample, and
         one that has been taken in before is not counted again."""
         with np.errstate(invalid="ignore"):
-            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self._newest)
+            is_new = np.isfinite(usage) & (usage >= 0) & ~(time_s <= self.newest_s)
         # A clock that was ahead for a while keeps samples out until its own is written over.
-        newest = np.where(self._times[self._next] == self._newest, -np.inf, self._newest)
+        newest = np.where(self._times[self._next] == self.newest_s, -np.inf, self.newest_s)
         self._values[self._next] = np.where(is_new, usage, np.nan)
         self._times[self._next] = np.where(is_new, time_s, np.nan)
         self._last[self._next] = np.fmax.reduce(
@@ -56,15 +56,11 @@ class UsageWindows:
         )
         self._next = (self._next + 1) % len(self._times)
         self._latest = np.where(is_new, usage, self._latest)
-        self._newest = np.where(is_new, time_s, newest)
-
-    def newest_s(self) -> Floats:
-        """Return when each amount was measured last, (2, n); -inf: never."""
-        return self._newest
+        self.newest_s = np.where(is_new, time_s, newest)
 
     def measured_s(self) -> Floats:
         """Return when each node was measured last, CPU and memory; -inf: never."""
-        return np.asarray(self.newest_s().min(axis=0))
+        return np.asarray(self.newest_s.min(axis=0))
 
     def mean(self, window_s: float) -> Floats:
         """Return the mean of the ``window_s`` up to the newest sample of each amount, (2, n);
@@ -83,9 +79,9 @@ class UsageWindows:
 
     def _within(self, window_s: float) -> tuple[Floats, Bools]:
         # Most of the ring is older than the windows of all nodes.
-        first_s = self._newest.min(initial=np.inf, where=np.isfinite(self._newest)) - window_s
+        first_s = self.newest_s.min(initial=np.inf, where=np.isfinite(self.newest_s)) - window_s
         rows = self._last > first_s
-        inside = self._times[rows] > self._newest - window_s  # what is no sample has no time
+        inside = self._times[rows] > self.newest_s - window_s  # what is no sample has no time
         return self._values[rows], inside
 
 

@@ -8,6 +8,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -104,32 +105,20 @@ class HeadroomChoice(Struct, frozen=True):
     image: str = "pause"
 
 
+@dataclass(eq=False)
 class HeadroomKeeper:
     """Run ``once`` again and again while leading."""
 
-    def __init__(
-        self,
-        api: Api,
-        nodes: Store[Node],
-        pods: PodStore,
-        vpas: Store[WorkloadVpa],
-        choice: HeadroomChoice,
-        metrics: NodesMetrics,
-        mapper: Callable[[], Mapper],
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """``api`` is fenced by the Lease."""
-        self._api = api
-        self._nodes = nodes
-        self._pods = pods
-        self._vpas = vpas
-        self._choice = choice
-        self._metrics = metrics
-        self._mapper = mapper
-        self._wall = wall
-        self._expected: dict[str, ExpectedSize] = {}  # by namespace/kind/name
-        self._held: dict[SizeClass, int] = {}  # as read and written last
+    api: Api  # fenced by the Lease
+    nodes: Store[Node]
+    pods: PodStore
+    vpas: Store[WorkloadVpa]
+    choice: HeadroomChoice
+    metrics: NodesMetrics
+    mapper: Callable[[], Mapper]
+    wall: Callable[[], float] = time.time
+    _expected: dict[str, ExpectedSize] = field(default_factory=dict)  # by namespace/kind/name
+    _held: dict[SizeClass, int] = field(default_factory=dict)  # as read and written last
 
     async def once(self) -> None:
         """Look at all decisions, and keep as much room as they are short of; raises what the
@@ -139,26 +128,27 @@ class HeadroomKeeper:
         except errors.NotLeading:
             raise
         except Exception as error:
-            self._metrics.headroom_rounds.labels("failed").inc()
+            self.metrics.headroom_rounds.labels("failed").inc()
             if isinstance(error, errors.Forbidden | errors.ObjectNotFound):
                 _log.warning(
                     f"headroom is not kept: where the namespace {HEADROOM_NAMESPACE} or a right is "
                     "missing, apply deploy/kustomize/components/nodes-headroom"
                 )
             raise
-        self._metrics.headroom_rounds.labels("done").inc()
+        self.metrics.headroom_rounds.labels("done").inc()
 
     async def _round(self) -> None:
-        coming = await self._coming(self._wall())
+        coming = await self._coming(self.wall())
         # What namespaces have left is read for those that are short of pods.
-        quotas = await read_all(self._api, RESOURCE_QUOTAS.path(), Quota) if coming else ()
-        counts = deciding.headroom(coming, self._choice.limit, shapes.left_of(quotas))
+        quotas = await read_all(self.api, RESOURCE_QUOTAS.path(), Quota) if coming else ()
+        counts = deciding.headroom(coming, self.choice.limit, shapes.left_of(quotas))
         try:
             written = await self._hold(counts)
         finally:
-            cpu, memory = deciding.totals(self._held)
-            self._metrics.headroom.labels("cpu").set(cpu / 1000)
-            self._metrics.headroom.labels("memory").set(memory)
+            cpu = sum(size.cpu_milli * count for size, count in self._held.items())
+            memory = sum(size.memory_bytes * count for size, count in self._held.items())
+            self.metrics.headroom.labels("cpu").set(cpu / 1000)
+            self.metrics.headroom.labels("memory").set(memory)
         if written:
             _log.info("headroom changed", objects=written, pods=sum(self._held.values()),
                       cpu_milli=cpu, memory_bytes=memory)  # fmt: skip
@@ -166,14 +156,14 @@ class HeadroomKeeper:
     async def _hold(self, counts: Mapping[SizeClass, int]) -> int:
         # Returns how many objects were written; ``_held`` is what they hold however far it comes.
         try:
-            buffers, *_ = self._mapper().for_kind("CapacityBuffer", _BUFFERS_GROUP)
+            buffers, *_ = self.mapper().for_kind("CapacityBuffer", _BUFFERS_GROUP)
         except errors.NoMatch:
             return await self._bring(DEPLOYMENTS, counts)
         # Deployments are of before the CRD was there.
         return await self._bring(DEPLOYMENTS, {}) + await self._bring(buffers, counts)
 
     async def _bring(self, resource: Resource, counts: Mapping[SizeClass, int]) -> int:
-        api, path = self._api, resource.path(HEADROOM_NAMESPACE)
+        api, path = self.api, resource.path(HEADROOM_NAMESPACE)
         answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
         listed = {each.metadata.name: each.spec.replicas
                   for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
@@ -206,14 +196,14 @@ class HeadroomKeeper:
         return written
 
     async def _make(self, resource: Resource, size: SizeClass, count: int) -> None:
-        for kind, made in _objects(resource, size, count, self._choice.image):
+        for kind, made in _objects(resource, size, count, self.choice.image):
             with suppress(errors.WriteConflict):  # it is there
                 path = kind.path(HEADROOM_NAMESPACE)
-                await self._api.request("POST", path, body=encode(made))
+                await self.api.request("POST", path, body=encode(made))
 
     async def _coming(self, now: float) -> list[ComingPods]:
         try:
-            decisions = await read_all(self._api, _DECISIONS.path(), ScalingDecision)
+            decisions = await read_all(self.api, _DECISIONS.path(), ScalingDecision)
         except errors.ObjectNotFound:
             decisions = ()  # nobody serves decisions (any more)
         sizes: dict[str, ExpectedSize] = {}
@@ -235,13 +225,13 @@ class HeadroomKeeper:
 
     def _taints(self, namespaces: Iterable[str]) -> dict[str, set[Taint]]:
         # Of the nodes on which pods of each namespace run.
-        placed = self._pods.placed()
+        placed = self.pods.placed()
         is_running = placed.phase == PodPhase.RUNNING
         found = {}
         for namespace in namespaces:
-            rows = self._pods.rows(namespace, EVERYTHING)
+            rows = self.pods.rows(namespace, EVERYTHING)
             places = np.unique(placed.node[rows[is_running[rows]]]).tolist()
-            nodes = (self._nodes.get("", placed.nodes[place] or "") for place in places)
+            nodes = (self.nodes.get("", placed.nodes[place] or "") for place in places)
             found[namespace] = {taint for node in nodes if node for taint in lasting(node)}
         return found
 
@@ -257,8 +247,8 @@ class HeadroomKeeper:
             return None
         try:
             path = shapes.WITH_TEMPLATES[target.kind].path(namespace, target.name)
-            template = decode((await self._api.request("GET", path)).body, TemplatedWorkload)
+            template = decode((await self.api.request("GET", path)).body, TemplatedWorkload)
         except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
-        vpas = [each for each in self._vpas.values(namespace) if each.spec.target_ref == target]
+        vpas = [each for each in self.vpas.values(namespace) if each.spec.target_ref == target]
         return shapes.coming(workload, count, template, vpas, taints[namespace])

@@ -5,6 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 import msgspec
@@ -41,37 +42,27 @@ _GATE = re.compile(
 )
 
 
+@dataclass(eq=False)
 class RoomMaker:
     """Run ``once`` again and again while leading."""
 
-    def __init__(
-        self,
-        api: Api,
-        pods: PodStore,
-        vpas: Store[WorkloadVpa],
-        choice: RoomChoice,
-        metrics: NodesMetrics,
-        recorder: Recorder,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """``api`` is fenced by the Lease."""
-        self._api = api
-        self._pods = pods
-        self._vpas = vpas
-        self._choice = choice
-        self._metrics = metrics
-        self._recorder = recorder
-        self._wall = wall
-        self._again: dict[str, tuple[float, float]] = {}  # by UID: when, and after how long
-        self._gate = (0.0, True)  # until when it is known, whether it is on
+    api: Api  # fenced by the Lease
+    pods: PodStore
+    vpas: Store[WorkloadVpa]
+    choice: RoomChoice
+    metrics: NodesMetrics
+    recorder: Recorder
+    wall: Callable[[], float] = time.time
+    # By UID: when a resize is looked at again, and after how long.
+    _again: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _gate: tuple[float, bool] = 0.0, True  # until when it is known, whether it is on
 
     async def once(self) -> None:
         """Make at most one plan for each node, and carry it out."""
-        if not (self._pods.is_current() and self._vpas.is_current()):
+        if not (self.pods.is_current() and self.vpas.is_current()):
             return
-        now = self._wall()
-        waiting = [pod for pod in self._pods.resizing() if _waits(pod)]
+        now = self.wall()
+        waiting = [pod for pod in self.pods.resizing() if _waits(pod)]
         vpas = self._opted_in() if waiting else {}
         waiting = [pod for pod in waiting if pod.namespace in vpas]
         self._again = {pod.uid: self._again[pod.uid] for pod in waiting if pod.uid in self._again}
@@ -83,14 +74,14 @@ class RoomMaker:
             try:
                 await self._make_room(node, round_)
             except (KubeError, msgspec.DecodeError) as error:
-                self._metrics.room_plans.labels("Unreadable").inc()
+                self.metrics.room_plans.labels("Unreadable").inc()
                 _log.warning("no room made: not read", node=node, error=str(error))
 
     def _opted_in(self) -> dict[str, tuple[WorkloadVpa, ...]]:
         # All VPAs of the namespaces in which one has opted in.
-        opted_in = filter(planning.has_opted_in, self._vpas.values())
+        opted_in = filter(planning.has_opted_in, self.vpas.values())
         found = {each.metadata.namespace for each in opted_in}
-        return {name: tuple(self._vpas.values(name)) for name in found}
+        return {name: tuple(self.vpas.values(name)) for name in found}
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
         view = await self._read(node, round_)
@@ -106,7 +97,7 @@ class RoomMaker:
             made = await self._plan(pod, view, round_)
             if made.victims and not await self._carry_out(pod, made, view, round_):
                 made = RoomPlan("Refused")
-            self._metrics.room_plans.labels(made.reason).inc()
+            self.metrics.room_plans.labels(made.reason).inc()
             if made.reason in _UNDER_WAY:
                 self._again.pop(pod.metadata.uid, None)
                 return  # the next plan of this node is for what this one leaves
@@ -116,7 +107,7 @@ class RoomMaker:
 
     async def _read(self, node: str, round_: "_Round") -> RoomView:
         # Now: nothing is decided on what a watch said some time ago.
-        api, vpas = self._api, round_.vpas
+        api, vpas = self.api, round_.vpas
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         pods = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
         concerned = [pod for pod in pods if pod.metadata.namespace in vpas]
@@ -127,13 +118,13 @@ class RoomMaker:
         return RoomView(
             decode((await api.request("GET", NODES.path("", node))).body, Node),
             pods,
-            self._choice,
+            self.choice,
             round_.now,
             round_.spent,
             vpas=tuple(vpa for namespace in namespaces for vpa in vpas[namespace]),
             budgets=tuple(chain.from_iterable(budgets)),
             controllers=controllers,
-            groups={uid: _live(self._pods, uid) for uid in controllers},
+            groups={uid: _live(self.pods, uid) for uid in controllers},
             local_claims=await _local_claims(api, concerned),
         )
 
@@ -145,7 +136,7 @@ class RoomMaker:
         if not planning.is_worth_moving(made) or not await self._is_admission_alive(round_.now):
             return made
         if round_.cluster is None:
-            round_.cluster = await read_cluster(self._api)
+            round_.cluster = await read_cluster(self.api)
         return await asyncio.to_thread(planning.move, pod, view, round_.cluster) or made
 
     async def _carry_out(
@@ -155,14 +146,14 @@ class RoomMaker:
         for dry_run in (True, False):
             for victim in made.victims:
                 meta = victim.metadata
-                acted = await evict(self._api, meta.namespace, meta.name, meta.uid, dry_run=dry_run)
+                acted = await evict(self.api, meta.namespace, meta.name, meta.uid, dry_run=dry_run)
                 if not dry_run:
-                    self._metrics.room_evictions.labels(acted.outcome).inc()
+                    self.metrics.room_evictions.labels(acted.outcome).inc()
                     round_.spend(planning.budgets_of(victim, view))
                 if acted.outcome not in ("done", "gone"):
                     text = f"Pod {meta.namespace}/{meta.name} was not evicted: {acted.message}"
                     _log.warning("plan for room given up", pod=pod.metadata.name, why=text)
-                    self._recorder.event(_about(pod), "Warning", "RoomRefused", text)
+                    self.recorder.event(_about(pod), "Warning", "RoomRefused", text)
                     return False
         self._tell(pod, made)
         return True
@@ -171,13 +162,13 @@ class RoomMaker:
         meta = pod.metadata
         if made.reason == "Move":
             text = "Evicted to a node that has room for its new size, since its own has none."
-            self._recorder.event(_about(pod), "Normal", "EvictedForRoom", text)
+            self.recorder.event(_about(pod), "Normal", "EvictedForRoom", text)
             return
         names = ", ".join(f"{v.metadata.namespace}/{v.metadata.name}" for v in made.victims)
-        self._recorder.event(_about(pod), "Normal", "RoomMade", f"Evicted so that it fits: {names}")
+        self.recorder.event(_about(pod), "Normal", "RoomMade", f"Evicted so that it fits: {names}")
         for victim in made.victims:
             text = f"Evicted to make room for the resize of {meta.namespace}/{meta.name}."
-            self._recorder.event(_about(victim), "Normal", "EvictedForRoom", text)
+            self.recorder.event(_about(victim), "Normal", "EvictedForRoom", text)
 
     def _is_due(self, uid: str, now: float) -> bool:
         return self._again.get(uid, (0.0, 0.0))[0] <= now
@@ -188,13 +179,13 @@ class RoomMaker:
         self._again[uid] = now + after, after
         if made.reason == "NoRoom":
             why = ", ".join(f"{count} {reason}" for reason, count in sorted(made.refused.items()))
-            self._recorder.event(_about(pod), "Normal", "NoRoom", "No pods may be evicted that "
+            self.recorder.event(_about(pod), "Normal", "NoRoom", "No pods may be evicted that "
                                  f"would make room. Of its node's: {why or 'none'}.")  # fmt: skip
 
     async def _is_admission_alive(self, now: float) -> bool:
         try:
-            path = LEASES.path(*self._choice.admission)
-            renewed = decode((await self._api.request("GET", path)).body, Lease).spec.renew_time
+            path = LEASES.path(*self.choice.admission)
+            renewed = decode((await self.api.request("GET", path)).body, Lease).spec.renew_time
         except ObjectNotFound:
             return False
         return renewed is not None and now - renewed < _ADMISSION_S
@@ -206,7 +197,7 @@ class RoomMaker:
         if now < until:
             return is_on
         try:
-            answer = await self._api.request("GET", "/metrics", accept="text/plain")
+            answer = await self.api.request("GET", "/metrics", accept="text/plain")
         except KubeError as error:
             _log.warning("left to the scheduler: its gate for resizes is not known",
                          error=str(error))  # fmt: skip

@@ -15,7 +15,6 @@ from podscale.nodes.decide.headroom import (
     expected,
     headroom,
     size_class,
-    totals,
 )
 
 GI = 2**30
@@ -80,7 +79,9 @@ def test_never_more_than_the_limit_and_never_smaller_than_the_pods() -> None:
             for number in range(int(rng.integers(1, 8)))
         ]  # fmt: skip
         limit = HeadroomLimit(int(rng.integers(0, 40_000)), int(rng.integers(0, 64 * GI)))
-        cpu, memory = totals(headroom(coming, limit, {}))
+        counts = headroom(coming, limit, {})
+        cpu = sum(size.cpu_milli * count for size, count in counts.items())
+        memory = sum(size.memory_bytes * count for size, count in counts.items())
         assert cpu <= limit.cpu_milli
         assert memory <= limit.memory_bytes
         for each in coming:

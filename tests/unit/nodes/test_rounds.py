@@ -387,7 +387,7 @@ async def test_what_happens_to_a_node(fleet: Fleet, change: dict[str, Any], reas
 async def test_nothing_is_decided_on_watches_that_are_behind(fleet: Fleet) -> None:
     rounds = Rounds(fleet)
     fleet.feed()
-    rounds.rounds._pods = PodStore()  # never listed
+    rounds.rounds.pods = PodStore()  # never listed
     await rounds.rounds.once()
     assert rounds.rounds.decided is None
 
