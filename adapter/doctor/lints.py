@@ -17,7 +17,6 @@ from adapter.doctor.series_checks import listed, names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
-from adapter.queries.promql import QueryTemplate
 from adapter.rules.config import Parsed, ResourceRuleConfig, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
 from adapter.rules.yaml_nodes import is_blank
@@ -78,6 +77,16 @@ _BLANK = (
     "rules are meant"
 )
 
+_CROWDED = (
+    f"more than {MOST_SHAPES} sets of label names, or one of more than {MOST_LABELS} or of great "
+    "length; only labels that the rule maps to objects are looked at in the others. Have the pods "
+    "that expose them use fewer label names."
+)
+_RAW = (
+    ".LabelValuesByName writes names and selectors of requests into the query as they are: a dot "
+    "of theirs matches anything in a regex, and a hyphen outside of quotes subtracts. Write "
+    '<<.LabelMatchers>>, or the value in quotes behind ="'
+)
 _MOST_CHARS = 200  # of a name in a finding
 _OF_NO_NAMESPACE = ("namespaces", "nodes", "persistentvolumes")
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
@@ -135,9 +144,15 @@ LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, Need | None]
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
     yield from _of_series_query(rule, known)
-    yield from _of_name(config.name.as_, rule)
-    yield from _of_labels(rule, known)
-    yield from _of_values(rule.query)
+    written = config.name.as_
+    if written and (meant := rule.namer.meant()) is not None:
+        reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
+        yield UNBRACED_GROUP, ".name.as", reason
+    if names := sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name)):
+        shown = listed([repr(name[:_MOST_CHARS]) for name in names])
+        yield TOO_MANY_LABELS, ".seriesQuery", f"{shown}: {_CROWDED}"
+    if "LabelValuesByName" in rule.query.fields:
+        yield RAW_VALUE, ".metricsQuery", _RAW
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
         made = partial(plans.metric, source, "", True, _SELECTOR, "")
@@ -175,35 +190,6 @@ def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
             "by the label of a job."
         )
         yield UNBOUNDED_SERIES, ".seriesQuery", text
-
-
-def _of_labels(rule: Rule, known: KnownMetrics) -> LintFindings:
-    names = sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name))
-    if names:
-        shown = listed([repr(name[:_MOST_CHARS]) for name in names])
-        text = (
-            f"{shown}: more than {MOST_SHAPES} sets of label names, or one of more "
-            f"than {MOST_LABELS} or of great length; only labels that the rule maps to objects "
-            "are looked at in the others. Have the pods that expose them use fewer label names."
-        )
-        yield TOO_MANY_LABELS, ".seriesQuery", text
-
-
-def _of_name(written: str, rule: Rule) -> LintFindings:
-    meant = rule.namer.meant() if written else None
-    if meant is not None:
-        reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
-        yield UNBRACED_GROUP, ".name.as", reason
-
-
-def _of_values(query: QueryTemplate) -> LintFindings:
-    if "LabelValuesByName" in query.fields:
-        text = (
-            ".LabelValuesByName writes names and selectors of requests into the query as they "
-            "are: a dot of theirs matches anything in a regex, and a hyphen outside of quotes "
-            'subtracts. Write <<.LabelMatchers>>, or the value in quotes behind ="'
-        )
-        yield RAW_VALUE, ".metricsQuery", text
 
 
 def _of_plan(

@@ -13,8 +13,7 @@ from adapter.doctor.recording import RecordingInvalid, decode, encode, masked, r
 from adapter.rules.presumed import PresumingMapper
 from podscale.cli.cluster import ClusterChoice, NoCluster
 from podscale.cli.doctor.cluster import READER, ClusterFailed, DoctorCluster
-from podscale.cli.doctor.hpa_metrics import of_hpa
-from podscale.cli.doctor.object_lints import OBJECT_LINTS
+from podscale.cli.doctor.object_lints import OBJECT_LINTS, of_hpa
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport
 from podscale.cli.doctor.rule_reports import has_objects as knows_objects
 from podscale.cli.doctor.run import examine

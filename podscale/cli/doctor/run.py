@@ -23,8 +23,7 @@ from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor import rule_reports
 from podscale.cli.doctor.cluster import DoctorCluster
-from podscale.cli.doctor.hpa_metrics import unexposed
-from podscale.cli.doctor.object_lints import LintedHpa, World, lint_objects, read_world
+from podscale.cli.doctor.object_lints import LintedHpa, World, lint_objects, read_world, unexposed
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.doctor.served import answered, measured, of_backends, told_by
 from podscale.cli.output import Progress, count, plainly

@@ -17,7 +17,7 @@ from adapter.doctor.recording import RecordedAnswer, Recording, RecordingInvalid
 from podscale.cli.doctor import cluster as doctor_cluster
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import command
-from podscale.cli.doctor.hpa_metrics import of_hpa
+from podscale.cli.doctor.object_lints import of_hpa
 from podscale.cli.doctor.report import DoctorPlan
 from podscale.cli.doctor.run import examine
 from podscale.cli.doctor.served import answered, running_rules

@@ -11,7 +11,7 @@ from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
-from podscale.cli.doctor.hpa_metrics import of_hpa
+from podscale.cli.doctor.object_lints import of_hpa
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport, print_report
 from podscale.cli.doctor.run import examine
 from podscale.kube.client.api import Api
