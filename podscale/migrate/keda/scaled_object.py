@@ -8,8 +8,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from hpa.decide.api.options import MOST_SCHEDULES
-from podscale.core import quantity
 from podscale.migrate.documents import (
     Object,
     at,
@@ -24,7 +25,6 @@ from podscale.migrate.keda import triggers
 from podscale.migrate.keda.triggers import Authentications, Converted, credentials
 from podscale.migrate.outcome import (
     Comparable,
-    ComparedMetric,
     MigrationOutcome,
     Remark,
     RemarksOn,
@@ -150,24 +150,19 @@ class _Conversion:
             )
 
     def _comparable(self, hpa: Mapping[str, object], converted: Sequence[Converted]) -> Comparable:
-        metrics, left_out = [], []
-        for each in converted:
-            average = text_at(each.metric, "external", "target", "averageValue")
-            # KEDA's formula takes each trigger's silence as it is set; one query cannot.
-            if each.metric is not None and average and not each.is_composite:
-                target = quantity.parse(average).milli / 1000
-                metrics.append(ComparedMetric(each.name, each.query, target, each.silence_is_zero))
-            elif each.schedule is None:
-                left_out.append(each.name or text_at(each.metric, "type") or "a lost trigger")
-        is_held = text_at(self._spec, "fallback", "behavior") not in _REPLACING
         replicas = text_at(self._spec, "fallback", "replicas")
+        is_held = text_at(self._spec, "fallback", "behavior") not in _REPLACING
         return Comparable(
             self._about,
-            metrics,
+            [each.compared for each in converted if each.compared],
             int(text_at(hpa, "spec", "minReplicas")),
             int(text_at(hpa, "spec", "maxReplicas")),
             None if is_held or not replicas else int(replicas),
-            left_out,
+            [
+                each.name or text_at(each.metric, "type") or "a lost trigger"
+                for each in converted
+                if each.compared is None and each.schedule is None
+            ],
         )
 
     def _trigger(self, trigger: Object, index: int) -> Converted:
@@ -201,12 +196,12 @@ class _Conversion:
         name = triggers.slug(self._namespace, self._name, "composite")
         try:
             aim = triggers.target(text_at(modifiers, "metricType"), text_at(modifiers, "target"))
-            rule = triggers.rule(name, query)
+            composite = triggers.answered(name, query, aim)
         except ValueError as error:
             on.lose(f"target or formula: {error}")
             return resources
-        external = triggers.external(name, aim)
-        return [*resources, Converted(external, name, rule, query, is_composite=True)]
+        # KEDA's formula takes each trigger's silence as it is set; one query cannot.
+        return [*resources, replace(composite, compared=None)]
 
     @property
     def _restores(self) -> bool:

@@ -27,7 +27,7 @@ from podscale.migrate.documents import (
     name_of,
     text_at,
 )
-from podscale.migrate.outcome import Remark, RemarksOn
+from podscale.migrate.outcome import ComparedMetric, Remark, RemarksOn
 
 _ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
 _DEFAULTS = ("vector", "absent", "absent_over_time")
@@ -66,8 +66,7 @@ class Converted(Struct, frozen=True):
     name: str = ""  # of the external metric
     rule: Mapping[str, object] | None = None
     query: str = ""
-    silence_is_zero: bool = False  # ignoreNullValues, on a query that may be empty
-    is_composite: bool = False
+    compared: ComparedMetric | None = None  # what history can be asked about
     schedule: Mapping[str, object] | None = None  # an entry of podscale.io/schedule
 
 
@@ -83,22 +82,28 @@ def convert(trigger: Object, name: str, on: RemarksOn) -> Converted:
     return Converted()
 
 
-def rule(name: str, query: str) -> dict[str, object]:
-    """Return the external rule that answers ``query`` under ``name``."""
-    return {
+def answered(
+    name: str, query: str, aim: Mapping[str, str], silence_is_zero: bool = False
+) -> Converted:
+    """Return an external metric of the HPA, and the rule that answers ``query`` under its name.
+
+    ``silence_is_zero``: KEDA's ignoreNullValues, on a query that may be empty.
+    """
+    rule = {
         "seriesQuery": _series_query(query),
         "resources": {"namespaced": False},
         "name": {"matches": "^.*$", "as": name.replace("$", "$$")},
         "metricsQuery": query,
     }
+    metric = {"type": "External", "external": {"metric": {"name": name}, "target": aim}}
+    compared = None
+    if average := aim.get("averageValue"):
+        per_replica = quantity.parse(average).milli / 1000
+        compared = ComparedMetric(name, query, per_replica, silence_is_zero)
+    return Converted(metric, name, rule, query, compared)
 
 
-def external(name: str, target: Mapping[str, object]) -> dict[str, object]:
-    """Return the HPA's metric."""
-    return {"type": "External", "external": {"metric": {"name": name}, "target": dict(target)}}
-
-
-def target(metric_type: str, threshold: str) -> dict[str, object]:
+def target(metric_type: str, threshold: str) -> dict[str, str]:
     """Return a target; raises ``quantity.QuantityError``."""
     parsed = quantity.parse(threshold)
     if parsed.nano <= 0:
@@ -120,7 +125,7 @@ def _resource(trigger: Object, _name: str, on: RemarksOn) -> Converted:
     form = text_at(trigger, "metricType") or text_at(trigger, "metadata", "type") or "Utilization"
     value = text_at(trigger, "metadata", "value")
     try:
-        aim = target("AverageValue", value)
+        aim: dict[str, object] = {**target("AverageValue", value)}
         if form == "Utilization":
             aim = {"type": form, "averageUtilization": int(value)}
     except ValueError:
@@ -166,7 +171,7 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     if not _is_single(tree):
         on.differ("the query may return several elements: KEDA fails then, an HPA adds them up")
     on.outcome.flags += _flags(trigger)
-    return Converted(external(name, aim), name, rule(name, query), query, silence_is_zero)
+    return answered(name, query, aim, silence_is_zero)
 
 
 def _flags(trigger: Object) -> list[str]:
@@ -205,9 +210,7 @@ _TRIGGERS: Mapping[str, Callable[[Object, str, RemarksOn], Converted]] = {
 
 def constant(name: str) -> Converted:
     """Return a metric that asks for one replica: an HPA without any would scale by its CPU."""
-    query = "vector(1)"
-    metric = external(name, {"type": "AverageValue", "averageValue": "1"})
-    return Converted(metric, name, rule(name, query), query)
+    return answered(name, "vector(1)", target("AverageValue", "1"))
 
 
 def _series_query(query: str) -> str:
