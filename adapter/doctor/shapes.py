@@ -38,48 +38,36 @@ def without(node: promql.Node, label: str) -> str:
     match node:
         case promql.VectorSelector():
             return ""
-        case promql.Negation(operand) | promql.Subquery(operand):
-            return without(operand, label)
+        case promql.Negation() | promql.Subquery():
+            return without(node.operand, label)
         case promql.Aggregation():
-            return _dropped_by_aggregation(node, label)
+            is_kept = (label in node.labels) is (node.clause == "by")
+            if node.op not in _CHOOSING and not is_kept:
+                return f"{node.op} {node.clause} ({', '.join(node.labels)})"
+            return without(node.operand, label)
+        case promql.FunctionCall(function="absent" | "absent_over_time"):
+            return ""  # its labels come from the matchers; nothing certain can be said
+        case promql.FunctionCall(
+            function="label_replace" | "label_join", arguments=(_, promql.Text(target), *_)
+        ) if target == label:
+            return ""
         case promql.FunctionCall():
-            return _dropped_by_call(node, label)
+            vectors = [each for each in node.arguments if promql.is_vector(each) or _is_range(each)]
+            return without(vectors[0], label) if vectors else f"{node.function}()"
         case promql.Binary():
             return _dropped_by_operator(node, label)
     return "a constant"
 
 
-def _dropped_by_aggregation(node: promql.Aggregation, label: str) -> str:
-    is_kept = (label in node.labels) is (node.clause == "by")
-    if node.op not in _CHOOSING and not is_kept:
-        return f"{node.op} {node.clause} ({', '.join(node.labels)})"
-    return without(node.operand, label)
-
-
-def _dropped_by_call(node: promql.FunctionCall, label: str) -> str:
-    if node.function in ("label_replace", "label_join"):
-        target = node.arguments[1]
-        if isinstance(target, promql.Text) and target.value == label:
-            return ""
-    vectors = [each for each in node.arguments if promql.is_vector(each) or _is_range(each)]
-    if node.function in ("absent", "absent_over_time"):
-        return ""  # its labels come from the matchers; nothing certain can be said
-    if not vectors:
-        return f"{node.function}()"
-    return without(vectors[0], label)
-
-
 def _dropped_by_operator(node: promql.Binary, label: str) -> str:
-    if not (promql.is_vector(node.left) and promql.is_vector(node.right)):
-        return without(node.left if promql.is_vector(node.left) else node.right, label)
-    if node.op in promql.SET_OPS:
-        return without(node.left, label)
-    if node.group:
-        many = node.left if node.group == "left" else node.right
-        return "" if label in node.included else without(many, label)
-    if (label in node.labels) is not (node.clause == "on"):
-        return f"{node.op} {node.clause} ({', '.join(node.labels)})"
-    return without(node.left, label)
+    is_left, is_right = promql.is_vector(node.left), promql.is_vector(node.right)
+    if is_left and is_right and node.op not in promql.SET_OPS:
+        if node.group and label in node.included:
+            return ""
+        if not node.group and (label in node.labels) is not (node.clause == "on"):
+            return f"{node.op} {node.clause} ({', '.join(node.labels)})"
+        return without(node.right if node.group == "right" else node.left, label)
+    return without(node.left if is_left else node.right, label)
 
 
 def adds_up(node: promql.Node, key: frozenset[str]) -> bool:

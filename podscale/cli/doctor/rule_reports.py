@@ -29,34 +29,31 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 
-
-class RuleFindings(Struct, frozen=True):
-    """The report of one rule, and what other checks go by."""
-
-    report: RuleReport
-    series: Sequence[str] = ()  # names that its query finds and its filters keep
-    exposed: frozenset[tuple[str, str]] = frozenset()  # (resource[.group] or "", metric)
+# Resource[.group], or "" for an external metric, and the metric's name.
+Exposed = frozenset[tuple[str, str]]
 
 
-def found_by(rule: Rule, given: Given) -> RuleFindings:
-    """Return what Prometheus's answer to the series query comes to."""
+def found_by(rule: Rule, given: Given) -> tuple[RuleReport, Sequence[str], Exposed]:
+    """Return what Prometheus's answer to the series query comes to, the names of series that the
+    filters keep, and what is exposed.
+    """
     if isinstance(given, Rejected):
         lost = refusal(rule, given)
-        return RuleFindings(RuleReport(rule.id, 0, (), f"{lost.stage}: {lost.seen} {lost.change}"))
+        text = f"{lost.stage}: {lost.seen} {lost.change}"
+        return RuleReport(rule.id, 0, (), text), (), frozenset()
     if isinstance(given, Unreachable):
-        return RuleFindings(RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"))
+        text = f"PrometheusUnreachable: {given.error}"
+        return RuleReport(rule.id, 0, (), text), (), frozenset()
     builder = ListingBuilder(rule)
     labels = given.labels if isinstance(given, Series) else ()
     for each in labels:
         builder.add(each.get("__name__", ""), frozenset(each))
     listing = builder.build()
-    seen = sorted({each.get("__name__", "") for each in labels})
-    kept = [name for name in seen if rule.keeps(name)]
+    series = sorted({name for each in labels if rule.keeps(name := each.get("__name__", ""))})
     names = sorted({metric for _, metric in listing.exposed})
-    found = problem_of(listing)
-    problem = "" if found is None else found.text
-    report = RuleReport(rule.id, len(kept), names, problem)
-    return RuleFindings(report, kept, frozenset(listing.exposed))
+    problem = problem_of(listing)
+    report = RuleReport(rule.id, len(series), names, problem.text if problem else "")
+    return report, series, frozenset(listing.exposed)
 
 
 async def answers_of(

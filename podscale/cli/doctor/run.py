@@ -258,13 +258,11 @@ class _Examination:
         custom, external = set[str](), set[str]()
         if examiner is not None:
             for rule in (*rules.custom, *rules.external):
-                found = rule_reports.found_by(
-                    rule, await examiner.answer(evidence.SeriesOf(rule.series_query))
-                )
-                self.report.rules.append(found.report)
-                series[rule.id] = found.series
-                custom |= {f"{kind}/{metric}" for kind, metric in found.exposed if kind}
-                external |= {metric for kind, metric in found.exposed if not kind}
+                given = await examiner.answer(evidence.SeriesOf(rule.series_query))
+                report, series[rule.id], exposed = rule_reports.found_by(rule, given)
+                self.report.rules.append(report)
+                custom |= {f"{kind}/{metric}" for kind, metric in exposed if kind}
+                external |= {metric for kind, metric in exposed if not kind}
             if rules.resource is not None:
                 asked = evidence.AskedEvidence("resource", "", resource="nodes")
                 purpose = "whether nodeQuery finds the nodes"
@@ -280,9 +278,7 @@ class _Examination:
         return {} if examiner is None else {"custom": custom, "external": external}
 
     async def _look_for(
-        self,
-        hpas: Sequence[LintedHpa],
-        exposed: Mapping[str, Collection[str]],
+        self, hpas: Sequence[LintedHpa], exposed: Mapping[str, Collection[str]]
     ) -> None:
         if self._cluster is None or not exposed:
             return

@@ -7,7 +7,7 @@ where KEDA's adapter is and which CA is its own.
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import yaml
 
@@ -79,8 +79,6 @@ def side_by_side(document: Object) -> MigrationOutcome:
 
 def _reader() -> list[Mapping[str, object]]:
     """Return the account that asks KEDA, which may read and nothing else, and who may be it."""
-    account = {"kind": "ServiceAccount", "name": _READER, "namespace": _NAMESPACE}
-    adapter = {"kind": "ServiceAccount", "name": "podscale-adapter", "namespace": _NAMESPACE}
     read = {"apiGroups": ["external.metrics.k8s.io"], "resources": ["*"], "verbs": ["get", "list"]}
     tokens = {
         "apiGroups": [""],
@@ -88,25 +86,24 @@ def _reader() -> list[Mapping[str, object]]:
         "resourceNames": [_READER],
         "verbs": ["create"],
     }
-
-    def rbac(kind: str, name: str, namespace: str, more: Mapping[str, object]) -> Object:
-        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-        return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, **more}
-
-    def bound(kind: str, name: str, subject: Object) -> Mapping[str, object]:
-        return {
-            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-            "subjects": [subject],
-        }
-
+    account = {"apiVersion": "v1", "kind": "ServiceAccount",
+               "metadata": {"name": _READER, "namespace": _NAMESPACE}}  # fmt: skip
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount",
-         "metadata": {"name": _READER, "namespace": _NAMESPACE}},
-        rbac("ClusterRole", _READER, "", {"rules": [read]}),
-        rbac("ClusterRoleBinding", _READER, "", bound("ClusterRole", _READER, account)),
-        rbac("Role", _TOKENS, _NAMESPACE, {"rules": [tokens]}),
-        rbac("RoleBinding", _TOKENS, _NAMESPACE, bound("Role", _TOKENS, adapter)),
-    ]  # fmt: skip
+        account,
+        *_granted("Cluster", {"name": _READER}, read, _READER),
+        *_granted("", {"name": _TOKENS, "namespace": _NAMESPACE}, tokens, "podscale-adapter"),
+    ]
+
+
+def _granted(scope: str, metadata: Object, rule: Object, account: str) -> Iterator[Object]:
+    """Yield a Role and its binding to an account of ours; ``scope`` is "Cluster" or ""."""
+    role = {"apiGroup": _RBAC, "kind": f"{scope}Role", "name": metadata["name"]}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": _NAMESPACE}
+    for kind, more in (
+        ("Role", {"rules": [rule]}),
+        ("RoleBinding", {"roleRef": role, "subjects": [subject]}),
+    ):
+        yield {"apiVersion": f"{_RBAC}/v1", "kind": f"{scope}{kind}", "metadata": metadata, **more}
 
 
 def _service(namespace: str, name: str, ca: str) -> Mapping[str, object]:
