@@ -60,7 +60,7 @@ async def examine(
     rule_reports.add_objects(plan, stored, report)
     await examination.add_usage()
     examination.add_adapter()
-    # Nothing may be served beside the rules of the file: others may have MetricRules.
+    # A file may be empty where something else is served: of others, MetricRules are not seen.
     is_one_namespace = plan.has_objects and plan.namespace
     has_more = plan.told is not None and (plan.told.backends or is_one_namespace)
     unmeant = plan.disabled | ({NO_RULES} if stored or has_more else set())
