@@ -4,7 +4,12 @@ Kubernetes' own controller cannot be asked whether it runs, but it leaves its na
 ``managedFields``. A status it wrote before we came is watched for two of its periods
 before we touch the object; what it writes while we look makes us a bystander. Pure: the
 caller brings the times, which are monotonic.
+
+Whoever edits an HPA may put any name into its ``managedFields``. What a name wrote in one
+namespace says that it acts there; that it acts everywhere takes two namespaces.
 """
+
+from itertools import islice
 
 from hpa.cluster.objects import is_unreadable
 from hpa.cluster.record import ForeignRescale, ForeignWrites
@@ -23,7 +28,8 @@ class ForeignControllers:
     def __init__(self, started: float, sync_period_s: float) -> None:
         self._started = started
         self.probation_s = 2 * max(sync_period_s, IN_TREE_PERIOD_S) + 5
-        self._active: dict[str, float] = {}  # manager → when it was seen writing anything
+        # manager → namespace → when it was seen writing there; the latest last
+        self._active: dict[str, dict[str, float]] = {}
         self._written = 0  # autoscalers whose status others wrote last
 
     def note(
@@ -39,9 +45,7 @@ class ForeignControllers:
         self._written += (writer is not None) - (known is not None)
         if writer is not None and not is_first and (known is None or known.time != writer.time):
             seen.live_at = now
-            # Whoever writes an object may call itself anything.
-            self._active = {name: at for name, at in self._active.items() if now - at < QUIET_S}
-            self._active[writer.manager] = now
+            self._note_active(writer.manager, seen.namespace, now)
 
     def note_rescale(
         self, seen: ForeignWrites, writer: ManagedField | None, sizes: tuple[int, int], now: float
@@ -76,7 +80,9 @@ class ForeignControllers:
         if writer is None:
             return None
         is_live = seen.live_at is not None and now - seen.live_at < QUIET_S
-        return writer.manager if is_live or self._is_active(writer.manager, now) else None
+        if is_live or self._is_active(writer.manager, seen.namespace, now):
+            return writer.manager
+        return None
 
     def is_on_probation(self, seen: ForeignWrites, now: float) -> bool:
         """Whether it is too early to tell, so that nothing may be written yet."""
@@ -86,7 +92,7 @@ class ForeignControllers:
         if seen.writer is not None:
             return True
         # Never written: new, and whoever else acts in this cluster will come to it too.
-        return self._is_any_writing(now) or (
+        return self._is_any_writing(seen.namespace, now) or (
             self._written > 0 and now - self._started < self.probation_s
         )
 
@@ -94,11 +100,26 @@ class ForeignControllers:
         """Whether another controller scales this object, or may yet turn out to."""
         return self.acting(seen, now) is not None or self.is_on_probation(seen, now)
 
-    def _is_any_writing(self, now: float) -> bool:
-        return any(self._is_active(manager, now) for manager in self._active)
+    def _note_active(self, manager: str, namespace: str, now: float) -> None:
+        active = self._active.pop(manager, {})
+        active.pop(namespace, None)
+        active[namespace] = now
+        if now - next(iter(active.values())) >= QUIET_S:
+            del active[next(iter(active))]
+        self._active = {
+            name: namespaces
+            for name, namespaces in self._active.items()
+            if now - next(reversed(namespaces.values())) < QUIET_S
+        }
+        self._active[manager] = active
 
-    def _is_active(self, manager: str, now: float) -> bool:
-        return now - self._active.get(manager, -QUIET_S) < QUIET_S
+    def _is_any_writing(self, namespace: str, now: float) -> bool:
+        return any(self._is_active(manager, namespace, now) for manager in self._active)
+
+    def _is_active(self, manager: str, namespace: str, now: float) -> bool:
+        active = self._active.get(manager, {})
+        elsewhere = next(islice(reversed(active.values()), 1, None), -QUIET_S)
+        return now - max(active.get(namespace, -QUIET_S), elsewhere) < QUIET_S
 
 
 def _counts(manager: str) -> bool:

@@ -102,6 +102,7 @@ class ForeignRescale(Struct, frozen=True, gc=False):
 class ForeignWrites(Struct, eq=False, gc=False):
     """What other controllers did to it. Times are monotonic."""
 
+    namespace: str
     first_seen: float | None = None
     # Whoever wrote the object, or its target, cannot be read: it counts as another controller.
     is_unreadable: bool = False
@@ -163,20 +164,21 @@ class OwnPeriod(Struct, eq=False, gc=False):
 class AutoscalerRecord(Struct, eq=False):
     key: Key
     written: Autoscaler
+    foreign: ForeignWrites
     is_gone: bool = False  # the object was deleted; one of the same name is another record
     hpa: HPA | None = None  # None: it cannot be read, see ``problem``
     problem: str = ""
     target: TargetKey = ("", "", "", "")
     passes: PassState = field(default_factory=PassState)
     observed: ObservedState = field(default_factory=ObservedState)
-    foreign: ForeignWrites = field(default_factory=ForeignWrites)
     history: HistoryState = field(default_factory=HistoryState)
     period: OwnPeriod | None = None  # None: it runs with its namespace
 
     @classmethod
     def of(cls, written: Autoscaler) -> "AutoscalerRecord":
         """Return the record of an object that a watch told of."""
-        record = cls((written.metadata.namespace, written.metadata.name), written)
+        namespace = written.metadata.namespace
+        record = cls((namespace, written.metadata.name), written, ForeignWrites(namespace))
         record.read(written, None)
         return record
 
