@@ -20,6 +20,7 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 DEFAULT_TIMEOUT_S = 30.0
+WATCH_OPENS_S = 10.0
 
 
 class Response(Struct, frozen=True):
@@ -70,9 +71,9 @@ class Api(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Open a watch: batches of whole lines, as they arrive.
 
-        Entering raises as ``request`` does. The iteration ends when the server ends
-        the stream and raises ``Unreachable`` when it breaks, or when nothing has
-        arrived for ``silence_s``.
+        Entering raises as ``request`` does, within ``WATCH_OPENS_S``: a watch is answered
+        before anything has changed. The iteration ends when the server ends the stream and
+        raises ``ApiUnreachable`` when it breaks, or when nothing has arrived for ``silence_s``.
         """
 
 

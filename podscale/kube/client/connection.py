@@ -15,7 +15,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
+from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, WATCH_OPENS_S, Api, Method, Response
 from podscale.kube.client.credentials import Credentials, Identity
 from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.kube.client.resource import LEASES
@@ -182,8 +182,9 @@ class Connection:
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """Open a watch; see ``Api.stream``."""
         async with contextlib.AsyncExitStack() as stack:
-            with _translated("GET", path, silence_s):
-                deadline = asyncio.get_running_loop().time() + silence_s
+            opens_s = min(silence_s, WATCH_OPENS_S)
+            with _translated("GET", path, opens_s):
+                deadline = asyncio.get_running_loop().time() + opens_s
                 async with asyncio.timeout_at(deadline):
                     answer = await self._open(stack, path, query, accept, deadline)
             yield _lines(answer, path, silence_s)

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.client.api import JSON, METADATA, METADATA_LIST, Api
+from podscale.kube.client.api import JSON, METADATA, METADATA_LIST, WATCH_OPENS_S, Api
 from podscale.kube.client.errors import (
     ApiError,
     ApiUnreachable,
@@ -52,7 +52,9 @@ class WatchTiming(Struct, frozen=True):
     page_size: int = 500
     list_timeout_s: float = 60.0  # per page
     watch_timeout_s: float = 300.0  # asked of the server; jittered up to twice
-    silence_s: float = 90.0  # bookmarks come every minute; longer silence is a dead stream
+    # Quiet for so long, a watch begins anew: bookmarks come only as the API server's cache meets
+    # newer versions, which on an idle cluster may take etcd ten minutes.
+    silence_s: float = 90.0
     backoff_s: float = 0.5  # first pause after a failure, doubled with jitter ...
     backoff_max_s: float = 30.0  # ... up to this
     poll_s: float = 30.0  # between lists where watching is forbidden or not offered
@@ -249,16 +251,14 @@ async def _watch(
 ) -> AsyncGenerator[Happening[T], None]:
     """Connection after connection from ``resource_version`` on, until it is too old."""
     loop = asyncio.get_running_loop()
-    failures = silences = 0
+    failures = 0
     while True:
         opened = loop.time()
         try:
-            # After a silence, that a connection stands is no sign of life: it has to speak.
-            stream = _connection(api, source, resource_version, is_believed=not silences)
-            async with aclosing(stream) as steps:
+            async with aclosing(_connection(api, source, resource_version)) as steps:
                 async for step in steps:
                     resource_version = step.resource_version
-                    failures = silences = 0
+                    failures = 0
                     yield step
             if loop.time() - opened >= _SHORT_S:
                 pause.reset()
@@ -279,17 +279,14 @@ async def _watch(
                 failures += 1
                 if failures >= _WATCH_FAILURES:
                     return
-            elif error.is_timeout:
-                silences += 1
-                if silences > 1:
-                    return
             await pause.after(error)
 
 
 async def _connection(
-    api: Api, source: WatchSource[T], resource_version: str, *, is_believed: bool
+    api: Api, source: WatchSource[T], resource_version: str
 ) -> AsyncGenerator[Changes[T] | WatchAlive, None]:
-    """One HTTP stream: ends when the server ends it (it was asked to, after a while)."""
+    """One HTTP stream: ends when the server ends it (it was asked to, after a while), and when
+    it is quiet: a new one that is answered brings at once what this one may have missed."""
     rhythm = source.rhythm
     query = _selectors(source)
     query["watch"] = "1"
@@ -300,23 +297,39 @@ async def _connection(
     accept = METADATA if source.metadata_only else JSON
     read = decoder(WatchEvent[source.type]).decode  # type: ignore[name-defined]
     stream = api.stream(source.path, query=query, accept=accept, silence_s=rhythm.silence_s)
+    good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
-        if is_believed:
-            yield WatchAlive(resource_version, rhythm.silence_s)
-        async for lines in batches:
-            events: list[tuple[Kind, T]] = []
-            for line in lines:
-                event = _event(source, read, line)
-                if event is None:
-                    continue
-                if isinstance(event, str):
-                    resource_version = event
-                    continue
-                events.append(event)
-                resource_version = event[1].metadata.resource_version or resource_version
-            if events:
-                yield Changes(events, resource_version)
-            yield WatchAlive(resource_version, rhythm.silence_s)
+        yield WatchAlive(resource_version, good_for_s)
+        try:
+            async for lines in batches:
+                changes = _changes(source, read, lines, resource_version)
+                resource_version = changes.resource_version
+                if changes.events:
+                    yield changes
+                yield WatchAlive(resource_version, good_for_s)
+        except ApiUnreachable as error:
+            if not error.is_timeout:
+                raise
+
+
+def _changes(
+    source: WatchSource[T],
+    read: Callable[[bytes], WatchEvent[T]],
+    lines: Sequence[bytes],
+    resource_version: str,
+) -> Changes[T]:
+    """Return the events of ``lines``, which follow on ``resource_version``."""
+    events: list[tuple[Kind, T]] = []
+    for line in lines:
+        event = _event(source, read, line)
+        if event is None:
+            continue
+        if isinstance(event, str):
+            resource_version = event
+            continue
+        events.append(event)
+        resource_version = event[1].metadata.resource_version or resource_version
+    return Changes(events, resource_version)
 
 
 def _event(

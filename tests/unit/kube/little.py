@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from podscale.core.selectors import selector as selectors
-from podscale.kube.client.api import JSON, Response
+from podscale.kube.client.api import JSON, WATCH_OPENS_S, Response
 from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.sandbox.objects.patch import merge
 from tests.kit.api import FakeApi, Sent, ok
@@ -239,7 +239,7 @@ class MemoryApi(FakeApi):
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         await asyncio.sleep(self.delay_s)
         if self.is_cut_off:
-            await asyncio.sleep(silence_s)
+            await asyncio.sleep(min(silence_s, WATCH_OPENS_S))
             raise ApiUnreachable("silence", is_timeout=True)
         lines = self.cluster.watch(path, query or {})
         try:

@@ -36,14 +36,13 @@ def listed() -> Sequence[Happening[Object]]:
     return ListBegan(), ListPage([], "1"), ListEnded("1")
 
 
-def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
+def test_a_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
     known = tracker()
-    for began in (0.0, 182.0):  # no bookmark comes: two silences, and a list
-        note(known, began, *listed(), WatchAlive("1", 90.0))
-        assert known.facts(began + 90.0).doubted_s == 0.0
-        note(known, began + 90.5, SILENT)
-        note(known, began + 181.0, SILENT)
-        assert known.facts(began + 181.5).doubted_s == 91.5
+    for began in (0.0, 182.0):
+        note(known, began, *listed(), WatchAlive("1", 100.0))
+        assert known.facts(began + 100.0).doubted_s == 0.0
+        note(known, began + 100.5, SILENT)
+        assert known.facts(began + 181.5).doubted_s == 81.5
 
 
 def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:

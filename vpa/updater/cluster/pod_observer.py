@@ -14,6 +14,7 @@ from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
 from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
+from podscale.kube.client.api import WATCH_OPENS_S
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
@@ -66,8 +67,8 @@ class PodObserver:
         self._stores = stores
         self._clock = clock
         # Only then the watch has shown an act, had it happened: what is believed may be as old
-        # as the silence, and is looked at once per interval.
-        self._settled_s = interval_s + DEFAULT_RHYTHM.silence_s + _ANSWER_S
+        # as the silence and a new watch's answer, and is looked at once per interval.
+        self._settled_s = interval_s + DEFAULT_RHYTHM.silence_s + WATCH_OPENS_S + _ANSWER_S
         self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
         self._refused: dict[str, VpaRecommendation] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
