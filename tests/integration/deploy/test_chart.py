@@ -56,6 +56,15 @@ def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
         ({"extraArguments": ["metrics-max-age=2m"]}, "extraArguments"),
         ({"apiServices": {"external": "yes"}}, "apiServices/external"),
         ({"nodes": {"headroomMax": "cpu=8"}}, "/nodes/headroomMax"),
+        (
+            {
+                "image": {
+                    "repository": "registry.example/adapter/prometheus-adapter",
+                    "tag": "v0.12.0",
+                }
+            },
+            "which is prometheus-adapter's image and not podscale's: take image.repository",
+        ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
