@@ -125,7 +125,7 @@ async def test_a_null_time_of_a_resource_sample_is_gos_zero_time(cluster, provid
     pods = Pods(
         ("web-1",), bytes([PodPhase.RUNNING]), bytes([PodReadiness.TRUE]), b"\0",
         (now - 60.0,),
-        (now - 50.0,), (0,), (WirePodTemplate(),),
+        (now - 50.0,), (0,), (WirePodTemplate(containers=()),),
     )  # fmt: skip
     groups = group(pods, answer.pods, "cpu", Settings(), now, now)
     assert groups.initializing == ("web-1",)
