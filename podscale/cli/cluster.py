@@ -1,8 +1,10 @@
 """Options that every command talking to a cluster shares, with kubectl's names and meanings."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,6 +13,49 @@ from podscale.cli.inputs import WrongInput, collecting
 
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api
+
+
+def namespace_of(kubeconfig: str, context: str) -> str:
+    """Return the namespace of the context in use, "default" where none is set."""
+    chosen = context or next(
+        (
+            str(each["current-context"])
+            for each in _files(kubeconfig)
+            if each.get("current-context")
+        ),
+        "",
+    )
+    for each in _entries(kubeconfig):
+        if each.get("name") == chosen:
+            about = each.get("context")
+            if isinstance(about, dict) and about.get("namespace"):
+                return str(about["namespace"])
+    return "default"
+
+
+def context_names(kubeconfig: str) -> list[str]:
+    return sorted({str(each.get("name", "")) for each in _entries(kubeconfig)} - {""})
+
+
+def _entries(kubeconfig: str) -> Iterator[dict[str, Any]]:
+    for document in _files(kubeconfig):
+        listed = document.get("contexts")
+        if isinstance(listed, list):
+            yield from (each for each in listed if isinstance(each, dict))
+
+
+def _files(kubeconfig: str) -> Iterator[dict[str, Any]]:
+    # Imported here: --help must not load it.
+    from podscale.kube.client.credentials import NoKubeconfig, read_kubeconfig
+
+    default = Path(os.environ.get("HOME", "~")).expanduser() / ".kube" / "config"
+    named = kubeconfig or os.environ.get("KUBECONFIG", "") or str(default)
+    for part in named.split(os.pathsep):
+        try:
+            yield read_kubeconfig(Path(part).expanduser())
+        except NoKubeconfig:
+            continue  # who connects says what is wrong with it
+
 
 F = TypeVar("F", bound=Callable[..., object])
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -45,10 +90,8 @@ class ClusterChoice:
     def namespace(self) -> str:
         """The namespace given, else that of the context, else default: as kubectl."""
         if not self._namespace:
-            from podscale.cli.kubeconfig import namespace
-
             is_bare = self.server and not self.kubeconfig and not self.context
-            self._namespace = "default" if is_bare else namespace(self.kubeconfig, self.context)
+            self._namespace = "default" if is_bare else namespace_of(self.kubeconfig, self.context)
         return self._namespace
 
     @property
@@ -158,9 +201,8 @@ def _namespaces(ctx: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def _contexts(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from podscale.cli.kubeconfig import contexts
 
-    names = contexts(str(ctx.params.get("kubeconfig") or ""))
+    names = context_names(str(ctx.params.get("kubeconfig") or ""))
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from podscale.cli.report.shown import html_of
+from podscale.cli.report.run import html_of
 from podscale.replay.fleet.classes import CLASSES, UsageShape
 from podscale.replay.fleet.owners import FleetWorkload
 from podscale.replay.fleet.reading import FleetSpan

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hpa.decide.api.conversion import to_v2
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import HPA
-from podscale.cli.evaluation.validation import problems
+from podscale.cli.evaluation.manifest import problems
 from tests.cluster.hpa_specs import SOURCES, hpa, random_hpa
 from tests.cluster.plane import Plane
 from tests.tools import autoscaler_crd

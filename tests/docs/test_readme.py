@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from podscale.cli.command_table import COMMANDS
+from podscale.cli.entry import COMMANDS
 from tests.docs.blocks import ROOT, Shell, blocks
 from tests.tools.process import Program, wait_until
 from tests.tools.reference import DOCS

@@ -22,7 +22,7 @@ from hpa.flags import HpaChoice
 from hpa.loop.state import Options
 from hpa.part import HpaPart
 from hpa.simulate.workload import Plant
-from podscale.cli.demo.clock import Clock
+from podscale.cli.demo.scenes import Clock
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample
 from podscale.core.selectors.selector import parse
 from podscale.kube.client.connect import ApiServerTarget, connect

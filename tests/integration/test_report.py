@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import yaml
 
-from podscale.cli.report.shown import print_report, said_of
+from podscale.cli.report.run import print_report, said_of
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader, HistorySlice
 from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE

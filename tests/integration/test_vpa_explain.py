@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from podscale.cli.commands.explained import lines
+from podscale.cli.commands.explain import lines
 from podscale.process.compose import composed
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags, parse

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from podscale.cli import command_table, entry
+from podscale.cli import entry
 
 # What the modules behind the commands import late: the client's library alone takes 0.25 s of CPU.
 _LATE = (
     "kubernetes_asyncio.config.kube_config", "uvloop", "podscale.cli.page", "podscale.cli.parts",
     "podscale.cli.doctor.run", "podscale.cli.replay.run", "podscale.cli.report.run",
 )  # fmt: skip
-_LOADED = [__name__, *(each.module for each in command_table.COMMANDS.values()), *_LATE]
+_LOADED = [__name__, *(each.module for each in entry.COMMANDS.values()), *_LATE]
 
 
 def podscale(

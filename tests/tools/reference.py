@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from click.testing import CliRunner
 
-from podscale.cli.command_table import COMMANDS
+from podscale.cli.entry import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

@@ -52,7 +52,7 @@ def evaluate(
     # Imported here: --help must not load them.
     import time
 
-    from podscale.cli.commands.explained import print_explanation
+    from podscale.cli.commands.explain import print_explanation
     from podscale.cli.evaluation.observation import EvaluationError, decide_files
 
     if hpa_file == observation_file == "-":

@@ -14,8 +14,7 @@ from podscale.cli.cluster import EXIT_FAILED
 from podscale.cli.output import note
 
 if TYPE_CHECKING:
-    from podscale.cli.demo.lines import Lines
-    from podscale.cli.demo.look import SceneLook
+    from podscale.cli.demo.look import Lines, SceneLook
     from podscale.cli.demo.scenes import Scene
     from podscale.cli.demo.screen import DemoApp
     from podscale.cli.demo.stage import DemoStage
@@ -106,7 +105,7 @@ async def _until_signalled(limit_s: float | None, chosen: str, speed: float) -> 
 
 
 async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
-    from podscale.cli.demo.lines import Lines
+    from podscale.cli.demo.look import Lines
     from podscale.cli.demo.scenes import SCENES
     from podscale.cli.demo.stage import stage
 
@@ -198,7 +197,7 @@ def continued(command: str) -> str:
 
 
 def _conclude(looks: "dict[str, list[SceneLook]]", *, is_interrupted: bool = False) -> int:
-    from podscale.cli.demo.summary import is_measured, summary
+    from podscale.cli.demo.look import is_measured, summary
 
     click.echo("")
     for line in summary(looks):

@@ -1,8 +1,13 @@
-"""One look at a scene: what its pods do, what size they have, and why."""
+"""One look at a scene: what its pods do, what size they have, and why; looks as plain lines, for
+pipes and CI; and what happened in each scene, the demo's last words.
+"""
 
+import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import click
 from msgspec import Struct
 
 from podscale.cli.demo.scenes import MIB, Scene, api_load, crunch_load, queue_load, shop_load
@@ -202,3 +207,143 @@ def _reason(status: Mapping[str, Any]) -> str:
     told = [line for line in sentences if line.startswith("memory of ")]
     told += [line for pod in acting[:1] for line in sentences if pod["pod"] in line]
     return f"{acting[0]['first_reason'] if acting else first}: {' '.join(told)}" if told else ""
+
+
+def summary(looks: Mapping[str, Sequence[SceneLook]]) -> list[str]:
+    """Return a line for every scene that was seen."""
+    lines = []
+    for name, seen in looks.items():
+        if seen:
+            told = {
+                "worker": _worker_story,
+                "queue": _queue_story,
+                "both": _both_story,
+                "nodes": _nodes_story,
+            }
+            lines.append(told.get(name, _shop_story)(seen))
+    return lines
+
+
+def is_measured(looks: Mapping[str, Sequence[SceneLook]]) -> bool:
+    """Return whether any scene's metric was ever served."""
+    return any(look.is_measured for seen in looks.values() for look in seen)
+
+
+def _shop_story(seen: Sequence[SceneLook]) -> str:
+    loads = [look.load_value for look in seen]
+    sizes = [look.replicas for look in seen]
+    ups, downs = _steps(sizes)
+    told = (
+        f"replicas followed between {min(sizes)} and {max(sizes)}, up {_times(ups)} and down "
+        f"{_times(downs)}; now: {sizes[-1]}"
+        if ups or downs
+        else f"replicas stayed at {sizes[-1]}"
+    )
+    return (
+        f"shop: in {seen[-1].at_s:.0f} s the load went from {min(loads):.0f} to {max(loads):.0f} "
+        f"requests/s; {told}."
+    )
+
+
+def _worker_story(seen: Sequence[SceneLook]) -> str:
+    first = next((look.request_mib for look in seen if look.request_mib), (0.0,))
+    last = next((look.request_mib for look in reversed(seen) if look.request_mib), (0.0,))
+    killed = max(look.restarts for look in seen)
+    resized = max(last) != max(first)
+    told = (
+        f"its memory request was resized from {max(first):.0f} to {max(last):.0f} MiB"
+        if resized
+        else f"its memory request stayed {max(first):.0f} MiB"
+    )
+    killing = f"it was killed for memory {_times(killed)}" if killed else "it was not killed"
+    return f"worker: {killing}; {told}."
+
+
+def _queue_story(seen: Sequence[SceneLook]) -> str:
+    sizes = [look.replicas for look in seen]
+    zeros = sum(b == 0 and a > 0 for a, b in itertools.pairwise(sizes))
+    backs = sum(a == 0 and b > 0 for a, b in itertools.pairwise(sizes))
+    waited = max(look.load_value for look in seen)
+    told = (
+        f"replicas went to zero {_times(zeros)} and came back {_times(backs)}, at most {max(sizes)}"
+        if zeros or backs
+        else "replicas " + _between(min(sizes), max(sizes))
+    )
+    return f"queue: up to {waited:.0f} message{'' if round(waited) == 1 else 's'} waited; {told}."
+
+
+def _both_story(seen: Sequence[SceneLook]) -> str:
+    sizes = [look.replicas for look in seen]
+    requests = [look.request_milli for look in seen if look.request_milli] or [0]
+    request = f"stayed {requests[-1]}m"
+    if requests[0] != requests[-1]:
+        request = f"went from {requests[0]}m to {requests[-1]}m"
+    return f"both: replicas {_between(min(sizes), max(sizes))}, and the CPU request {request}."
+
+
+def _nodes_story(seen: Sequence[SceneLook]) -> str:
+    held = [look.load_value for look in seen]
+    return f"nodes: ballast of the fullest held up to {max(held):.1f} cores; now: {held[-1]:.1f}."
+
+
+def _between(least: int, most: int) -> str:
+    return f"stayed at {most}" if least == most else f"went between {least} and {most}"
+
+
+def _steps(sizes: Sequence[int]) -> tuple[int, int]:
+    pairs = list(itertools.pairwise(sizes))
+    return sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+_LONGEST = 200  # characters of a plain line
+
+
+class Lines:
+    """Prints as the looks come."""
+
+    def __init__(self, chosen: Scene) -> None:
+        self._chosen = chosen
+        self._reasons: dict[str, str] = {}
+        self._warnings: Sequence[str] = ()
+
+    def show(self, looks: Mapping[str, Sequence[SceneLook]], warnings: Sequence[str]) -> None:
+        """Take all looks so far, by scene, and what is wrong now."""
+        for text in warnings:
+            if text not in self._warnings:
+                self.say(text)
+        self._warnings = warnings
+        for name, scene_looks in looks.items():
+            if scene_looks and (name == self._chosen.name or _has_changed(scene_looks)):
+                # A reason that stays is not said again on every line.
+                now = scene_looks[-1]
+                is_new = self._reasons.get(name) != now.reason
+                self._reasons[name] = now.reason
+                _echo(_line(now, with_reason=is_new))
+
+    def say(self, text: str) -> None:
+        """Tell something beside the scenes."""
+        _echo(f"podscale demo: {text}", err=True)
+
+
+def _has_changed(looks: Sequence[SceneLook]) -> bool:
+    sizes = [(look.replicas, look.request_mib, look.restarts) for look in looks[-2:]]
+    return len(sizes) == 2 and sizes[0] != sizes[1]
+
+
+def _line(now: SceneLook, *, with_reason: bool) -> str:
+    values = " ".join(f"{pod.value:.1f}" for pod in now.pods if pod.value)
+    size = f", requests {max(now.request_mib):.0f} MiB" if now.request_mib else ""
+    text, of = f"load {now.load}  replicas {now.replicas:2d}{size}", "pod"
+    if now.scene == "nodes":
+        text, of = now.load, "node"
+    text += f"  per {of} [{values}]" if values else ""
+    return f"{now.at_s:5.0f}s {now.scene:6}  {text}" + (f"  {now.reason}" if with_reason else "")
+
+
+def _echo(text: str, *, err: bool = False) -> None:
+    for line in textwrap.wrap(text, _LONGEST, subsequent_indent=" " * 8, break_on_hyphens=False):
+        click.echo(line, err=err)

@@ -1,6 +1,12 @@
-"""The five stories of the demo: what is deployed, what it has to do, and who sizes it."""
+"""The five stories of the demo: what is deployed, what it has to do, who sizes it, and their time.
+
+Whatever decides takes the demo's ``Clock`` as its ``wall``; the sandbox writes its objects at it;
+the stand-in scrapes at it. Deadlines of the network and of certificates stay on the machine's
+time, so a faster demo asks more of the machine but does not fail sooner.
+"""
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,6 +16,29 @@ from podscale.core.selectors import selector
 from podscale.core.settings import COORDINATE
 from podscale.sandbox.load import Queue, Traffic
 from podscale.sandbox.server import SandboxCluster
+
+
+class Clock:
+    """Unix seconds that pass ``speed`` times as fast as real ones. Call it for the time."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+        self._began_s = time.time()
+        self._began = time.monotonic()
+
+    def __call__(self) -> float:
+        if self.speed == 1.0:
+            return time.time()
+        return self._began_s + (time.monotonic() - self._began) * self.speed
+
+    def real_s(self, seconds: float) -> float:
+        """Return how many real seconds ``seconds`` of the demo take."""
+        return seconds / self.speed
+
+    def flag(self, seconds: float) -> str:
+        """Return a period of the demo as a flag's value in real time."""
+        return f"{max(self.real_s(seconds), 0.001):.3f}s"
+
 
 MIB = 2**20
 PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes

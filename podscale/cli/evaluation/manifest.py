@@ -1,15 +1,24 @@
-"""YAML written by hand, as strictly as ``kubectl`` reads it: twice the same key and keys that
-nobody knows are told by their place.
+"""YAML written by hand, as strictly as ``kubectl`` reads it, and what is wrong with an HPA in it.
+
+Twice the same key and keys that nobody knows are told by their place. The same fields are refused
+as by ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.37, with the gate HPAScaleToZero on; the
+words are ours. Metric selectors are looked at too: upstream lets them through and fails at them in
+every pass.
 """
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 import yaml
 from msgspec import Struct
 
+from podscale.core import quantity
+from podscale.core.selectors.labels import dns_label_problems, key_problems, subdomain_problems
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client.wire import Quantity
+from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import AutoscalerSpec
 
 
@@ -138,3 +147,178 @@ def _twice(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
     elif isinstance(node, yaml.SequenceNode):
         for index, each in enumerate(node.value):
             yield from _twice(each, f"{path}[{index}]")
+
+
+MAX_WINDOW_S = 3600
+MAX_PERIOD_S = 1800
+_INT32 = 2**31 - 1
+_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+_TARGET_TYPES = ("Utilization", "Value", "AverageValue")
+# By the type of the metric: the fields of its target of which one is needed.
+_TARGETS = {
+    "Pods": ("averageValue",),
+    "Object": ("averageValue", "value"),
+    "External": ("averageValue", "value"),
+    "Resource": ("averageUtilization", "averageValue"),
+    "ContainerResource": ("averageUtilization", "averageValue"),
+}
+
+
+def problems(written: wire.Autoscaler) -> list[str]:
+    """Return ``path: what is wrong`` for every problem, in the order of the fields."""
+    return list(dict.fromkeys(_object(written)))
+
+
+def _object(written: wire.Autoscaler) -> Iterator[str]:
+    name, spec = written.metadata.name, written.spec
+    for problem in subdomain_problems(name) if name else ["is required"]:
+        yield f"metadata.name: {problem}"
+    minimum = 1 if spec.min_replicas is None else spec.min_replicas  # the default
+    yield from _in_range("spec.minReplicas", minimum, 0)
+    yield from _in_range("spec.maxReplicas", spec.max_replicas, 1)
+    if spec.max_replicas < minimum:
+        yield "spec.maxReplicas: must not be less than minReplicas"
+    target = spec.scale_target_ref
+    # The only kind of the core group that scales.
+    yield from _reference(
+        target, "spec.scaleTargetRef", needs_group=target.kind != "ReplicationController"
+    )
+    metrics = spec.metrics or ()
+    for index, metric in enumerate(metrics):
+        yield from _metric(metric, f"spec.metrics[{index}]")
+    if minimum == 0 and not any(each.type in ("Object", "External") for each in metrics):
+        yield "spec.metrics: minReplicas 0 needs at least one Object or External metric"
+    if spec.behavior is not None:
+        yield from _rules(spec.behavior.scale_up, "spec.behavior.scaleUp")
+        yield from _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
+
+
+def _in_range(path: str, number: int, least: int, most: int = _INT32) -> Iterator[str]:
+    if not least <= number <= most:
+        bound = f"at most {most}" if number > most else f"at least {least}"
+        yield f"{path}: {number} must be {bound}"
+
+
+def _one_of(path: str, text: str, choices: Sequence[str]) -> Iterator[str]:
+    if text not in choices:
+        yield f"{path}: {text or 'nothing'} is none of {', '.join(choices)}"
+
+
+def _path_segment(text: str, path: str) -> Iterator[str]:
+    if not text:
+        yield f"{path}: is required"
+    elif text in (".", "..") or "/" in text or "%" in text:
+        yield f"{path}: {text} must be part of a path: not . or .., and without / and %"
+
+
+def _reference(
+    reference: wire.CrossVersionObjectReference, path: str, *, needs_group: bool
+) -> Iterator[str]:
+    yield from _path_segment(reference.kind, f"{path}.kind")
+    yield from _path_segment(reference.name, f"{path}.name")
+    group = reference.api_version.rpartition("/")[0]
+    if "/" in group or (needs_group and not group):
+        written = reference.api_version or "nothing"
+        yield f"{path}.apiVersion: {written} must be a group and a version, as apps/v1"
+
+
+def _metric(metric: wire.AutoscalerMetric, path: str) -> Iterator[str]:
+    fields = wire.METRIC_FIELDS
+    yield from _one_of(f"{path}.type", metric.type, sorted(fields))
+    present = metric.sources
+    for kind, source in present.items():  # the first one alone is looked at, whatever the type
+        yield from _source(kind, source, f"{path}.{fields[kind]}")
+        break
+    if metric.type in fields and metric.type not in present:
+        yield f"{path}.{fields[metric.type]}: is required by the type {metric.type}"
+    for kind in present if len(present) > 1 else ():
+        if kind != metric.type:
+            yield f"{path}.{fields[kind]}: must not be beside the type {metric.type or 'nothing'}"
+
+
+def _source(kind: str, source: wire.AutoscalerSource, path: str) -> Iterator[str]:
+    if kind not in ("Resource", "ContainerResource"):
+        yield from _path_segment(source.metric.name, f"{path}.metric.name")
+        yield from _selector(source.metric, f"{path}.metric.selector")
+    elif not source.name:
+        yield f"{path}.name: is required"
+    elif kind == "ContainerResource":
+        yield from _container_resource(source.name, f"{path}.name")
+    if kind == "ContainerResource":
+        name = source.container
+        for problem in dns_label_problems(name) if name else ["is required"]:
+            yield f"{path}.container: {problem}"
+    if kind == "Object":
+        described = source.described_object or wire.CrossVersionObjectReference()
+        yield from _reference(described, f"{path}.describedObject", needs_group=False)
+    yield from _target(kind, source.target, f"{path}.target")
+
+
+def _container_resource(name: str, path: str) -> Iterator[str]:
+    # Follows ValidateContainerResourceName. Of a Resource metric no name is looked at.
+    if "/" not in name:
+        is_known = name in _CONTAINER_RESOURCES or name.startswith("hugepages-")
+    else:
+        # A ResourceQuota counts a device under this prefix.
+        is_known = "kubernetes.io/" in name or not (
+            name.startswith("requests.") or key_problems(f"requests.{name}")
+        )
+    if not is_known or key_problems(name):
+        yield f"{path}: {name} is no resource of containers"
+
+
+def _selector(metric: wire.MetricIdentifier, path: str) -> Iterator[str]:
+    if metric.selector is None:
+        return
+    try:
+        metric.selector.parsed()
+    except SelectorError as error:
+        yield f"{path}: {error}"
+
+
+def _target(kind: str, target: wire.MetricTarget, path: str) -> Iterator[str]:
+    yield from _one_of(f"{path}.type", target.type, _TARGET_TYPES)
+    yield from _amount(f"{path}.value", target.value, 1)
+    yield from _amount(f"{path}.averageValue", target.average_value, 1)
+    if target.average_utilization is not None:
+        yield from _in_range(f"{path}.averageUtilization", target.average_utilization, 1)
+    amounts = {
+        "value": target.value,
+        "averageValue": target.average_value,
+        "averageUtilization": target.average_utilization,
+    }
+    fields = _TARGETS[kind]
+    present = [field for field in fields if amounts[field] is not None]
+    if not present:
+        yield f"{path}.{fields[0]}: {' or '.join(fields)} is required"
+    elif len(present) > 1 and kind != "Object":
+        yield f"{path}.{present[1]}: must not be beside {present[0]}"
+
+
+def _amount(path: str, amount: Quantity | None, least_nano: int) -> Iterator[str]:
+    if amount is None:
+        return
+    try:
+        nano = quantity.from_wire(amount).nano
+    except quantity.QuantityError as error:
+        yield f"{path}: {amount}: {error.reason}"
+        return
+    if nano < least_nano:
+        yield f"{path}: {amount} must be {'positive' if least_nano else 'at least 0'}"
+
+
+def _rules(rules: wire.ScalingRules | None, path: str) -> Iterator[str]:
+    if rules is None:
+        return
+    if (window := rules.stabilization_window_seconds) is not None:
+        yield from _in_range(f"{path}.stabilizationWindowSeconds", window, 0, MAX_WINDOW_S)
+    if rules.select_policy is not None:
+        yield from _one_of(f"{path}.selectPolicy", rules.select_policy, ("Max", "Min", "Disabled"))
+    if rules.policies is not None and not rules.policies:
+        yield f"{path}.policies: at least one policy is required"
+    for index, policy in enumerate(rules.policies or ()):
+        at = f"{path}.policies[{index}]"
+        yield from _one_of(f"{at}.type", policy.type, ("Pods", "Percent"))
+        yield from _in_range(f"{at}.value", policy.value, 1)
+        yield from _in_range(f"{at}.periodSeconds", policy.period_seconds, 1, MAX_PERIOD_S)
+    yield from _amount(f"{path}.tolerance", rules.tolerance, 0)

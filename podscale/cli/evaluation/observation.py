@@ -32,9 +32,8 @@ from hpa.decide.observation import (
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import RELEASES, Gates
 from hpa.explain import first_reason
-from podscale.cli.evaluation.manifest import WrittenError, place, unknown, unknown_in
+from podscale.cli.evaluation.manifest import WrittenError, place, problems, unknown, unknown_in
 from podscale.cli.evaluation.manifest import plain as plain_of
-from podscale.cli.evaluation.validation import problems
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,

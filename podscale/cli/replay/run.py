@@ -18,9 +18,8 @@ from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput, write
 from podscale.cli.output import Progress, progress
 from podscale.cli.prometheus import PrometheusChoice
-from podscale.cli.replay import files
-from podscale.cli.replay.html import html_of
-from podscale.cli.replay.recorded import PastOptions, RecordedHpa, all_recorded, recorded
+from podscale.cli.replay import inputs
+from podscale.cli.replay.shown import html_of
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.core.times.duration import (
@@ -96,7 +95,7 @@ def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
     Interrupted by Ctrl-C it holds what was done until then.
     """
     _check(given)
-    prices = files.converted(given.price, PriceList) if given.price else None
+    prices = inputs.converted(given.price, PriceList) if given.price else None
     try:
         return _report(given, _subject(cluster, given), prices, progress())
     except ReplayError as error:
@@ -110,13 +109,13 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
     if given.hpa_files or given.html or given.replicas is not None:
         raise WrongInput("--hpa, --html and --replicas are of one HPA: drop them, or say hpa/NAME")
     _check(given)
-    prices = files.converted(given.price, PriceList) if given.price else None
+    prices = inputs.converted(given.price, PriceList) if given.price else None
     options = past_options(given)  # before anything is asked
     names: list[str] = []
     found: list[NamedReplay] = []
 
     def subjects() -> Iterator[Subject | str]:
-        for name, one in all_recorded(cluster, options):
+        for name, one in inputs.all_recorded(cluster, options):
             names.append(name)
             yield str(one) if isinstance(one, ReplayError) else _recorded_subject(given, one, [])
 
@@ -163,19 +162,19 @@ def _check(given: ReplayOptions) -> None:
 
 
 def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
-    tried = [(file, files.plain_of_file(file)) for file in given.hpa_files]
-    requests = files.requests_of(given.requests)
+    tried = [(file, inputs.plain_of_file(file)) for file in given.hpa_files]
+    requests = inputs.requests_of(given.requests)
     if given.trace:
         if given.what:
             raise two_sources(given, f"drop {given.what}")
         if not tried:
             raise WrongInput("say what is to be tried: --hpa FILE, today's first")
-        load, notes = files.trace_of_file(given.trace, given.scale)
+        load, notes = inputs.trace_of_file(given.trace, given.scale)
         return Subject(tried, load, requests, (), notes)
     kind, _, name = (given.what or "").partition("/")
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
-    return _recorded_subject(given, recorded(cluster, name, past_options(given)), tried)
+    return _recorded_subject(given, inputs.recorded(cluster, name, past_options(given)), tried)
 
 
 def two_sources(given: ReplayOptions, instead: str) -> WrongInput:
@@ -186,9 +185,9 @@ def two_sources(given: ReplayOptions, instead: str) -> WrongInput:
     )
 
 
-def past_options(given: ReplayOptions) -> PastOptions:
+def past_options(given: ReplayOptions) -> inputs.PastOptions:
     """Return where the past is to be read; raises ``WrongInput``."""
-    return PastOptions(
+    return inputs.PastOptions(
         since_s=seconds("--since", given.since),
         step_s=max(1, round(seconds("--step", given.step))),
         most_samples=given.max_samples,
@@ -199,10 +198,10 @@ def past_options(given: ReplayOptions) -> PastOptions:
 
 
 def _recorded_subject(
-    given: ReplayOptions, found: RecordedHpa, tried: list[tuple[str, dict[str, Any]]]
+    given: ReplayOptions, found: inputs.RecordedHpa, tried: list[tuple[str, dict[str, Any]]]
 ) -> Subject:
     past = found.past
-    requests = files.requests_of(given.requests) or found.requests
+    requests = inputs.requests_of(given.requests) or found.requests
     specs = [("today", found.plain), *tried]
     return Subject(specs, past.load, requests, past.ready_after_s, list(past.notes))
 
@@ -321,7 +320,7 @@ def _beside(asked: ReplayQuestion, today: HPA) -> list[ReplayRow]:
 
 def _candidate(name: str, plain: Mapping[str, Any], where: str = "") -> ReplayCandidate:
     try:
-        return ReplayCandidate(name, read_hpa(files.written(dict(plain))))
+        return ReplayCandidate(name, read_hpa(inputs.written(dict(plain))))
     except ReplayError as error:
         raise ReplayError(f"{where}{error}") from None
 

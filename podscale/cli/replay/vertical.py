@@ -8,8 +8,7 @@ from msgspec import Struct
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput
 from podscale.cli.output import emit, print_csv, printable, table
-from podscale.cli.replay import files
-from podscale.cli.replay.recorded import recorded_usage
+from podscale.cli.replay import inputs
 from podscale.cli.replay.run import ReplayOptions, past_options, seconds, two_sources
 from podscale.cli.replay.shown import ReplayForm
 from podscale.core.times.duration import format_prometheus
@@ -41,7 +40,7 @@ def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingR
     name = (given.what or "").partition("/")[2]
     if given.trace and name:
         raise two_sources(given, "say vpa alone")
-    requests = files.requests_of(given.requests)
+    requests = inputs.requests_of(given.requests)
     try:
         tried = candidates(
             [_share("--percentile", each) for each in given.percentiles.split(",")],
@@ -52,7 +51,7 @@ def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingR
         if given.trace:
             history = _of_trace(given.trace, given.scale)
         elif name:
-            plain, history, today = recorded_usage(cluster, name, past_options(given))
+            plain, history, today = inputs.recorded_usage(cluster, name, past_options(given))
             requests = requests or today
             policy = decode_object(plain, Vpa).spec.resource_policy
         else:
@@ -103,7 +102,7 @@ def _cells(row: SizingRow) -> list[str]:
 
 def _of_trace(file: str, scale: float) -> PodUsageHistory:
     # Columns are cpu and memory of one pod, or CONTAINER/cpu.
-    load, _ = files.trace_of_file(file, scale)
+    load, _ = inputs.trace_of_file(file, scale)
     usage: dict[str, dict[tuple[str, str], np.ndarray[tuple[int], np.dtype[np.float64]]]] = {
         resource: {} for resource in RESOURCES
     }

@@ -8,7 +8,7 @@ from podscale.cli.cluster import ClusterChoice, cluster_options
 from podscale.cli.prometheus import prometheus_options
 
 if TYPE_CHECKING:
-    from podscale.cli.report.shown import ReportForm
+    from podscale.cli.report.run import ReportForm
 
 FORMS = ("table", "wide", "json", "yaml", "csv")
 ESTIMATORS = ("vpa", "autopilot", "percentile")
@@ -73,7 +73,6 @@ def command(*, cluster: ClusterChoice, form: "ReportForm", **options: object) ->
     # Imported here: --help must not load numpy.
     import msgspec
 
-    from podscale.cli.report.run import ReportOptions, reported
-    from podscale.cli.report.shown import print_report
+    from podscale.cli.report.run import ReportOptions, print_report, reported
 
     print_report(reported(cluster, msgspec.convert(options, ReportOptions)), form)

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from podscale.cli.top.rows import COLUMNS, TopRow, chosen, column_widths
+from podscale.cli.top.command import COLUMNS, TopRow, chosen, column_widths
 
 LOOK_S = 2.0
 

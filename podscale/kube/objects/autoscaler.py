@@ -1,7 +1,7 @@
 """HorizontalPodAutoscaler v2 as it stands on the wire, only the fields that are read.
 
 Every field is optional: hand-written objects come here too, and what must be there is
-``podscale.cli.evaluation.validation``'s business. ``PodAutoscaler`` of ``autoscaling.podscale.io``
+``podscale.cli.evaluation.manifest``'s business. ``PodAutoscaler`` of ``autoscaling.podscale.io``
 has the same schema. What a metric is measured by and what its status shows are one struct: they
 differ in ``target`` and ``current``.
 """

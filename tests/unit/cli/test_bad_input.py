@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from podscale.cli import command_table
+from podscale.cli import entry
 from tests.kit.commands import podscale
 
 NOWHERE = "http://127.0.0.1:1"
@@ -93,7 +93,7 @@ def calls() -> list[list[str]]:
     """
     from podscale.cli.commands.hpa import evaluate
 
-    commands = {name: each.load() for name, each in command_table.COMMANDS.items()}
+    commands = {name: each.load() for name, each in entry.COMMANDS.items()}
     found = []
     shared: set[str] = set()
     for name, command in [*commands.items(), ("hpa eval", evaluate)]:
@@ -181,7 +181,7 @@ def test_a_problem_in_a_file_is_told_with_its_line(words: list[str], name: str, 
 def _numbers() -> Iterator[list[str]]:
     from podscale.cli.commands.hpa import evaluate
 
-    commands = {name: each.load() for name, each in command_table.COMMANDS.items()}
+    commands = {name: each.load() for name, each in entry.COMMANDS.items()}
     for name, command in [*commands.items(), ("hpa eval", evaluate)]:
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.is_flag:

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from podscale.cli import kubeconfig
+from podscale.cli import cluster
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.output import emit, said
 from tests.kit import commands
@@ -189,7 +189,7 @@ def test_the_namespace_is_that_of_the_context(tmp_path):
     assert ClusterChoice({"kubeconfig": file}).namespace == "shop"
     assert ClusterChoice({"kubeconfig": file, "namespace": "prod"}).namespace == "prod"
     assert ClusterChoice({"kubeconfig": file, "context": "there"}).namespace == "default"
-    assert kubeconfig.contexts(file) == ["here", "there"]
+    assert cluster.context_names(file) == ["here", "there"]
 
 
 def test_no_color_is_obeyed_and_output_is_plain_where_it_is_no_terminal(tmp_path):

@@ -12,16 +12,13 @@ import yaml
 from textual.widgets import Static
 
 from podscale.cli import entry
-from podscale.cli.demo import command, leftovers
-from podscale.cli.demo import flags as demo_flags
-from podscale.cli.demo.clock import Clock
-from podscale.cli.demo.lines import Lines
-from podscale.cli.demo.look import PodLook, SceneLook
+from podscale.cli.demo import command, measurements
+from podscale.cli.demo import stage as demo_stage
+from podscale.cli.demo.look import Lines, PodLook, SceneLook, is_measured, summary
 from podscale.cli.demo.look import look as look_at
-from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
+from podscale.cli.demo.scenes import PERIOD_S, SCENES, Clock, queue_load, shop_load
 from podscale.cli.demo.screen import DemoApp
 from podscale.cli.demo.stage import DemoError, DemoStage
-from podscale.cli.demo.summary import is_measured, summary
 
 
 def look(scene, at_s, replicas, **more):
@@ -46,7 +43,7 @@ def test_the_loads_go_up_and_come_back():
 
 
 def test_the_rules_ask_for_windows_of_ten_scrapes():
-    rules = demo_flags.rules(2.0)
+    rules = demo_stage.rules(2.0)
     assert yaml.safe_load(rules)["resourceRules"]["window"] == "20s"
     assert "[20s]" in rules
     assert "WINDOW" not in rules
@@ -187,30 +184,30 @@ def scratch(tmp_path, monkeypatch):
 
 
 def test_a_living_demo_is_left_alone(scratch):
-    with leftovers.directory() as own:
-        assert leftovers.sweep() == []
+    with measurements.scratch_directory() as own:
+        assert measurements.sweep() == []
         assert own.exists()
     assert list(scratch.iterdir()) == []
 
 
 def test_a_dead_one_is_removed_and_strangers_are_not(scratch):
-    dead = scratch / f"{leftovers.PREFIX}x"
+    dead = scratch / f"{measurements.PREFIX}x"
     dead.mkdir()
-    (dead / leftovers.LOCK).touch()
+    (dead / measurements.LOCK).touch()
     # A number that now belongs to somebody else: this very process must survive.
-    leftovers.note_child(dead, os.getpid())
+    measurements.note_child(dead, os.getpid())
     stranger = scratch / "other"
     stranger.mkdir()
-    assert leftovers.sweep() == [dead]
+    assert measurements.sweep() == [dead]
     assert list(scratch.iterdir()) == [stranger]
 
 
 def test_a_directory_that_is_just_being_made_is_left_alone(scratch):
-    young = scratch / f"{leftovers.PREFIX}y"
+    young = scratch / f"{measurements.PREFIX}y"
     young.mkdir()
-    assert leftovers.sweep() == []
+    assert measurements.sweep() == []
     os.utime(young, (0, 0))
-    assert leftovers.sweep() == [young]
+    assert measurements.sweep() == [young]
     assert not Path(young).exists()
 
 

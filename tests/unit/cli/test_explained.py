@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podscale.cli.commands.explained import lines, print_explanation, print_list
+from podscale.cli.commands.explain import lines, print_explanation, print_list
 from podscale.cli.entry import cli
 
 HPA = """

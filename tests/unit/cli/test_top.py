@@ -6,7 +6,7 @@ from textual.widgets import DataTable, Input, Static
 
 from podscale.cli.output import table
 from podscale.cli.top.app import DecisionScreen, TopApp
-from podscale.cli.top.rows import COLUMNS, chosen, fitted, row_of
+from podscale.cli.top.command import COLUMNS, chosen, fitted, row_of
 from tests.conformance.cases import document
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
-from podscale.cli.replay.recorded import PastOptions, errors_in_words
+from podscale.cli.replay.inputs import PastOptions, errors_in_words
 from podscale.feed.http import refusals
 from tests.kit.commands import podscale
 

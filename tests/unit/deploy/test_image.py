@@ -155,7 +155,7 @@ def test_the_image_works_without_the_sandbox_and_does_not_offer_the_demo(
 
 
 def test_the_image_answers_to_the_names_in_upstreams_manifests() -> None:
-    from podscale.cli.command_table import LAUNCHERS
+    from podscale.cli.entry import LAUNCHERS
 
     found = re.search(r"for program in ([a-z -]+); do", DOCKERFILE)
     assert found

@@ -7,7 +7,7 @@ import pytest
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import run
-from podscale.cli.replay.recorded import PastOptions, RecordedCluster
+from podscale.cli.replay.inputs import PastOptions, RecordedCluster
 from podscale.cli.replay.run import ReplayOptions, all_replayed
 from podscale.replay.errors import ReplayError
 

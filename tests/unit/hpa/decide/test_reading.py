@@ -8,7 +8,7 @@ import pytest
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
 from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Rules
-from podscale.cli.evaluation.validation import problems
+from podscale.cli.evaluation.manifest import problems
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import Policy
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written

@@ -1,10 +1,14 @@
-"""An HPA of a cluster, its rules, and what Prometheus remembers of both."""
+"""What a replay is given: files of specs, samples and prices; an HPA of a cluster, its rules, and
+what Prometheus remembers of both.
+"""
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from adapter.discovery.relist import Relister, RelistOptions
@@ -13,26 +17,102 @@ from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.simulate.load import LoadHistory
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.plan import rules_of
-from podscale.cli.inputs import WrongInput
+from podscale.cli.evaluation.manifest import WrittenError, place, plain
+from podscale.cli.evaluation.observation import EvaluationError, placing, plain_hpa, written_hpa
+from podscale.cli.inputs import WrongInput, read
 from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
-from podscale.cli.replay import files
 from podscale.core.json_decoder import decode_json
+from podscale.core.quantity import QuantityError
+from podscale.core.quantity import parse as parse_quantity
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
 from podscale.kube.client.wire import convert, decode
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference
-from podscale.replay.errors import ReplayError
+from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
+from podscale.replay.errors import ReplayError, TraceInvalid
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries, resource_of
+from podscale.replay.trace_file import read_trace
 from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def plain_of_file(file: str) -> dict[str, Any]:
+    """Return an HPA as it is written; raises ``WrongInput`` unless it is a valid one."""
+    text = read(file)
+    try:
+        with placing(text):
+            found = plain_hpa(text)
+            written_hpa(found)
+    except EvaluationError as error:
+        raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
+    return found
+
+
+def _at(line: int, column: int) -> str:
+    return f":{line}:{column}" if line else ""
+
+
+def written(of: dict[str, Any]) -> Autoscaler:
+    """Return the object; raises ``ReplayError`` for one that an API server refuses."""
+    try:
+        return written_hpa(of)
+    except EvaluationError as error:
+        raise ReplayError(str(error).removeprefix("the HPA: ")) from None
+
+
+def trace_of_file(file: str, scale: float) -> tuple[LoadHistory, list[str]]:
+    """Return the load times ``scale``, and notes; raises ``WrongInput``."""
+    if not 0.0 < scale < math.inf:  # nor NaN
+        raise WrongInput(f"--scale {scale:g}: a finite number above zero is wanted")
+    try:
+        load, notes = read_trace(read(file))
+    except TraceInvalid as error:
+        raise WrongInput(f"{file}:{error.line}: {error}") from None
+    columns = {name: values * scale for name, values in load.columns.items()}
+    return LoadHistory(load.time_s, columns, load.hidden), notes
+
+
+def converted(file: str, kind: type[T]) -> T:
+    """Return the YAML of a file as ``kind``; raises ``WrongInput`` with file and line."""
+    text = read(file)
+    try:
+        return msgspec.convert(plain(text), kind)
+    except WrittenError as error:
+        raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
+    except msgspec.ValidationError as error:
+        known = ", ".join(kind.__struct_encode_fields__)
+        raise WrongInput(
+            f"{file}{_at(*place(text, str(error)))}: {error}; known: {known}"
+        ) from None
+
+
+def requests_of(words: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Return container → resource → milli-units of ``[CONTAINER/]cpu=500m``."""
+    found: dict[str, dict[str, int]] = {}
+    for word in words:
+        of, equals, amount = word.partition("=")
+        container, slash, resource = of.rpartition("/")
+        try:
+            if not equals or not resource or (slash and not container):
+                raise QuantityError(word, "RESOURCE=QUANTITY or CONTAINER/RESOURCE=QUANTITY")
+            milli = parse_quantity(amount).milli_int64
+        except QuantityError as error:
+            raise WrongInput(f"--request {word}: {error}") from None
+        if milli <= 0:
+            raise WrongInput(f"--request {word}: above zero is wanted")
+        found.setdefault(container or "app", {})[resource] = milli
+    return found
+
 
 _DEADLINE_S = 30.0  # of a query
 
@@ -188,9 +268,7 @@ class RecordedCluster:
     async def past(self, plain: dict[str, Any], told: Progress) -> RecordedHpa:
         """Return an object of the cluster with its past."""
         plain.pop("status", None)
-        hpa = structs.replace(
-            read_hpa(files.written(plain)), namespace=plain["metadata"]["namespace"]
-        )
+        hpa = structs.replace(read_hpa(written(plain)), namespace=plain["metadata"]["namespace"])
         template = await _template(self.cluster, hpa)
         lister = self._lister
         queries = load_queries(hpa, self._rules, lister.custom, lister.external, self._resource_of)
