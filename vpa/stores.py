@@ -17,14 +17,14 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.vpa import LimitRangeItem, ObjectError, StoredVpa, Vpa, vpa_of
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
 from vpa.capping.limits import merged
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, ObjectError, Vpa
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
+from vpa.stored import StoredLimitRange, limits_of
 from vpa.targets import Workloads
 
 T = TypeVar("T", bound=HasMetadata)

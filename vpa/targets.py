@@ -33,10 +33,10 @@ from podscale.kube.discovery import KindResources
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.scale import CronJob, ReplicationController, Workload, selector_of
 from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
-from vpa.model.api.objects import TargetRef
 from vpa.scale_cache import ScaleCache
 
 T = TypeVar("T", bound=HasMetadata)
@@ -166,7 +166,7 @@ class Workloads:
         return workload
 
     async def resolve(
-        self, namespace: str, target: TargetRef | None, *, asks: bool = False
+        self, namespace: str, target: CrossVersionObjectReference | None, *, asks: bool = False
     ) -> ResolvedTarget:
         """Return the pods' selector of a targetRef, or what is wrong with it.
 
@@ -246,7 +246,7 @@ class Workloads:
             owner = found.metadata.controller if found is not None else None
         return _Climbed(None, f"more than {_DEEPEST} owners above each other")
 
-    def ask_ahead(self, targets: Iterable[tuple[str, TargetRef | None]]) -> None:
+    def ask_ahead(self, targets: Iterable[tuple[str, CrossVersionObjectReference | None]]) -> None:
         """Begin to ask for what ``resolve`` will want to know, all at once."""
         for namespace, target in targets:
             if target is not None and not is_well_known(target.kind):

@@ -6,7 +6,6 @@ VPAs are watched from when the first autoscaler is to be coordinated.
 import asyncio
 
 import structlog
-from msgspec import Raw, Struct
 
 from hpa.cluster.objects import TargetKey
 from hpa.decide.api.spec import HPA
@@ -14,44 +13,32 @@ from hpa.decide.metrics.measuring import is_utilization_of_cpu
 from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
-from podscale.coordinate.pairing import VpaSide, pair, vpa_side
+from podscale.coordinate.pairing import pair
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import VPAS
-from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store, StoreIndex
+from podscale.kube.objects.vpa import ObjectError, StoredVpa, Vpa, vpa_of
 
 _log = structlog.get_logger()
 
 _PATIENCE_S = 60.0
 
 
-class WatchedVpa(Struct, frozen=True):
-    """A VPA, as far as an HPA needs it."""
-
-    metadata: ObjectMeta
-    spec: Raw = Raw(b"{}")
-
-
-class _TargetVpa(Struct, frozen=True):
-    side: VpaSide
-    annotation: str | None  # the anchor, as it is written
-
-
 class VpaAnchors:
     """The VPAs and their anchors, by target."""
 
     def __init__(self, scopes: tuple[str, ...]) -> None:
-        self.store: Store[WatchedVpa] = Store(scopes)
+        self.store: Store[StoredVpa] = Store(scopes)
         self._is_wanted = asyncio.Event()
         self.by_target = StoreIndex(self.store, _target_vpa)
 
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
         """Watch for ever, from when somebody is to be coordinated."""
         await self._is_wanted.wait()
-        await Reflector(api, WatchSource(VPAS, WatchedVpa, rhythm=rhythm), self.store).run()
+        await Reflector(api, WatchSource(VPAS, StoredVpa, rhythm=rhythm), self.store).run()
 
     async def wait_listed(self) -> None:
         """Wait for the first list: before it, pods that are smaller than their anchor would look
@@ -70,11 +57,11 @@ class VpaAnchors:
             text = "the VPAs are not known at present"
             return HeldTarget("VpasUnknown", text, container, may_shrink=False)
         vpas = self.by_target.get((hpa.namespace, *hpa.target.key))
-        found = pair(container, [each.side for each in vpas])
+        found = pair(container, list(vpas))
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)
-        (vpa,) = vpas
-        anchor = parse(vpa.annotation, uid, container)
+        notes = found.vpa.metadata.annotations or {}
+        anchor = parse(notes.get(ANNOTATION), uid, container)
         if anchor is None:
             text = f"{found.text}, and has no anchor of this target yet"
             return HeldTarget("NoAnchor", text, container, may_shrink=False)
@@ -93,9 +80,10 @@ def is_coordinated(hpa: HPA, settings: Settings) -> bool:
     return settings.mode != "shadow" and (settings.coordinates if asked is None else asked)
 
 
-def _target_vpa(vpa: WatchedVpa) -> tuple[TargetKey, _TargetVpa] | None:
-    meta, side = vpa.metadata, vpa_side(vpa.metadata.name, vpa.spec)
-    if side is None:
+def _target_vpa(stored: StoredVpa) -> tuple[TargetKey, Vpa] | None:
+    try:
+        vpa = vpa_of(stored)
+    except ObjectError:
         return None
-    anchor = (meta.annotations or {}).get(ANNOTATION)
-    return (meta.namespace, *side.target.key), _TargetVpa(side, anchor)
+    target = vpa.spec.target_ref
+    return None if target is None else ((vpa.metadata.namespace, *target.key), vpa)

@@ -16,9 +16,9 @@ from hpa.explain.reading import ReadTrace, amount, step_of, tell
 from podscale.core.metrics import PodSamples
 from podscale.explain.explanation import Explanation
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.page.values import Direction, ShownDecision, State
 from vpa.decisions.decisions import KnownSizing
-from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.updater.decide.decision import PodDecision
 

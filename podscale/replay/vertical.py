@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from podscale.kube.objects.vpa import ResourcePolicy
 from podscale.replay.errors import ReplayError
-from vpa.model.api.objects import ResourcePolicy
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import RESOURCES, units
 from vpa.model.estimation.estimator import BOUNDS, Bound

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import (
+    EvictionRequirement,
+    LimitRangeItem,
+    Vpa,
+    decode,
+    resource_list,
+)
 from tests.pods import pod_of
 from vpa.admission.patches.resources import container_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import EvictionRequirement, LimitRangeItem, Vpa, decode
-from vpa.model.api.quantities import resource_list
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.recommender.pod_feed import from_last_state
 from vpa.recommender.publishing.published import with_kept

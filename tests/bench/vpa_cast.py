@@ -20,8 +20,9 @@ from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
-from vpa.stored import StoredEvent, StoredVpa
+from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 
 NAMESPACES = 50

@@ -6,7 +6,7 @@ import numpy as np
 
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
-from vpa.model.api.objects import Vpa, decode
+from podscale.kube.objects.vpa import Vpa, decode
 from vpa.model.cluster import ClusterModel
 from vpa.model.samples.membership import VpaKey
 

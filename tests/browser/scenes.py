@@ -35,6 +35,8 @@ from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
 from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.vpa import Vpa
+from podscale.kube.objects.vpa import decode as decode_object
 from podscale.page.health import FeedSource
 from podscale.page.part import PagePart
 from podscale.page.sampler import PageSources
@@ -44,8 +46,6 @@ from tests.unit.nodes.fleet import GI, Fleet
 from tests.unit.nodes.test_rounds import OLD, Rounds
 from vpa.decisions.decisions import KnownSizing
 from vpa.explain.recommendation import MeasuredBasis, TargetState
-from vpa.model.api.objects import Vpa
-from vpa.model.api.objects import decode as decode_object
 from vpa.model.estimation.recommendation import (
     RecommendationTrace,
     RecommendedUsage,

@@ -8,13 +8,12 @@ from collections import Counter
 from random import Random
 
 from podscale.core.disruptions import DisruptionPace
+from podscale.kube.objects.vpa import Vpa, VpaRecommendation, decode, resource_list
 from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
 from tests.conformance.vpa_shared import decoded, seconds
 from tests.pods import pod_of
-from vpa.model.api.objects import Vpa, VpaRecommendation, decode
-from vpa.model.api.quantities import resource_list
 from vpa.updater.decide import resize
 from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, PodGroup, budget_for

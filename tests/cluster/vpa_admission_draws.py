@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from podscale.core.quantity import parse
+from podscale.kube.objects.vpa import ResourcePolicy, is_off
 from tests.conformance.vpa_shared import decoded
-from vpa.model.api.objects import ResourcePolicy, is_off
 
 Json = Any
 Draw = Callable[[Random], dict[str, Json]]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from random import Random
 
+from podscale.kube.objects.vpa import resource_list
 from tests.cluster.vpa_drawn_objects import (
     NAMES,
     Json,
@@ -18,7 +19,6 @@ from tests.cluster.vpa_drawn_objects import (
     some,
     written,
 )
-from vpa.model.api.quantities import resource_list
 
 Draw = Callable[[Random], dict[str, Json]]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
+from podscale.kube.objects.vpa import Vpa, decode
 from tests.cluster.vpa_sample_draws import (
     CONTAINERS,
     DAY,
@@ -25,7 +26,6 @@ from tests.cluster.vpa_sample_draws import (
 )
 from tests.conformance.vpa_sample_cases import shown_checkpoint
 from tests.conformance.vpa_shared import seconds
-from vpa.model.api.objects import Vpa, decode
 from vpa.model.api.ooms import Oom
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms.checkpoint import Checkpoint, from_wire, to_wire

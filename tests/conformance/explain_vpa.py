@@ -11,6 +11,12 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.selectors import selector
 from podscale.explain.explanation import Explanation
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import (
+    LimitRangeItem,
+    Vpa,
+    VpaRecommendation,
+    decode,
+)
 from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
@@ -29,12 +35,6 @@ from vpa.decisions.decisions import explain_update
 from vpa.explain.admission import AdmittedPod, ValueQuestion
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.words import WORDS, explanation
-from vpa.model.api.objects import (
-    LimitRangeItem,
-    Vpa,
-    VpaRecommendation,
-    decode,
-)
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.estimator import Bound

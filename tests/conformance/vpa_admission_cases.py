@@ -6,6 +6,12 @@ from podscale.core import quantity
 from podscale.core.pod_state import PodReadiness
 from podscale.core.selectors import selector
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import (
+    Vpa,
+    VpaSpec,
+    decode,
+    resource_list,
+)
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json
 from tests.pods import pod_of
@@ -27,12 +33,7 @@ from vpa.admission.patches.resources import (
     pod_resources,
 )
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import (
-    Vpa,
-    VpaSpec,
-    decode,
-)
-from vpa.model.api.quantities import resource_list, wire
+from vpa.model.api.quantities import wire
 
 
 def _boost(i: dict[str, Json]) -> BoostSettings:

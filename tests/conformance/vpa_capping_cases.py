@@ -2,21 +2,23 @@
 
 from msgspec.structs import replace
 
-from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
-from tests.pods import pod_of
-from vpa.capping.limits import LimitRangeSpec, merged, proportional_limit
-from vpa.capping.processor import LimitRanges, apply_pod_range, cap_for_pod
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerRecommendation,
     LimitRangeItem,
+    ResourceList,
     ResourcePolicy,
     Vpa,
     VpaRecommendation,
     container_policy,
     decode,
+    resource_list,
 )
+from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
+from tests.pods import pod_of
+from vpa.capping.limits import LimitRangeSpec, merged, proportional_limit
+from vpa.capping.processor import LimitRanges, apply_pod_range, cap_for_pod
 from vpa.model.api.policy import allowed, capped
-from vpa.model.api.quantities import ResourceList, resource_list, wire
+from vpa.model.api.quantities import wire
 
 
 def proportional_limit_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

@@ -6,22 +6,24 @@ from msgspec import structs
 
 from podscale.core.times import duration
 from podscale.kube.client.wire import decode as wire_decode
-from podscale.serving.flags import parse
-from tests.conformance.vpa_sample_cases import Sampled
-from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
-from tests.pods import pod_of
-from vpa.model.api import ooms
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerPolicy,
     ContainerRecommendation,
+    ResourceList,
     ResourcePolicy,
     Vpa,
     VpaRecommendation,
     decode,
     is_off,
+    resource_list,
 )
+from podscale.serving.flags import parse
+from tests.conformance.vpa_sample_cases import Sampled
+from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
+from tests.pods import pod_of
+from vpa.model.api import ooms
 from vpa.model.api.policy import Windows, controlled_resources, windows_of
-from vpa.model.api.quantities import ResourceList, resource_list, wire
+from vpa.model.api.quantities import wire
 from vpa.model.estimation import estimator, status
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,

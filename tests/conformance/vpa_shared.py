@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from podscale.core import quantity
-from vpa.model.api.objects import VpaRecommendation, decode
+from podscale.kube.objects.vpa import VpaRecommendation, decode
 from vpa.model.estimation.status import recommendation_wire
 from vpa.model.histograms.matrix import ZERO_TIME
 

@@ -6,6 +6,17 @@ from msgspec.structs import replace
 
 from podscale.core.pod_state import PodReadiness
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import (
+    ContainerPolicy,
+    EvictionRequirement,
+    ResourcePolicy,
+    StartupBoost,
+    Vpa,
+    VpaRecommendation,
+    VpaSpec,
+    decode,
+    resource_list,
+)
 from tests.conformance.vpa_admission_cases import calculated, ready_pod
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json, decoded, seconds
@@ -15,17 +26,7 @@ from vpa.admission.patches.boost import expired
 from vpa.admission.patches.patch import resize_entries
 from vpa.admission.patches.resources import ContainerResources, PodResources, ResourcesUnavailable
 from vpa.capping.processor import cap_for_pod
-from vpa.model.api.objects import (
-    ContainerPolicy,
-    EvictionRequirement,
-    ResourcePolicy,
-    StartupBoost,
-    Vpa,
-    VpaRecommendation,
-    VpaSpec,
-    decode,
-)
-from vpa.model.api.quantities import lower, resource_list, wire
+from vpa.model.api.quantities import lower, wire
 from vpa.updater.decide import priority, rate_limits, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import Pdb

@@ -27,10 +27,11 @@ from podscale.coordinate.sizes import (
 )
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples
 from podscale.core.selectors.selector import parse
+from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.vpa import Vpa, VpaSpec
 from tests.kit.traces import crane
 from tests.unit.hpa.simulate.loads import simulated
-from vpa.model.api.objects import TargetRef, Vpa, VpaMetadata, VpaSpec
 from vpa.model.cluster import ClusterModel
 from vpa.model.recommendations import RecommendationReader
 from vpa.model.samples.membership import VpaKey
@@ -88,8 +89,8 @@ class VerticalAxis:
         self._began = began
         self._is_coordinated = is_coordinated
         self.cluster = ClusterModel()
-        ref = TargetRef("Deployment", "web", "apps/v1")
-        vpa = Vpa(VpaMetadata("web", namespace="default"), VpaSpec(ref))
+        ref = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+        vpa = Vpa(ObjectMeta("web", namespace="default"), VpaSpec(ref))
         self.cluster.put_vpa(vpa, parse("app=web"), began)
         self.reader = RecommendationReader(self.cluster)
         self._known: set[str] = set()

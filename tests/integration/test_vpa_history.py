@@ -20,12 +20,12 @@ from podscale.core import quantity
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
 from podscale.feed.options import PrometheusOptions
+from podscale.kube.objects.vpa import Vpa, decode
 from podscale.serving.flags import parse as parse_flags
 from tests.integration.crane import Series, openmetrics
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from tests.kit.traces import crane
-from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import buckets
 from vpa.model.recommendations import RecommendationReader

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from podscale.core.selectors.selector import Selector
-from vpa.model.api.objects import Vpa, has_startup_boost, update_mode
+from podscale.kube.objects.vpa import Vpa, has_startup_boost, update_mode
 
 
 class OwningController(Struct, frozen=True):
@@ -106,4 +106,4 @@ def acts_at_admission(vpa: Vpa) -> bool:
 def seniority(vpa: Vpa) -> tuple[float, str]:
     """Return the order in which VPAs of one pod come; the first one decides."""
     created = vpa.metadata.creation_timestamp
-    return (created.timestamp() if created is not None else float("-inf"), vpa.metadata.name)
+    return (float("-inf") if created is None else created, vpa.metadata.name)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerPolicy,
     StartupBoost,
     UpdatePolicy,

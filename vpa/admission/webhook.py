@@ -19,7 +19,9 @@ from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodView, view_of
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.pod import Pod, PodSpec, PodStatus
+from podscale.kube.objects.vpa import MOST_NAMES, ObjectError, StoredVpa, Vpa, vpa_of
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
@@ -46,10 +48,8 @@ from vpa.admission.validation import (
     validate_annotations,
 )
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
-from vpa.model.api.objects import ObjectError, TargetRef, Vpa
-from vpa.model.api.quantities import MOST_NAMES
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredVpa, policies_of, vpa_of
+from vpa.stored import policies_of
 from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
@@ -208,7 +208,7 @@ class Webhook:
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.
         pace = LoopPace()
-        selectors: dict[TargetRef | None, Selector | None] = {}
+        selectors: dict[CrossVersionObjectReference | None, Selector | None] = {}
         for candidate in candidates:
             vpa = candidate.vpa
             target = vpa.spec.target_ref

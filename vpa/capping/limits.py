@@ -9,17 +9,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from vpa.model.api.objects import LimitRangeItem
-from vpa.model.api.quantities import (
-    EMPTY,
-    INT64_MAX,
-    RESOURCES,
-    ZERO,
-    ResourceList,
-    is_set,
-    of,
-    scaled,
-)
+from podscale.kube.objects.vpa import LimitRangeItem, ResourceList
+from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, ZERO, is_set, of, scaled
 
 
 class Limit(Struct, frozen=True):

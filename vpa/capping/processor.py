@@ -11,11 +11,11 @@ from msgspec import Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
-from vpa.capping.limits import Cap, apply_container_range, proportional_limit
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerPolicy,
     ContainerRecommendation,
     LimitRangeItem,
+    ResourceList,
     ResourcePolicy,
     Vpa,
     VpaRecommendation,
@@ -23,8 +23,9 @@ from vpa.model.api.objects import (
     controlled_values,
     is_off,
 )
+from vpa.capping.limits import Cap, apply_container_range, proportional_limit
 from vpa.model.api.policy import allowed, capped
-from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, of, scaled
+from vpa.model.api.quantities import EMPTY, RESOURCES, of, scaled
 
 # One bound of all containers: container name to its resource list.
 Bounds = Mapping[str, ResourceList]

@@ -24,6 +24,7 @@ from podscale.kube.client.api import METADATA_LIST
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
+from podscale.kube.objects.vpa import Vpa
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from podscale.serving.status import Status
@@ -32,7 +33,6 @@ from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KIND, KnownSizing
 from vpa.explain.admission import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
-from vpa.model.api.objects import Vpa
 from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender

@@ -9,6 +9,7 @@ from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.decision_api import DecisionKind, decision_metadata
 from podscale.explain.explanation import Explanation
+from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.serving.apis.api import ApiResource
 from vpa.explain.admission import AdmissionReasons
 from vpa.explain.recommendation import (
@@ -22,7 +23,6 @@ from vpa.explain.recommendation import (
     telling,
 )
 from vpa.explain.words import WORDS, because, explanation, history, readable
-from vpa.model.api.objects import Vpa, update_mode
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.samples.membership import VpaKey

@@ -14,6 +14,14 @@ from msgspec import Struct
 from podscale.core.json_decoder import decode_json
 from podscale.explain.explanation import Explanation, Fact, Facts
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import (
+    Vpa,
+    VpaRecommendation,
+    container_policy,
+    controlled_values,
+    is_off,
+    update_mode,
+)
 from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
@@ -24,14 +32,6 @@ from vpa.admission.patches.resources import (
 )
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.explain.words import explanation
-from vpa.model.api.objects import (
-    Vpa,
-    VpaRecommendation,
-    container_policy,
-    controlled_values,
-    is_off,
-    update_mode,
-)
 from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import EMPTY, RESOURCES, of
 

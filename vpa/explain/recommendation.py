@@ -15,8 +15,8 @@ from podscale.core import quantity
 from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.explanation import Explanation, Fact, Facts
+from podscale.kube.objects.vpa import Vpa, VpaCondition, container_policy, is_off
 from vpa.explain.words import explanation
-from vpa.model.api.objects import Vpa, VpaCondition, container_policy, is_off
 from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import units
 from vpa.model.estimation.estimator import Bound, Derivation

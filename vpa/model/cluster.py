@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors.selector import Selector
-from vpa.model.api.objects import Vpa, container_policy
+from podscale.kube.objects.vpa import Vpa, container_policy
 from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, windows_of
 from vpa.model.estimation.annotations import VpaSettings, settings_from

@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.api.objects import TargetRef, Vpa, is_off
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.vpa import Vpa, is_off
 from vpa.model.api.policy import Mistake, Windows
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.histograms.matrix import Columns
@@ -66,11 +67,11 @@ class ParkedCheckpoints(Struct, frozen=True):
     """What checkpoints brought of a VPA that is not in the model now, as ``VpaEntry`` has it."""
 
     since_s: float
-    target: TargetRef | None  # whose history it is
+    target: CrossVersionObjectReference | None  # whose history it is
     initial: dict[str, int]
     pending: dict[str, dict[str, OpenWindow]]
 
-    def is_of(self, target: TargetRef | None) -> bool:
+    def is_of(self, target: CrossVersionObjectReference | None) -> bool:
         """Return whether it is the history of what ``target`` names, in whatever version."""
         before = self.target
         if before is None or target is None:

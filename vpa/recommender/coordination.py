@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
 from podscale.coordinate.demand import LatestLoads, LoadOfDays
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
-from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
+from podscale.coordinate.pairing import CONDITION, pair
 from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
     HorizontalState,
@@ -38,7 +38,7 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import CronJob
-from vpa.model.api.objects import Vpa, container_policy
+from podscale.kube.objects.vpa import StoredVpa, Vpa, container_policy
 from vpa.model.api.policy import allowed
 from vpa.model.estimation.estimator import BOUNDS
 from vpa.model.estimation.nodes import NodeShape
@@ -47,7 +47,6 @@ from vpa.model.groups import VpaEntry
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.publishing.published import AnchoredSize
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 from vpa.targets import TargetController
 
@@ -158,20 +157,17 @@ class Coordination:
 
     def _sides(self, now: float) -> dict[VpaKey, HorizontalSide]:
         found = dict(self._hpas.sides(now))
-        by_target: dict[tuple[str, str, str, str], list[VpaSide]] = {}
+        by_target: dict[tuple[str, str, str, str], list[Vpa]] = {}
         for key, vpa in self._stores.all_vpas() if found else ():
             ref = vpa.spec.target_ref
-            stored = self._stores.vpas.get(*key)
-            if ref is None or stored is None:
-                continue
-            target = (key.namespace, ref.api_version.rpartition("/")[0], ref.kind, ref.name)
-            if target in found and (side := vpa_side(key.name, stored.spec)) is not None:
-                by_target.setdefault(target, []).append(side)
+            target = (key.namespace, *ref.key) if ref is not None else None
+            if target in found:
+                by_target.setdefault(target, []).append(vpa)
         paired = {
             target: pair(found[target].container, vpas).vpa for target, vpas in by_target.items()
         }
         return {
-            VpaKey(target[0], vpa.name): found[target]
+            VpaKey(target[0], vpa.metadata.name): found[target]
             for target, vpa in paired.items()
             if vpa is not None
         }

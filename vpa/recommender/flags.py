@@ -10,12 +10,13 @@ from podscale.core.showable import shown_url
 from podscale.core.times import duration
 from podscale.core.times.duration import DurationError
 from podscale.feed.options import PrometheusOptions
+from podscale.kube.objects.vpa import ResourceList
 from podscale.process.flags import leader_election
 from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.api.policy import Windows
-from vpa.model.api.quantities import ResourceList, is_in_range
+from vpa.model.api.quantities import is_in_range
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles

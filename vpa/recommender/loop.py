@@ -18,9 +18,10 @@ from podscale.kube.client.api import Api
 from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.leadership.lease import Term
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.process.periodic_loop import PeriodicLoop
 from vpa.explain.recommendation import PublishedHolds
-from vpa.model.api.objects import TargetRef, Vpa, update_mode
 from vpa.model.api.ooms import Oom
 from vpa.model.autopilot import Autopilot, AutopilotFeed
 from vpa.model.cluster import ClusterModel
@@ -59,7 +60,7 @@ class _Held(Struct):
     vpa: Vpa
     resolved: ResolvedTarget
     selector: Selector | None  # the last that its target had, should that be gone
-    target: TargetRef | None  # whose selector it is
+    target: CrossVersionObjectReference | None  # whose selector it is
 
 
 class Recommender:

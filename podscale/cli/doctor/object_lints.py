@@ -15,7 +15,7 @@ from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA, Condition, MetricSpec
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.coordinate.drift import drift
-from podscale.coordinate.pairing import CONDITION, VpaSide, pair, vpa_side
+from podscale.coordinate.pairing import CONDITION, pair
 from podscale.core.plainwords import plain_words
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors import selector
@@ -28,7 +28,14 @@ from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, convert
 from podscale.kube.discovery import Mapper
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import PodSpec
-from vpa.model.api import objects as vpa_objects
+from podscale.kube.objects.vpa import (
+    ContainerPolicy,
+    StoredVpa,
+    Vpa,
+    container_policies,
+    update_mode,
+    vpa_of,
+)
 
 OBJECT_LINTS = {
     "NoRequests": "a utilisation target over containers without requests",
@@ -92,7 +99,7 @@ class LintedHpa(Struct, frozen=True):
 class LintedVpa(Struct, frozen=True):
     """A VerticalPodAutoscaler that has a target."""
 
-    side: VpaSide
+    vpa: Vpa
     cpu_milli: Mapping[str, int]  # that it recommends, by container
 
     def sized_cpu(self, container: str) -> int | None:
@@ -103,16 +110,14 @@ class LintedVpa(Struct, frozen=True):
     @property
     def changes(self) -> frozenset[str]:
         """The resources whose requests it sets."""
-        if self.side.mode == "Off":
+        if update_mode(self.vpa) == "Off":
             return frozenset()
-        if not self.side.policies:
-            return frozenset(["cpu", "memory"])
-        controlled = [p.controlled_resources for p in self.side.policies if p.mode != "Off"]
-        return frozenset().union(*(("cpu", "memory") if c is None else c for c in controlled))
-
-
-class _WrittenVpa(Struct, frozen=True):
-    spec: Raw = Raw(b"{}")
+        policies = container_policies(self.vpa.spec.resource_policy) or (ContainerPolicy(),)
+        return frozenset(
+            resource
+            for resource in ("cpu", "memory")
+            if any(each.sizes(resource) for each in policies)
+        )
 
 
 class _Template(Struct, frozen=True):
@@ -152,17 +157,16 @@ class World(Struct):
             self.workloads[meta.namespace, kind, meta.name] = decode(written, LintedWorkload)
 
     def _add_vpa(self, meta: ObjectMeta, written: bytes | Raw) -> None:
-        status = vpa_objects.decode(decode(written, dict[str, Any]), vpa_objects.Vpa).status
-        entries = status.recommendation and status.recommendation.container_recommendations
+        vpa = vpa_of(decode(written, StoredVpa))
+        entries = vpa.status.recommendation and vpa.status.recommendation.container_recommendations
         cpu = {
             each.container_name: each.target["cpu"].milli
             for each in entries or ()
             if each.target and "cpu" in each.target
         }
-        side = vpa_side(meta.name, decode(written, _WrittenVpa).spec)
-        if side is not None:
-            target = meta.namespace, side.target.kind, side.target.name
-            self.vpas.setdefault(target, []).append(LintedVpa(side, cpu))
+        if vpa.spec.target_ref is not None:
+            target = meta.namespace, vpa.spec.target_ref.kind, vpa.spec.target_ref.name
+            self.vpas.setdefault(target, []).append(LintedVpa(vpa, cpu))
 
 
 async def read_world(cluster: DoctorCluster, namespace: str) -> World:
@@ -218,13 +222,13 @@ def _shares(hpa: LintedHpa) -> list[MetricSpec]:
 def _beside_vpas(hpa: LintedHpa, vpas: Sequence[LintedVpa]) -> Lints:
     acting = [each for each in vpas if each.changes]
     if len(acting) > 1:
-        names = " and ".join(sorted(f"vpa/{each.side.name}" for each in acting)[:2])
+        names = " and ".join(sorted(f"vpa/{each.vpa.metadata.name}" for each in acting)[:2])
         text = f"{len(acting)} VPAs have its target ({names}), and which of them sizes a pod is"
         yield "TwoVPAs", f"{text} chance: delete all but one"
     wish = hpa.annotations.get(COORDINATE)
     has_condition = CONDITION in hpa.conditions
     cpu = next((each.container for each in _shares(hpa) if each.name == "cpu"), None)
-    pairing = pair(cpu, [each.side for each in vpas])
+    pairing = pair(cpu, [each.vpa for each in vpas])
     if wish == "on" and pairing.vpa is None and pairing.reason != "TwoVpas":
         yield "NotCoordinated", f"{_WISH}, and {pairing.text}: it scales as without it"
     elif wish == "on" and not has_condition:
@@ -240,7 +244,7 @@ def _beside_vpas(hpa: LintedHpa, vpas: Sequence[LintedVpa]) -> Lints:
 
 def _drifts(hpa: LintedHpa, metric: MetricSpec, vpa: LintedVpa) -> str:
     text = (
-        f"vpa/{vpa.side.name} changes the requests of {metric.name} that this HPA measures "
+        f"vpa/{vpa.vpa.metadata.name} changes the requests of {metric.name} that this HPA measures "
         "usage against"
     )
     ways = "scale by another metric, or take the resource out of the VPA's controlledResources"

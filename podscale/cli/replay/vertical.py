@@ -12,6 +12,8 @@ from podscale.cli.replay import inputs
 from podscale.cli.replay.run import ReplayOptions, past_options, seconds, two_sources
 from podscale.cli.replay.shown import ReplayForm
 from podscale.core.times.duration import format_prometheus
+from podscale.kube.objects.vpa import ObjectError, Vpa
+from podscale.kube.objects.vpa import decode as decode_object
 from podscale.replay.errors import ReplayError
 from podscale.replay.vertical import (
     PodUsageHistory,
@@ -20,8 +22,6 @@ from podscale.replay.vertical import (
     history_of,
     replayed,
 )
-from vpa.model.api.objects import ObjectError, Vpa
-from vpa.model.api.objects import decode as decode_object
 from vpa.model.api.quantities import RESOURCES
 
 _GIB = 2.0**30

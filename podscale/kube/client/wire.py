@@ -283,12 +283,12 @@ def decoder(type_: type[T]) -> ObjectDecoder[T]:
 
 @functools.cache
 def _decoder(type_: Hashable) -> ObjectDecoder[Any]:
-    return ObjectDecoder(cast(type[Any], type_), dec_hook=_from_wire)
+    return ObjectDecoder(cast(type[Any], type_), dec_hook=read_time)
 
 
 def convert(value: object, type_: type[T]) -> T:
     """Return plain data, as of JSON, as an object; raises ``msgspec.ValidationError``."""
-    return msgspec.convert(value, type_, dec_hook=cast("Callable[[type, Any], Any]", _from_wire))
+    return msgspec.convert(value, type_, dec_hook=cast("Callable[[type, Any], Any]", read_time))
 
 
 def encode(value: object) -> bytes:
@@ -313,7 +313,8 @@ def builtins(value: Struct) -> Mapping[str, object]:
 
 # Pods that were born together share most of their times; a hit costs a fifth of parsing.
 @functools.lru_cache(maxsize=4096)
-def _from_wire(type_: type, value: object) -> Any:
+def read_time(type_: type, value: object) -> Any:
+    """Return a time from its text; msgspec's ``dec_hook``."""
     if type_ is Time or type_ is MicroTime:
         text = str(value)
         if len(text) > _LONGEST_TIME:

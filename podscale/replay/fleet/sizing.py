@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.core.quantity import Quantity
+from podscale.kube.objects.vpa import LimitRangeItem, ResourceList
 from podscale.replay.fleet.reading import Amounts, FleetPast
 from podscale.replay.fleet.usage import FleetContainer
 from vpa.capping.limits import apply_container_range
-from vpa.model.api.objects import LimitRangeItem
-from vpa.model.api.quantities import RESOURCES, ResourceList, of_units, units
+from vpa.model.api.quantities import RESOURCES, of_units, units
 from vpa.model.estimation.nodes import NodeShape, largest
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,

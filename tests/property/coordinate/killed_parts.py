@@ -18,7 +18,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from hpa.cluster import writer
-from hpa.cluster.anchors import VpaAnchors, WatchedVpa
+from hpa.cluster.anchors import VpaAnchors
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
@@ -34,6 +34,7 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference, Policy
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
@@ -41,7 +42,7 @@ from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent, StoredVpa
+from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 
 START, STEP_S, PERCENT, MOST = 1.7e9, 0.25, 50, 40
@@ -257,7 +258,7 @@ class SimulatedHpaPart:
         cluster = self._cluster
         draw = cluster.draw.random()
         if draw < (0.8 if self._has_listed else 0.3):  # the watch may be behind, or not stand yet
-            fill(self._anchors.store, [decode(encode(cluster.vpa), WatchedVpa)], "9")
+            fill(self._anchors.store, [decode(encode(cluster.vpa), StoredVpa)], "9")
             self._has_listed = True
         ref = CrossVersionObjectReference("Deployment", "web", "apps/v1")
         hpa = HPA("shop", "web", ref, MOST, (CPU,), behavior=BEHAVIOR, status=cluster.status)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podscale.core.quantity import NANO, Quantity, parse
+from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from podscale.sandbox.objects import patch as json_patch
 from tests.pods import pod_of
 from vpa.admission.patches.patch import (
@@ -24,7 +25,6 @@ from vpa.admission.patches.patch import (
 from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.admission.validation import VpaGates, options_for, validate
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.policy import allowed, capped
 from vpa.model.cluster import ClusterModel
 

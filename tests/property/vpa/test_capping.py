@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from tests.pods import pod_of
 from vpa.admission.patches.patch import BoostSettings, admission_patch
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.quantities import of
 
 cpu = st.integers(0, 64_000).map(lambda milli: f"{milli}m")

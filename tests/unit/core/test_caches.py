@@ -128,7 +128,7 @@ BOUNDED = {
     "podscale/kube/informer/store.py:Store._objects": CLUSTER,
     "podscale/core/json_decoder.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_decoder": CODE,
-    "podscale/kube/client/wire.py:_from_wire": "4,096 times of 64 characters; longer ones raise",
+    "podscale/kube/client/wire.py:read_time": "4,096 times of 64 characters; longer ones raise",
     "podscale/page/board.py:ShownWorkload.scalings": CLUSTER,
     "podscale/page/board.py:WorkloadBoard._of_hpa": CLUSTER,
     "podscale/page/board.py:WorkloadBoard._of_vpa": CLUSTER,
@@ -208,8 +208,8 @@ BOUNDED = {
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,
     "vpa/model/histograms/checkpoint.py:wire_time": "4,096 numbers",
-    "vpa/model/api/objects.py:_by_container": CLUSTER,
-    "vpa/model/api/objects.py:by_container": CLUSTER,
+    "podscale/kube/objects/vpa.py:_by_container": CLUSTER,
+    "podscale/kube/objects/vpa.py:by_container": CLUSTER,
 }
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.anchors import VpaAnchors, WatchedVpa, is_coordinated
+from hpa.cluster.anchors import VpaAnchors, is_coordinated
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import HPA, MetricSpec, Options
 from hpa.decide.observation import HeldTarget
@@ -20,6 +20,7 @@ from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 
 CPU = MetricSpec("Resource", "cpu", average_utilization=60)
@@ -40,7 +41,7 @@ def policies(*found: dict[str, Any]) -> dict[str, Any]:
 
 def fed(*vpas: dict[str, Any]) -> VpaAnchors:
     anchors = VpaAnchors(("",))
-    listed = [decode(msgspec.json.encode(each), WatchedVpa) for each in vpas]
+    listed = [decode(msgspec.json.encode(each), StoredVpa) for each in vpas]
     fill(anchors.store, listed)
     return anchors
 
@@ -199,9 +200,9 @@ def test_a_status_of_a_vpa_changes_nothing_for_autoscalers() -> None:
     newer = vpa() | {"status": {"recommendation": {}}}
     newer["metadata"]["resourceVersion"] = "2"
     newer["metadata"]["annotations"]["somebody.else/note"] = "x"
-    anchors.store.accept(decode(msgspec.json.encode(newer), WatchedVpa))
+    anchors.store.accept(decode(msgspec.json.encode(newer), StoredVpa))
     assert held(anchors) == before
     newer = vpa(anchor=None)
     newer["metadata"]["resourceVersion"] = "3"
-    anchors.store.accept(decode(msgspec.json.encode(newer), WatchedVpa))
+    anchors.store.accept(decode(msgspec.json.encode(newer), StoredVpa))
     assert held(anchors).reason == "NoAnchor"

@@ -17,9 +17,9 @@ from hpa.history.history import from_record
 from podscale.coordinate import anchor
 from podscale.core.selectors import selector
 from podscale.kube.client.wire import parse_time
+from podscale.kube.objects.vpa import Vpa, decode
 from tests.unit.hpa.world import World
 from tests.unit.vpa.recommender.test_checkpoints import Shelf
-from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms.checkpoint import to_wire
 from vpa.model.samples.membership import VpaKey

@@ -12,8 +12,8 @@ from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 
 API: Any = None  # nothing is asked

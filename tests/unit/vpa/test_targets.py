@@ -18,13 +18,13 @@ from podscale.kube.client.errors import (
 )
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import OwnerReference, decode, encode
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.scale import Workload
 from vpa.admission.matching import OwningController
-from vpa.model.api.objects import TargetRef
 from vpa.targets import Workloads
 
 FLEET = Resource("shop.io", "v1", "fleets", "Fleet")
-TARGET = TargetRef("Deployment", "web", "apps/v1")
+TARGET = CrossVersionObjectReference("Deployment", "web", "apps/v1")
 MISSING = ObjectNotFound(404, "NotFound", "the server could not find the requested resource")
 
 

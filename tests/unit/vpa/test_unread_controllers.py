@@ -18,14 +18,14 @@ from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.list_watch import WatchBroken
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
 from vpa.admission.webhook import Webhook
-from vpa.model.api.objects import TargetRef
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 
 POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":
@@ -102,7 +102,7 @@ async def reviewed(api: Any, kinds: KindResources, pod: bytes) -> tuple[ReviewAn
 async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent() -> None:
     api: Any = None
     stores = VpaStores(api, NoKinds())
-    target = TargetRef(kind="Deployment", name="web", api_version="apps/v1")
+    target = CrossVersionObjectReference(kind="Deployment", name="web", api_version="apps/v1")
     deployments = stores.workloads.by_kind["Deployment"]
     error = Forbidden(403, "Forbidden", "deployments.apps is forbidden")
     deployments.apply(WatchBroken("no", error), scope="", now=time.monotonic())

@@ -12,10 +12,10 @@ from typing import Literal
 from podscale.core.quantity import NANO, Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import Amounts, TemplateContainer
+from podscale.kube.objects.vpa import LimitRangeItem, ResourceList, Resources
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, Resources
-from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, is_in_range, of
+from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, of
 
 REFUSED = "PatchWouldBeRefused"
 _MOST_ANNOTATIONS = 256 * 1024  # bytes of names and values, TotalAnnotationSizeLimitB

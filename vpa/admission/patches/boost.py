@@ -14,10 +14,9 @@ from podscale.core.pod_state import PodReadiness
 from podscale.core.quantity import MICRO, Quantity, QuantityError
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import TemplateContainer
-from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
-from vpa.capping.limits import proportional_limit
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ObjectError,
+    ResourceList,
     Resources,
     StartupBoost,
     Vpa,
@@ -25,7 +24,9 @@ from vpa.model.api.objects import (
     controlled_values,
     decode,
 )
-from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, ResourceList, of, wire
+from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
+from vpa.capping.limits import proportional_limit
+from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, of, wire
 
 ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
 

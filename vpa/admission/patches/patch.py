@@ -12,6 +12,13 @@ from podscale.core.quantity import Quantity
 from podscale.core.selectors.labels import is_label
 from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodView
 from podscale.kube.objects.pod import Amounts
+from podscale.kube.objects.vpa import (
+    ObjectError,
+    ResourceList,
+    Vpa,
+    is_off,
+    update_mode,
+)
 from vpa.admission.patches.acceptance import refused, refused_annotations
 from vpa.admission.patches.boost import (
     ANNOTATION_PREFIX,
@@ -28,13 +35,7 @@ from vpa.admission.patches.resources import (
     too_large,
 )
 from vpa.capping.processor import NO_RANGES, LimitRanges
-from vpa.model.api.objects import (
-    ObjectError,
-    Vpa,
-    is_off,
-    update_mode,
-)
-from vpa.model.api.quantities import EMPTY, ZERO, ResourceList
+from vpa.model.api.quantities import EMPTY, ZERO
 
 UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"

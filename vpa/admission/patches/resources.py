@@ -9,17 +9,18 @@ from msgspec import Struct
 
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import Amounts
-from vpa.capping.limits import proportional_limits
-from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     LimitRangeItem,
+    ResourceList,
     ResourcePolicy,
     Vpa,
     VpaRecommendation,
     controlled_values,
     update_mode,
 )
-from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList
+from vpa.capping.limits import proportional_limits
+from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
+from vpa.model.api.quantities import EMPTY, RESOURCES
 
 
 class ContainerResources(Struct, frozen=True):

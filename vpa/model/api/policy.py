@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import Quantity, QuantityError
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     Amount,
     ContainerPolicy,
     ResourcePolicy,

@@ -7,16 +7,12 @@ follows upstream's ``limit_and_request_scaling.go``: CPU in milli-cores, memory 
 from collections.abc import Mapping
 
 from podscale.core import quantity
-from podscale.core.quantity import Format, Quantity, QuantityError
+from podscale.core.quantity import Format, Quantity
+from podscale.kube.objects.vpa import ResourceList
 
 INT64_MAX = 2**63 - 1
 RESOURCES = ("cpu", "memory")  # all that the VPA sizes
 ZERO = Quantity(0)
-MOST_NAMES = 32  # of one list: reading more keeps others waiting
-
-
-class ResourceList(dict[str, Quantity]):
-    """Amounts by resource name, as decoded from JSON. Treated as immutable."""
 
 
 EMPTY = ResourceList()
@@ -25,35 +21,6 @@ EMPTY = ResourceList()
 def of(resources: Mapping[str, Quantity] | None, name: str) -> Quantity:
     """Return the amount of one resource; an absent one is zero, as upstream's accessors say."""
     return (resources or EMPTY).get(name, ZERO)
-
-
-class AmountError(QuantityError):
-    """An amount of a list cannot be read."""
-
-    def __init__(self, resource: str, error: QuantityError) -> None:
-        super().__init__(error.text, error.reason)
-        self.resource = resource
-
-
-def resource_list(wire: Mapping[str, object]) -> ResourceList:
-    """Return the list that ``wire`` writes; raises ``AmountError``, and ``ValueError`` for one
-    that is longer than any node has resources.
-    """
-    if len(wire) > MOST_NAMES:
-        raise ValueError(f"{len(wire)} resources, of at most {MOST_NAMES}")
-    return ResourceList({name: _amount(name, value) for name, value in wire.items()})
-
-
-def _amount(resource: str, value: object) -> Quantity:
-    if value is None:
-        return ZERO  # as Go's decoder has it
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            shown = "true or false" if isinstance(value, bool) else "an object or a list"
-            raise QuantityError(shown, "a quantity is a text or a number")
-        return quantity.from_wire(value)
-    except QuantityError as error:
-        raise AmountError(resource, error) from error
 
 
 def wire(resources: Mapping[str, Quantity]) -> dict[str, str]:

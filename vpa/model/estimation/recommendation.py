@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from podscale.core.quantity import NANO, Quantity
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerPolicy,
     ContainerRecommendation,
+    ResourceList,
     ResourcePolicy,
     VpaRecommendation,
     container_policy,
     is_off,
 )
 from vpa.model.api.policy import allowed, capped, controlled_resources
-from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, units
+from vpa.model.api.quantities import EMPTY, RESOURCES, units
 from vpa.model.estimation import estimator
 from vpa.model.estimation.estimator import (
     BOUNDS,

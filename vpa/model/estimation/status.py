@@ -5,18 +5,19 @@ nothing is written that says the same.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from vpa.model.api.objects import (
+from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.objects.vpa import (
     ContainerRecommendation,
+    ResourceList,
     VpaCondition,
     VpaRecommendation,
     VpaStatus,
 )
-from vpa.model.api.quantities import ResourceList, wire
+from vpa.model.api.quantities import wire
 from vpa.model.estimation.recommendation import RecommendationTrace
 
 
@@ -73,8 +74,7 @@ def _entry(entry: ContainerRecommendation) -> dict[str, Any]:
 def _condition(condition: VpaCondition) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": condition.type, "status": condition.status}
     if condition.last_transition_time is not None:
-        time = condition.last_transition_time.astimezone(UTC)
-        shown["lastTransitionTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        shown["lastTransitionTime"] = rfc3339(condition.last_transition_time)
     if condition.reason:
         shown["reason"] = condition.reason
     if condition.message:
@@ -171,10 +171,8 @@ def _history(history: History) -> VpaCondition:
 
 
 def _timed(condition: VpaCondition, before: Sequence[VpaCondition], now: float) -> VpaCondition:
-    since = datetime.fromtimestamp(int(now), UTC)
+    since = float(int(now))
     for old in before:
         if old.type == condition.type and old.status == condition.status:
             since = old.last_transition_time or since
-    return VpaCondition(
-        condition.type, condition.status, condition.reason, condition.message, since
-    )
+    return structs.replace(condition, last_transition_time=since)

@@ -10,9 +10,15 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from vpa.model.api.objects import ContainerRecommendation, Vpa, VpaRecommendation, container_policy
+from podscale.kube.objects.vpa import (
+    ContainerRecommendation,
+    ResourceList,
+    Vpa,
+    VpaRecommendation,
+    container_policy,
+)
 from vpa.model.api.policy import allowed, capped
-from vpa.model.api.quantities import RESOURCES, ResourceList
+from vpa.model.api.quantities import RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.status import HISTORY_LOST
 from vpa.model.groups import VpaEntry
@@ -170,8 +176,7 @@ def _entries(recommendation: VpaRecommendation | None) -> tuple[ContainerRecomme
 def _provided_since(vpa: Vpa) -> float | None:
     for condition in vpa.status.conditions or ():
         if condition.type == "RecommendationProvided" and condition.status == "True":
-            since = condition.last_transition_time
-            return since.timestamp() if since is not None else None
+            return condition.last_transition_time
     return None
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerRecommendation,
+    ResourceList,
     ResourcePolicy,
     Vpa,
     VpaRecommendation,
@@ -20,7 +21,7 @@ from vpa.model.api.objects import (
     is_off,
 )
 from vpa.model.api.policy import controlled_resources
-from vpa.model.api.quantities import EMPTY, ResourceList, is_in_range
+from vpa.model.api.quantities import EMPTY, is_in_range
 from vpa.model.estimation.estimator import as_quantity
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.estimation.status import History, conditions, node_caps, replace_history, status_wire

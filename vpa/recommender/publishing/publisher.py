@@ -18,8 +18,8 @@ from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.objects.vpa import StoredVpa, Vpa
 from vpa.explain.recommendation import PublishedHolds
-from vpa.model.api.objects import Vpa
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import RecommendationTrace
@@ -33,7 +33,6 @@ from vpa.recommender.publishing.lost_history import HeldAmounts, LostHistory
 from vpa.recommender.publishing.published import status_of, with_history
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
@@ -235,5 +234,5 @@ class Publisher:
         self._metrics.wrote("status", "ok")
         created = vpa.metadata.creation_timestamp
         if "recommendation" in wanted and vpa.status.recommendation is None and created:
-            self._metrics.latency.observe(max(now - created.timestamp(), 0.0))
+            self._metrics.latency.observe(max(now - created, 0.0))
         return True

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from podscale.core.metrics import ContainerColumns
-from vpa.model.api.objects import Vpa, update_mode
+from podscale.kube.objects.vpa import Vpa, update_mode
 from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named

@@ -24,10 +24,10 @@ from podscale.kube.columns.pods import PodView, view_of
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.vpa import Vpa, VpaRecommendation
 from vpa.admission.patches.patch import PatchEntry, ResizePatch, resize_patch
 from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import Vpa, VpaRecommendation
 from vpa.model.estimation.status import recommendation_wire
 from vpa.stores import VpaStores
 

@@ -19,6 +19,15 @@ from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
 from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.objects.vpa import (
+    ObjectError,
+    ResourceList,
+    Vpa,
+    VpaRecommendation,
+    has_startup_boost,
+    update_mode,
+)
+from podscale.kube.objects.vpa import decode as decode_object
 from vpa.admission.matching import (
     Candidate,
     OwningController,
@@ -27,15 +36,6 @@ from vpa.admission.matching import (
     seniority,
     target_of,
 )
-from vpa.model.api.objects import (
-    ObjectError,
-    Vpa,
-    VpaRecommendation,
-    has_startup_boost,
-    update_mode,
-)
-from vpa.model.api.objects import decode as decode_object
-from vpa.model.api.quantities import ResourceList
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import refusal

@@ -12,11 +12,11 @@ from podscale.core.disruptions import DisruptionPace
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.matching import seniority
 from vpa.admission.patches.acceptance import REFUSED, refused
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.model.api.objects import Vpa, VpaRecommendation, update_mode
 from vpa.updater.decide import priority, requirements, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew

@@ -13,8 +13,8 @@ from msgspec import Struct
 from podscale.core.disruptions import allowance
 from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import Vpa, update_mode
 from vpa.admission.patches.boost import is_boosted
-from vpa.model.api.objects import Vpa, update_mode
 from vpa.updater.decide.priority import UpdaterSettings
 
 # Kinds whose desired size is known to be written in the object.

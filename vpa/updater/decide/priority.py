@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
-from vpa.admission.patches.patch import observed_containers
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerRecommendation,
     Vpa,
     VpaRecommendation,
     is_off,
     update_mode,
 )
+from vpa.admission.patches.patch import observed_containers
 from vpa.model.api.quantities import EMPTY, lower
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from vpa.model.api.objects import Vpa
+from podscale.kube.objects.vpa import Vpa
 
 SPENT = "vpa.podscale.io/disruptions"  # ours: "2026-11-21T14:3, …", hours of UTC, their counts
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import Amounts
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     EvictionRequirement,
+    ResourceList,
     VpaRecommendation,
 )
-from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, of
+from vpa.model.api.quantities import EMPTY, RESOURCES, of
 
 
 def unmet(

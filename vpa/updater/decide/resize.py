@@ -14,17 +14,17 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import TemplateContainer
-from vpa.admission.patches.acceptance import patched
-from vpa.admission.patches.boost import expired, is_boosted
-from vpa.admission.patches.patch import resize_patch
-from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
-from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     Resources,
     Vpa,
     has_startup_boost,
     update_mode,
 )
+from vpa.admission.patches.acceptance import patched
+from vpa.admission.patches.boost import expired, is_boosted
+from vpa.admission.patches.patch import resize_patch
+from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
+from vpa.capping.processor import LimitRanges
 from vpa.model.api.quantities import EMPTY, RESOURCES, of
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup
 from vpa.updater.decide.priority import UpdaterSettings

@@ -15,8 +15,8 @@ from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.errors import Forbidden, KubeError
 from podscale.kube.client.resource import VPAS
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.objects.vpa import StoredVpa
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 from vpa.updater.decide.rate_limits import SPENT
 

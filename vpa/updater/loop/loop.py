@@ -14,10 +14,10 @@ from podscale.core.disruptions import DisruptionPace, PaceError, pace_of
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.leadership.lease import Term
+from podscale.kube.objects.vpa import update_mode
 from podscale.process.periodic_loop import PeriodicLoop
 from vpa.admission.matching import Candidate
 from vpa.admission.patches.boost import is_boosted
-from vpa.model.api.objects import update_mode
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pod_disruptor import PodDisruptor

@@ -14,8 +14,8 @@ from msgspec import Struct
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.pace import LoopPace
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.patches.boost import expired
-from vpa.model.api.objects import Vpa, VpaRecommendation, update_mode
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pdbs import BudgetedPods, alike_to

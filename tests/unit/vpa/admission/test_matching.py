@@ -1,9 +1,9 @@
 """Which VPA decides about a pod."""
 
 from podscale.core.selectors import selector
+from podscale.kube.objects.vpa import Vpa, decode
 from tests.pods import pod_of
 from vpa.admission.matching import Candidate, OwningController, TargetIndex, match_at_admission
-from vpa.model.api.objects import Vpa, decode
 
 WEB = OwningController("shop", "Deployment", "web")
 POD = pod_of({"metadata": {"namespace": "shop", "labels": {"app": "web"}}})

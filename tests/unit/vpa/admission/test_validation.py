@@ -2,6 +2,7 @@
 
 import pytest
 
+from podscale.kube.objects.vpa import ContainerPolicy, ResourcePolicy, VpaSpec
 from vpa.admission.validation import (
     INVALID,
     UNSUPPORTED,
@@ -9,7 +10,6 @@ from vpa.admission.validation import (
     validate,
     validate_annotations,
 )
-from vpa.model.api.objects import ContainerPolicy, ResourcePolicy, VpaSpec
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Where capping leaves upstream on purpose."""
 
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from tests.pods import pod_of
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.objects import LimitRangeItem, Vpa, decode
 from vpa.model.api.quantities import of, wire
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from podscale.core.selectors import selector
 from podscale.kube.client.wire import decode, encode
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.loop_turns import others
 from tests.unit.serving.kit import answered
@@ -19,7 +20,6 @@ from vpa.decisions.api import SizingApi
 from vpa.explain.admission import REASONS
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
-from vpa.stored import StoredVpa
 from vpa.targets import ResolvedTarget
 from vpa.updater.decide.decision import UpdateDecision
 from vpa.updater.loop.pod_decisions import PodDecisions

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from podscale.core import quantity
-from vpa.decisions import decisions as sizing
-from vpa.decisions.decisions import KnownSizing
-from vpa.explain.admission import REASONS, AdmissionReasons, AdmittedValue, read
-from vpa.explain.recommendation import PublishedHolds, TargetState
-from vpa.explain.words import because, readable
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerRecommendation,
+    ResourceList,
     Vpa,
     VpaCondition,
     VpaRecommendation,
     VpaStatus,
 )
-from vpa.model.api.quantities import ResourceList
+from vpa.decisions import decisions as sizing
+from vpa.decisions.decisions import KnownSizing
+from vpa.explain.admission import REASONS, AdmissionReasons, AdmittedValue, read
+from vpa.explain.recommendation import PublishedHolds, TargetState
+from vpa.explain.words import because, readable
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
     RecommenderSettings,

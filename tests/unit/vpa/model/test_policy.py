@@ -1,6 +1,6 @@
 """What a container's policy comes to."""
 
-from vpa.model.api.objects import ContainerPolicy
+from podscale.kube.objects.vpa import ContainerPolicy
 from vpa.model.api.policy import controlled_resources
 
 

@@ -1,9 +1,7 @@
 """The status as it is written, and its conditions."""
 
-from datetime import UTC, datetime
-
+from podscale.kube.objects.vpa import VpaStatus, decode
 from tests.unit.vpa.model.worlds import NOW
-from vpa.model.api.objects import VpaStatus, decode
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,
@@ -32,9 +30,9 @@ def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     first = conditions([], NOW, has_recommendation=False, pods_matched=True, no_samples=("app",))
     assert (first[0].reason, "app" in first[0].message) == ("NoSamples", True)
     later = conditions(first, NOW + 60, has_recommendation=False, pods_matched=True)
-    assert later[0].last_transition_time == datetime.fromtimestamp(NOW, UTC)
+    assert later[0].last_transition_time == NOW
     turned = conditions(later, NOW + 120, has_recommendation=True, pods_matched=True)
-    assert turned[0].last_transition_time == datetime.fromtimestamp(NOW + 120, UTC)
+    assert turned[0].last_transition_time == NOW + 120
 
 
 def test_conditions_of_others_stay_and_are_sorted() -> None:

@@ -25,6 +25,7 @@ from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.explain.recommendation import as_published, sentence_of
@@ -34,7 +35,7 @@ from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent, StoredVpa
+from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 
 START = 1_700_000_000.0

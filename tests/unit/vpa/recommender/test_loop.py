@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from podscale.core.selectors import selector
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
@@ -18,7 +19,7 @@ from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.part import RecommenderPart
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent, StoredVpa
+from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 from vpa.targets import ResolvedTarget
 

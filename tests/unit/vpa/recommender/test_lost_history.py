@@ -1,13 +1,12 @@
 """What stands when the history behind a recommendation is gone."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from podscale.core.selectors import selector
+from podscale.kube.objects.vpa import Vpa, VpaCondition, VpaStatus, decode
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa
-from vpa.model.api.objects import Vpa, VpaCondition, VpaStatus, decode
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
 from vpa.model.recommendations import RecommendationReader
@@ -27,8 +26,7 @@ def published(since: float | None = WEEKS_AGO, uid: str = "one", **spec: Any) ->
     entry = {"containerName": "app", "target": LARGE, "uncappedTarget": LARGE, **bounds}
     status = decode({"recommendation": {"containerRecommendations": [entry]}}, VpaStatus)
     if since is not None:
-        at = datetime.fromtimestamp(since, UTC)
-        provided = VpaCondition("RecommendationProvided", "True", last_transition_time=at)
+        provided = VpaCondition("RecommendationProvided", "True", last_transition_time=since)
         status = replace(status, conditions=(provided,))
     made = vpa(**spec)
     return replace(made, status=status, metadata=replace(made.metadata, uid=uid))

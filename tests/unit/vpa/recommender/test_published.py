@@ -4,8 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.unit.vpa.model.worlds import NOW, WEB, vpa
-from vpa.model.api.objects import (
+from podscale.kube.objects.vpa import (
     ContainerPolicy,
     ResourcePolicy,
     Vpa,
@@ -13,6 +12,7 @@ from vpa.model.api.objects import (
     VpaStatus,
     decode,
 )
+from tests.unit.vpa.model.worlds import NOW, WEB, vpa
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from podscale.kube.client.wire import decode
+from podscale.kube.objects.vpa import StoredVpa
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 from vpa.updater.decide.rate_limits import SPENT, EvictionRate, TokenBucket
 from vpa.updater.loop.daily_budgets import DailyBudgets, read, written

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from podscale.core import quantity
+from podscale.kube.objects.vpa import LimitRangeItem, VpaRecommendation, decode
 from tests.unit.vpa.updater.worlds import NOW, SETTINGS, YOUNG, decided, pod, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import LimitRangeItem, VpaRecommendation, decode
 from vpa.updater.decide.decision import Pdb
 from vpa.updater.decide.disruption_budget import OwnerSize
 from vpa.updater.decide.priority import UpdaterSettings

@@ -16,9 +16,9 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.objects.scale import Workload
+from podscale.kube.objects.vpa import Vpa
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.api.objects import Vpa
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
 from vpa.updater.cluster.pod_observer import PodObserver

@@ -1,22 +1,60 @@
-"""API objects as the VPA's decisions read them: VPAs, LimitRanges, recommendations.
+"""VPAs, their recommendations, and LimitRanges.
 
-Decoded with ``decode`` (or a decoder made with ``decode_hook``) where the object enters;
-everything after that works on these frozen values. Only fields that decide something are
-here; an absent field differs from an empty one where JSON patches depend on it.
+A spec is kept as JSON and read on its own, so that one VPA that cannot be read (its CRD was
+loosened, or written by hand) breaks neither the list nor the watch that it came with. Only fields
+that decide something are here; an absent field differs from an empty one where JSON patches
+depend on it.
 """
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cached_property
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
-from vpa.model.api.quantities import AmountError, ResourceList, resource_list
+from podscale.core import quantity
+from podscale.core.json_decoder import JsonDecoder
+from podscale.core.quantity import Quantity, QuantityError
+from podscale.kube.client.wire import ObjectMeta, Time, read_time
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
+MOST_NAMES = 32  # of one list: reading more keeps others waiting
+
+
+class ResourceList(dict[str, Quantity]):
+    """Amounts by resource name, as decoded from JSON. Treated as immutable."""
+
+
+class AmountError(QuantityError):
+    """An amount of a list cannot be read."""
+
+    def __init__(self, resource: str, error: QuantityError) -> None:
+        super().__init__(error.text, error.reason)
+        self.resource = resource
+
+
+def resource_list(wire: Mapping[str, object]) -> ResourceList:
+    """Return the list that ``wire`` writes; raises ``AmountError``, and ``ValueError`` for one
+    that is longer than any node has resources.
+    """
+    if len(wire) > MOST_NAMES:
+        raise ValueError(f"{len(wire)} resources, of at most {MOST_NAMES}")
+    return ResourceList({name: _amount(name, value) for name, value in wire.items()})
+
+
+def _amount(resource: str, value: object) -> Quantity:
+    if value is None:
+        return Quantity(0)  # as Go's decoder has it
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            shown = "true or false" if isinstance(value, bool) else "an object or a list"
+            raise QuantityError(shown, "a quantity is a text or a number")
+        return quantity.from_wire(value)
+    except QuantityError as error:
+        raise AmountError(resource, error) from error
 
 
 class Resources(Struct, frozen=True):
@@ -33,27 +71,7 @@ class VpaCondition(Struct, frozen=True, rename="camel"):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
-
-
-class VpaMetadata(Struct, frozen=True, rename="camel"):
-    """``metadata`` of a VPA."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    generation: int = 0  # counts changes of the spec
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    creation_timestamp: datetime | None = None
-
-
-class TargetRef(Struct, frozen=True, rename="camel"):
-    """The controller whose pods a VPA sizes."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
+    last_transition_time: Time | None = None
 
 
 class EvictionRequirement(Struct, frozen=True, rename="camel"):
@@ -102,6 +120,11 @@ class ContainerPolicy(Struct, frozen=True, rename="camel"):
     memory_aggregation_interval_count: int | None = None
     startup_boost: StartupBoost | None = None
 
+    def sizes(self, resource: str) -> bool:
+        """Return whether the resource is one that the VPA sets."""
+        controlled = self.controlled_resources
+        return self.mode != "Off" and (controlled is None or resource in controlled)
+
 
 class ResourcePolicy(Struct, frozen=True, rename="camel", dict=True):
     """``spec.resourcePolicy``."""
@@ -127,7 +150,7 @@ class Named(Struct, frozen=True):
 
 
 class VpaSpec(Struct, frozen=True, rename="camel"):
-    target_ref: TargetRef | None = None
+    target_ref: CrossVersionObjectReference | None = None
     update_policy: UpdatePolicy | None = None
     resource_policy: ResourcePolicy | None = None
     recommenders: tuple[Named, ...] | None = None
@@ -168,9 +191,20 @@ class VpaStatus(Struct, frozen=True, rename="camel"):
 
 
 class Vpa(Struct, frozen=True):
-    metadata: VpaMetadata = VpaMetadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: VpaSpec = VpaSpec()
     status: VpaStatus = VpaStatus()
+
+    def __hash__(self) -> int:
+        return hash((self.metadata.namespace, self.metadata.name))
+
+
+class StoredVpa(Struct, frozen=True):
+    """A VPA as a watch brings it."""
+
+    metadata: ObjectMeta
+    spec: Raw = Raw(b"{}")
+    status: Raw = Raw(b"{}")
 
 
 class LimitRangeItem(Struct, frozen=True):
@@ -214,7 +248,7 @@ def decode_hook(wanted: type, value: object) -> object:
         if not isinstance(value, Mapping):
             raise ValueError("expected an object of quantities")
         return resource_list(value)
-    raise NotImplementedError(wanted)
+    return read_time(wanted, value)
 
 
 def decode(value: object, kind: type[T]) -> T:
@@ -223,6 +257,31 @@ def decode(value: object, kind: type[T]) -> T:
         return msgspec.convert(value, kind, dec_hook=decode_hook)
     except (msgspec.ValidationError, ValueError) as error:
         raise ObjectError.of(error, "") from error
+
+
+def read(decoder: JsonDecoder[T], body: bytes | Raw, root: str) -> T:
+    """Return what ``body``, at the path ``root``, says; raises ObjectError."""
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ObjectError.of(error, root) from error
+
+
+_SPEC = JsonDecoder(VpaSpec, dec_hook=decode_hook)
+_STATUS = JsonDecoder(VpaStatus, dec_hook=decode_hook)
+
+
+def vpa_of(stored: StoredVpa) -> Vpa:
+    """Return the VPA; raises ObjectError for a spec that cannot be read.
+
+    A status that cannot be read counts as none: it is ours to write anew.
+    """
+    spec = read(_SPEC, stored.spec, "spec")
+    try:
+        status = read(_STATUS, stored.status, "status")
+    except ObjectError:
+        status = VpaStatus()
+    return Vpa(stored.metadata, spec, status)
 
 
 def update_mode(vpa: Vpa) -> str:
