@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from adapter.discovery import mapping, object_names, registry
+from adapter.discovery import mapping, registry
 from adapter.discovery.listing import MetricSource
-from adapter.discovery.objects import Names, WatchedObjects
+from adapter.discovery.objects import Names, WatchedObjects, askable, name_problem
 from adapter.discovery.registry import MetricRegistry
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries import promql, readings
@@ -231,7 +231,7 @@ class FeedProvider:
         if not objects.names:
             where, selector = namespace or "the cluster", question.selector or "all"
             return NoData(Stage.OBJECT_MISMATCH, f"no {resource} in {where} match {selector}")
-        names = object_names.askable(resource, objects.names)
+        names = askable(resource, objects.names)
         return self._inquiry(
             question, resource, namespace, tuple(sorted(names)), objects.known,
             lambda outcome, origin: readings.pods(outcome, names, origin),
@@ -245,7 +245,7 @@ class FeedProvider:
             return NotFound(Stage.LABEL_NOT_A_RESOURCE, text)
         key = described.group_resource
         namespace = "" if key == "namespaces" else question.namespace
-        if problem := object_names.problem(key, namespace, name):
+        if problem := name_problem(key, namespace, name):
             return NoData(Stage.OBJECT_MISMATCH, problem)
         return self._inquiry(
             question, key, namespace, (name,), None,

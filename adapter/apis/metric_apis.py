@@ -20,9 +20,8 @@ from adapter.apis.metric_providers import MetricSources
 from adapter.apis.response_cache import Key, ResponseCache, always
 from adapter.apis.schemas import Documented
 from adapter.backends.backend import CATEGORY, USER_AGENT, PassedAnswer
-from adapter.discovery import mapping, object_names
-from adapter.discovery.object_names import EVERY
-from adapter.discovery.objects import Names
+from adapter.discovery import mapping
+from adapter.discovery.objects import EVERY, Names, name_problem
 from adapter.discovery.registry import MetricRegistry, is_namespaced
 from adapter.provider import ObjectsMetric
 from adapter.queries import readings
@@ -339,9 +338,9 @@ class _Target(Struct, frozen=True):
     def absence(self) -> NoData | None:
         """Return why there cannot be what is asked for, ``None`` if there can."""
         if self.kind != NAMESPACES.group_resource:
-            text = object_names.problem(self.kind, self.namespace, self.name)
+            text = name_problem(self.kind, self.namespace, self.name)
         elif self.namespace in ("", EVERY) or self.name == self.namespace:
-            text = object_names.problem(self.kind, "", self.name)
+            text = name_problem(self.kind, "", self.name)
         else:
             text = f"of Namespaces only {self.namespace} itself is asked for below it"
         return NoData(Stage.OBJECT_MISMATCH, text) if text else None

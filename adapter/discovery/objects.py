@@ -3,15 +3,21 @@
 Pods come from the pod store (also for everybody else in the process), other kinds from
 metadata-only watches that start when a kind is first asked for. What may not be listed in
 all namespaces is watched in those that are asked for.
+
+Names in a path are whatever a client writes, and a rule may put them into its query as they are
+(``.LabelValuesByName``). What no object can be called is therefore no question: it gets the
+404 of "no sample" before there is a query. Follows ``pkg/api/validation`` of apimachinery.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from podscale.core.pod_state import PodPhase
+from podscale.core.selectors.labels import is_label, is_subdomain
 from podscale.core.selectors.selector import Selector
-from podscale.kube.client.resource import NODES, PODS, Resource
+from podscale.kube.client.resource import NAMESPACES, NODES, PODS, Resource
 from podscale.kube.columns.cohorts import Version
 from podscale.kube.columns.metadata import MetadataStore, OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
@@ -111,3 +117,47 @@ class WatchedObjects:
     async def nodes(self) -> MetadataStore:
         """Return the nodes; raises ``KubeError``."""
         return await self._others.describe(NODES)
+
+
+EVERY = "*"
+
+# Kinds whose names the API server takes as any path segment. Of those only the ones that mean
+# themselves in PromQL, in and outside of quotes: "system:node", "2001:db8::1".
+_SEGMENT = re.compile(r"[A-Za-z0-9._:-]{1,253}")
+_WITH_SEGMENTS = frozenset({
+    "clusterroles.rbac.authorization.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "roles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+    "certificatesigningrequests.certificates.k8s.io",
+    "clustertrustbundles.certificates.k8s.io",
+    "ipaddresses.networking.k8s.io",
+})  # fmt: skip
+
+
+def is_name(resource: str, name: str) -> bool:
+    """Return whether an object of ``resource[.group]`` can be called so."""
+    if resource == NAMESPACES.group_resource:
+        return is_label(name)
+    if resource in _WITH_SEGMENTS:
+        return name not in (".", "..") and _SEGMENT.fullmatch(name) is not None
+    return is_subdomain(name)
+
+
+def askable(resource: str, names: Sequence[str]) -> Sequence[str]:
+    """Return those of ``names``, which objects have, that can be asked for."""
+    if resource not in _WITH_SEGMENTS:
+        return names  # the API server saw to it
+    return [name for name in names if is_name(resource, name)]
+
+
+def name_problem(resource: str, namespace: str, name: str) -> str:
+    """Return why there can be no such object; "": there can.
+
+    ``namespace`` "" stands for none, ``name`` ``*`` for every one.
+    """
+    if namespace and not is_label(namespace):
+        return f"no namespace can be called {namespace!r}"
+    if name != EVERY and not is_name(resource, name):
+        return f"none of the {resource} can be called {name!r}"
+    return ""

@@ -9,34 +9,23 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import (
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 from msgspec import Struct, structs
 
-from adapter.discovery.registry import (
-    MetricRegistry,
-    RelistFailure,
-    RuleState,
-    merging,
+from adapter.discovery.registry import MetricRegistry, RuleState, merging
+from adapter.discovery.rule_scope import (
+    MOST_METRICS,
+    RuleScope,
+    is_behind,
+    renewed,
+    with_missing,
 )
-from adapter.discovery.relisted_rule import MOST_METRICS, renewed, with_missing
-from adapter.discovery.rule_scope import RuleScope, is_behind
-from adapter.rules.ruleset import SECTIONS, Rule, RuleSet, wanted_by
-from adapter.stages import Stage
-from podscale.core.metrics import Failure, Unavailable
+from adapter.discovery.series_lists import ListedSeries, Lister, bug, listed
+from adapter.rules.ruleset import SECTIONS, Rule, RuleSet
 from podscale.core.pace import LoopPace
-from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http.client import SeriesAnswer
-from podscale.feed.http.series import Wanted
-from podscale.feed.prover.confinement import shared_selector
 
 log = structlog.get_logger(__name__)
 
@@ -44,21 +33,6 @@ _MOST_TOGETHER = 60  # namespaces in one request: names of 63 letters make a URL
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
 
 _Listed = tuple[str, str]  # source and seriesQuery, for all rules that share them
-
-
-class Lister(Protocol):
-    """What is asked of Prometheus here (``adapter.sources``)."""
-
-    async def series(self, match: str, start_s: float, source: str, wanted: Wanted) -> SeriesAnswer:
-        """Return names and label names, of one source or ("") of those that rules without one
-        are answered from; raises ``podscale.feed.errors.QueryError``. Of names with very many
-        label names only those ``wanted`` are sure to be told."""
-
-    async def series_by(
-        self, match: str, start_s: float, source: str, label: str, values: Sequence[str]
-    ) -> Mapping[str, SeriesAnswer]:
-        """Return them for each of several values of a label, from one answer; those are left out
-        that have to be asked for alone. Raises ``QueryError``."""
 
 
 class RelistOptions(Struct, frozen=True):
@@ -293,53 +267,24 @@ class Relister:
         """Ask for one seriesQuery, for all rules that share it; or for several of one source
         together, and for what that does not tell one by one."""
         self._asking.update(queries)
-        alone: Sequence[_Listed] = ()
         try:
             source = queries[0][0]
             slots = self._slots.setdefault(source, asyncio.Semaphore(self._options.in_flight))
             async with slots:
-                if len(queries) > 1:
-                    alone = await self._list_together(queries)
-                else:
-                    started, now = time.monotonic(), self._clock()
-                    await self._take(queries[0], await self._ask(queries[0], now), started, now)
+                started, now = time.monotonic(), self._clock()
+                states = {query: own for query in queries if (own := self._states(query))}
+                found = await listed(self._lister, [*states.values()], now - self.reach_s)
+                alone = [query for query, each in zip(states, found, strict=True) if each is None]
+                for query, outcome in zip(states, found, strict=True):
+                    if outcome is not None:
+                        await self._take(query, outcome, started, now)
         finally:
             self._asking.difference_update(queries)
         for query in alone:
             await self._list(query)
 
-    async def _list_together(self, queries: Sequence[_Listed]) -> Sequence[_Listed]:
-        """Return those that have to be asked for alone."""
-        started, now = time.monotonic(), self._clock()
-        rules = {query: state.rule for query in queries for state in self._states(query)[:1]}
-        first = next(iter(rules.values()), None)
-        if first is None or first.confinement is None:
-            return ()
-        label = first.confinement.label
-        namespaces = [rule.namespace for rule in rules.values()]
-        found: Mapping[str, SeriesAnswer | RelistFailure]
-        try:
-            found = await self._lister.series_by(
-                shared_selector(first.open_query, label, namespaces),
-                now - self._options.reach_s, first.source, label, namespaces,
-            )  # fmt: skip
-        except QueryError as error:
-            if error.kind == "bad-data" or error.kind in SPLITTABLE:
-                reason, count = error.failure.reason, len(queries)
-                log.warning("asking namespaces one by one", rule=first.id, of=count, reason=reason)
-                return queries
-            found = dict.fromkeys(namespaces, _failed(error.failure))
-        except Exception as error:  # noqa: BLE001 - one list must not end all
-            states = [state for query in queries for state in self._states(query)]
-            failure = self._bug("asking for their series together failed", error, states)
-            found = dict.fromkeys(namespaces, failure)
-        for query, rule in rules.items():
-            if rule.namespace in found:
-                await self._take(query, found[rule.namespace], started, now)
-        return [query for query, rule in rules.items() if rule.namespace not in found]
-
     async def _take(
-        self, query: _Listed, outcome: SeriesAnswer | RelistFailure, started: float, now: float
+        self, query: _Listed, outcome: ListedSeries, started: float, now: float
     ) -> None:
         """Work off what was answered, for all rules that share the query."""
         behind = False
@@ -360,38 +305,14 @@ class Relister:
         if behind:
             self._fall_behind([query])
 
-    async def _ask(self, query: _Listed, now: float) -> SeriesAnswer | RelistFailure:
-        try:
-            source, match = query
-            wanted = wanted_by([state.rule for state in self._states(query)])
-            return await self._lister.series(match, now - self._options.reach_s, source, wanted)
-        except QueryError as error:
-            if error.kind != "bad-data":
-                return _failed(error.failure)
-            text = "Prometheus takes seriesQuery for no series selector: correct seriesQuery"
-            return RelistFailure(Stage.SERIES_QUERY_INVALID, text, error.failure.reason)
-        except Exception as error:  # noqa: BLE001 - one list must not end all
-            return self._bug("asking for its series failed", error, self._states(query))
-
-    def _bug(self, what: str, error: Exception, states: Sequence[RuleState]) -> RelistFailure:
-        # Whatever one list raises is that rule's failure: it must not end the process, and
-        # with it every replica at the same moment. Its words may hold secrets: the log's only.
-        said = f"{what} ({type(error).__name__}): see the log, and report it"
-        news = [s.rule.id for s in states if s.failure is None or s.failure.message != said]
-        if news:
-            log.error("relist failed unexpectedly", rules=news, exc_info=error)
-        return RelistFailure(Stage.PROMETHEUS_UNREACHABLE, said)
-
-    async def _state(
-        self, before: RuleState, outcome: SeriesAnswer | RelistFailure, now: float
-    ) -> RuleState:
+    async def _state(self, before: RuleState, outcome: ListedSeries, now: float) -> RuleState:
         """Return what is known of a rule now; a failed list leaves the one before."""
         if isinstance(outcome, SeriesAnswer):
             try:
                 most = self._most(before.rule)
                 return await renewed(before, outcome, now, self._options.grace_s, most)
             except Exception as error:  # noqa: BLE001 - one list must not end all
-                outcome = self._bug("working off its series failed", error, [before])
+                outcome = bug("working off its series failed", error, [before])
         # Attempts are many while Prometheus is down: each is counted, only news are told.
         is_news = before.failure is None or before.failure.message != outcome.message
         tell = log.warning if is_news else log.debug
@@ -444,13 +365,3 @@ def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
     # An older list serves: a query that takes a minute to fail is better left alone.
     is_served = all(state.listing is not None for state in failed)
     return _RETRY_MOST_S + pause_s if is_served else pause_s
-
-
-def _failed(failure: Failure) -> RelistFailure:
-    stage = Stage.PROMETHEUS_UNREACHABLE
-    if not isinstance(failure, Unavailable):
-        return RelistFailure(stage, failure.message, failure.reason)
-    return RelistFailure(
-        stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s,
-        failure.since_s,
-    )  # fmt: skip

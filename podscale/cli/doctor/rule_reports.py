@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from adapter.discovery.listing import ListingBuilder
-from adapter.discovery.relisted_rule import MOST_METRICS
+from adapter.discovery.rule_scope import MOST_METRICS
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable, drive
 from adapter.doctor.examine import Examiner

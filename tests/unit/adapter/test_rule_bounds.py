@@ -14,7 +14,7 @@ import re2
 
 from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.discovery.relist import Relister, RelistOptions
-from adapter.discovery.relisted_rule import MOST_METRICS
+from adapter.discovery.rule_scope import MOST_METRICS
 from adapter.metric_rules.objects import RuleRefusal, beyond_bounds, compiled
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.rules import patterns
