@@ -26,7 +26,7 @@ from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
 from adapter.doctor.rules_file import sound_rules
-from adapter.metric_rules.status_writer import RuleStatusWriter
+from adapter.metric_rules.status import RuleStatusWriter
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans

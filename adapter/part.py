@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from adapter import flags as flags_
 from adapter.adapter import Adapter, AdapterPorts
-from adapter.announcing import announcing
 from adapter.backends.backend_router import BackendRouter
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
@@ -17,12 +16,12 @@ from adapter.sources.source_router import OpenSource, SourceRouter
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.events import FLUSH_S, Recorder
-from podscale.kube.leadership.leading import identity
+from podscale.kube.leadership.leading import identity, own_pod
 from podscale.kube.leadership.lease import Elector
 from podscale.process.part import Part, PartKind, Shared, Work
 from podscale.process.rights import Right
 from podscale.serving.apis.api import ApiGroup
-from podscale.serving.certificates.service import service_of
+from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.monitoring.health import Health
 
@@ -171,3 +170,16 @@ KIND = PartKind(
     has_lease=False,
     rights=NEEDED,
 )
+
+
+def announcing(recorder: Recorder) -> Callable[[str, str], None]:
+    """Return what makes an event of a reason and a message; without our pod's name there are
+    none."""
+    about = own_pod()
+    if about is None:
+        return lambda _reason, _message: None
+
+    def tell(reason: str, message: str) -> None:
+        recorder.event(about, "Warning" if "Not" in reason else "Normal", reason, message)
+
+    return tell

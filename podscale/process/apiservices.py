@@ -22,8 +22,7 @@ from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.cluster import ApiService, ServiceName
 from podscale.process.part import Flagged, PartKind, Shared, Work
 from podscale.serving.certificates.ca_bundles import is_given_back, publisher
-from podscale.serving.certificates.keeper import CertificateKeeper
-from podscale.serving.certificates.service import keeper_behind, service_of
+from podscale.serving.certificates.keeper import CertificateKeeper, keeper_behind, service_of
 from podscale.serving.monitoring.health import Health
 
 log = structlog.get_logger(__name__)

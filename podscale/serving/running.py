@@ -25,9 +25,14 @@ from podscale.serving.auth.trust import (
     read_ca_file,
     read_ca_files,
 )
-from podscale.serving.certificates.files import ServingFiles, read_files, self_signed
 from podscale.serving.certificates.keeper import CertificateKeeper
-from podscale.serving.certificates.tls import ServingTls, TlsError
+from podscale.serving.certificates.tls import (
+    ServingFiles,
+    ServingTls,
+    TlsError,
+    read_files,
+    self_signed,
+)
 from podscale.serving.flags import Flags
 from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.server import HttpServer, ServerLimits

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter import flags as adapter_flags
-from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
+from adapter.flags import KubeconfigError, with_kubeconfig
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.showable import HIDDEN, shown_url
 from podscale.feed.http.client import PrometheusClient

@@ -11,7 +11,7 @@ from podscale.cli.entry import main
 from podscale.nodes import part
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.process import apiservices
-from podscale.serving.certificates.authority import AuthorityTimes
+from podscale.serving.certificates.issuing import AuthorityTimes
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.recommender import flags
 

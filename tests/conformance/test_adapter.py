@@ -17,7 +17,7 @@ from adapter.errors import ConfigInvalid, RuleQueryError
 from adapter.queries import values
 from adapter.queries.promql import QueryTemplate
 from adapter.rules import config, config_gen
-from adapter.rules.filters import NameFilter
+from adapter.rules.ruleset import NameFilter
 from podscale.core import gotemplate, quantity
 from podscale.core.selectors import selector
 from podscale.core.times import duration

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from podscale.kube.informer.list_watch import WatchBroken
-from podscale.serving.certificates.files import self_signed
 from podscale.serving.certificates.issuing import make_self_signed
+from podscale.serving.certificates.tls import self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
 from podscale.serving.monitoring.logs import Verbosity

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
-from podscale.serving.certificates.service import service_of
+from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 from podscale.serving.flags import parse as parse_flags

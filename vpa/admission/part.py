@@ -20,7 +20,7 @@ from podscale.process.clusters import discover
 from podscale.process.monitoring import monitored
 from podscale.process.part import ApartKind
 from podscale.serving.apis.api import Route
-from podscale.serving.certificates.service import service_of
+from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
 from podscale.serving.monitoring.logs import Verbosity

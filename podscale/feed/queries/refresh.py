@@ -18,10 +18,15 @@ from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.queries.answer_rows import AnswerRows, Collector, reading, stamps_of
-from podscale.feed.queries.batch import GET_LIMITS, Batch, BatchLimits
-from podscale.feed.queries.group import NamespaceRead, QueryGroup, is_fresh
-from podscale.feed.queries.layout import laying_out
+from podscale.feed.queries.answer_rows import AnswerRows, Collector, laying_out, reading, stamps_of
+from podscale.feed.queries.group import (
+    GET_LIMITS,
+    Batch,
+    BatchLimits,
+    NamespaceRead,
+    QueryGroup,
+    is_fresh,
+)
 from podscale.feed.queries.queue import Queries
 from podscale.feed.stats import FeedStats
 

@@ -14,8 +14,7 @@ from hypothesis.strategies import DataObject
 
 from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 from podscale.feed.plan import Api, KeyLabels, QueryPlan, Reading
-from podscale.feed.queries.answer_rows import Collector, reading, stamps_of
-from podscale.feed.queries.layout import RowLayout, laying_out
+from podscale.feed.queries.answer_rows import Collector, RowLayout, laying_out, reading, stamps_of
 from tests.unit.feed.test_layout import ended
 
 T = 1_700_000_000.0

@@ -12,8 +12,7 @@ from adapter.discovery.listing import MetricSource
 from adapter.discovery.registry import unlisted, why_unknown
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.metric_rules.objects import METRIC_RULES, RuleRefusal, StoredMetricRule, compiled
-from adapter.metric_rules.status import status_of, written_status
-from adapter.metric_rules.status_writer import RuleStatusWriter
+from adapter.metric_rules.status import RuleStatusWriter, status_of, written_status
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.queries.plans import Plans
 from adapter.rules.config import Config

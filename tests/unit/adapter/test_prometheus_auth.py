@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 import yaml
 
-from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
+from adapter.flags import KubeconfigError, with_kubeconfig
 from podscale.feed.options import PrometheusOptions
 
 OPTIONS = PrometheusOptions(url="https://prometheus:9090/x")

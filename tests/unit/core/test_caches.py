@@ -55,7 +55,7 @@ BOUNDED = {
     "adapter/discovery/relist.py:Relister._sharing": RULES,
     "adapter/discovery/rule_scope.py:RuleScope.awaited": RULES,
     "adapter/discovery/rule_scope.py:RuleScope.leaving": RULES,
-    "adapter/metric_rules/status_writer.py:RuleStatusWriter._changed": CLUSTER,
+    "adapter/metric_rules/status.py:RuleStatusWriter._changed": CLUSTER,
     "adapter/metric_rules/watched.py:WatchedMetricRules._found": CLUSTER,
     "adapter/discovery/relist.py:Relister._slots": RULES,
     "podscale/feed/source_routing.py:FeedBySource._probes": LIVE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.feed.queries.batch import Batch, BatchLimits, NamespaceRequest, Shape, is_wide, pack
+from podscale.feed.queries.group import Batch, BatchLimits, NamespaceRequest, Shape, is_wide, pack
 
 SHAPE = Shape(static=50, per_namespace=2, per_name=1)
 

@@ -8,8 +8,14 @@ import pytest
 
 from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 from podscale.feed.plan import KeyLabels, QueryPlan, Reading
-from podscale.feed.queries.answer_rows import AnswerRows, Collector, reading, stamps_of
-from podscale.feed.queries.layout import RowLayout, laying_out
+from podscale.feed.queries.answer_rows import (
+    AnswerRows,
+    Collector,
+    RowLayout,
+    laying_out,
+    reading,
+    stamps_of,
+)
 
 T = 1_700_000_000.0
 MAX_AGE_S = 300.0

@@ -6,14 +6,16 @@ from cryptography.exceptions import InvalidSignature
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.certificates.authority import (
+from podscale.serving.certificates.issuing import (
     AuthorityState,
     AuthorityTimes,
     advance,
     from_secret,
+    make_leaf,
+    make_self_signed,
+    service_names,
     to_secret,
 )
-from podscale.serving.certificates.issuing import make_leaf, make_self_signed, service_names
 
 TIMES = AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=100.0)
 START = 1_700_000_000.0

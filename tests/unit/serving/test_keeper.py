@@ -11,9 +11,8 @@ from cryptography.exceptions import InvalidSignature
 
 from podscale.kube.client.errors import ApiUnreachable
 from podscale.kube.objects.cluster import ServiceName
-from podscale.serving.certificates.authority import AuthorityTimes, from_secret
 from podscale.serving.certificates.ca_bundles import publisher
-from podscale.serving.certificates.issuing import KeyPair
+from podscale.serving.certificates.issuing import AuthorityTimes, KeyPair, from_secret
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.tls import ServingTls, TlsError
 from tests.unit.serving.kit import Pki, ScriptedApi

@@ -8,8 +8,7 @@ import pytest
 
 from podscale.serving import running
 from podscale.serving.auth.trust import TrustSource, read_ca_files
-from podscale.serving.certificates.files import read_files
-from podscale.serving.certificates.tls import ServingTls
+from podscale.serving.certificates.tls import ServingTls, read_files
 from podscale.serving.flags import Flags
 from tests.unit.serving.kit import Pki, authority, flags_for, pair_of
 

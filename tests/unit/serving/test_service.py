@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.kube.objects.cluster import ServiceName
-from podscale.serving.certificates.service import service_of
+from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flags import FlagError
 
 

@@ -10,8 +10,7 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
-from podscale.serving.certificates.files import read_files, self_signed
-from podscale.serving.certificates.tls import TlsError
+from podscale.serving.certificates.tls import TlsError, read_files, self_signed
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
 from podscale.serving.monitoring.health import Health, HealthVerdict

@@ -15,7 +15,7 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.leadership.lease import Elector, Term
 from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.issuing import KeyPair
-from podscale.serving.certificates.service import keeper_behind
+from podscale.serving.certificates.keeper import keeper_behind
 from podscale.serving.certificates.tls import ServingTls
 from vpa.stores import VpaStores
 
