@@ -20,6 +20,7 @@ from podscale.nodes.scheduling.requests import requests
 from podscale.nodes.scheduling.volumes import PodClaims
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+_LEAST_BALLAST = amounts(LEAST)
 Verdicts = Mapping[str, NodeRefusal | None]  # by node; None: it has room
 
 
@@ -55,11 +56,8 @@ def _only_nodes(pod: ScheduledPod) -> frozenset[str] | None:
         return None
     found: set[str] = set()
     for term in selector.node_selector_terms:
-        named = [
-            set(each.values)
-            for each in term.match_fields
-            if each.key == "metadata.name" and each.operator == "In"
-        ]
+        named = [set(each.values) for each in term.match_fields
+                 if each.key == "metadata.name" and each.operator == "In"]  # fmt: skip
         if not named:
             return None
         found |= set.intersection(*named)
@@ -75,19 +73,15 @@ class _Situation:
         self.claims = PodClaims(pod, cluster)
         self._in_use = self.claims.in_use(chain.from_iterable(cluster.placed.values()))
         self._wanted = sorted(requests(pod).items(), key=lambda pair: _rank(pair[0]))
-        self._least_ballast = amounts(LEAST)
         self._ports = tuple(pod.host_ports())
         affinity, anti = pod.spec.affinity.pod_affinity, pod.spec.affinity.pod_anti_affinity
         self._near = affinity.required_during_scheduling_ignored_during_execution
-        self._away = anti.required_during_scheduling_ignored_during_execution
-        self._spread = [
-            each
-            for each in pod.spec.topology_spread_constraints
-            if each.when_unsatisfiable == "DoNotSchedule"
-        ]
+        away = anti.required_during_scheduling_ignored_during_execution
+        self._spread = [each for each in pod.spec.topology_spread_constraints
+                        if each.when_unsatisfiable == "DoNotSchedule"]  # fmt: skip
         self._counts = [self._counted(each) for each in self._spread]
-        self._near_counts = self._places(self._near, needs_all=True)
-        self._away_counts = self._places(self._away, needs_all=False)
+        self._near_to = self._places(self._near, needs_all=True)
+        self._away_from = self._places(away, needs_all=False)
         self._kept_away = self._existing()
 
     def refusals(self, node: Node) -> Iterator[NodeRefusal]:
@@ -137,7 +131,7 @@ class _Situation:
                     f"{_amount(size)} free; {_amount(used - ballast)} requested by pods{by_ballast}"
                 )
                 lack = max(lack, 1 - (size - used) / wanted)
-                beyond_least = ballast - self._least_ballast.get(resource, 0)
+                beyond_least = ballast - _LEAST_BALLAST.get(resource, 0)
                 is_by_load &= wanted <= size - used + beyond_least
         if messages:
             yield NodeRefusal(
@@ -185,20 +179,14 @@ class _Situation:
                 yield NodeRefusal("PodTopologySpread", (refused,), text)
                 return
 
-    def _places(
-        self, terms: Sequence[PodAffinityTerm], *, needs_all: bool
-    ) -> Counter[tuple[str, str]]:
-        # Of the pods that the terms are about: how many in each place.
-        found: Counter[tuple[str, str]] = Counter()
+    def _places(self, terms: Sequence[PodAffinityTerm], *, needs_all: bool) -> set[tuple[str, str]]:
+        # Where pods are that the terms are about.
+        found = set()
         for other, counts in self._cluster.alike if terms else ():
-            hits = [each.topology_key for each in terms if self._concerns(each, self._pod, other)]
-            if needs_all and len(hits) < len(terms):
-                continue
-            for name, count in counts.items():
-                labels = self._cluster.node_labels[name]
-                for key in hits:
-                    if key in labels:
-                        found[key, labels[key]] += count
+            keys = [each.topology_key for each in terms if self._concerns(each, self._pod, other)]
+            if len(keys) == len(terms) or not needs_all:
+                nodes = [self._cluster.node_labels[name] for name in counts]
+                found |= {(key, labels[key]) for labels in nodes for key in keys if key in labels}
         return found
 
     def _existing(self) -> set[tuple[str, str]]:
@@ -215,24 +203,24 @@ class _Situation:
 
     def _by_pods(self, node: Node) -> Iterator[NodeRefusal]:
         labels = node.metadata.labels or {}
-        if self._near and not self._is_near(labels):
-            yield NodeRefusal("InterPodAffinity", ("node(s) didn't match pod affinity rules",))
-        if any(self._away_counts[t.topology_key, labels.get(t.topology_key, "")] > 0
-               for t in self._away if t.topology_key in labels):  # fmt: skip
-            text = "node(s) didn't match pod anti-affinity rules"
-            yield NodeRefusal("InterPodAffinity", (text,))
-        if not self._kept_away.isdisjoint(labels.items()):
-            text = "node(s) didn't satisfy existing pods anti-affinity rules"
-            yield NodeRefusal("InterPodAffinity", (text,))
+        looked_at = (
+            ("match pod affinity rules", not self._is_near(labels)),
+            ("match pod anti-affinity rules", not self._away_from.isdisjoint(labels.items())),
+            ("satisfy existing pods anti-affinity rules",
+             not self._kept_away.isdisjoint(labels.items())),
+        )  # fmt: skip
+        for what, is_refused in looked_at:
+            if is_refused:
+                yield NodeRefusal("InterPodAffinity", (f"node(s) didn't {what}",))
 
     def _is_near(self, labels: Mapping[str, str]) -> bool:
-        if any(term.topology_key not in labels for term in self._near):
+        keys = [term.topology_key for term in self._near]
+        if any(key not in labels for key in keys):
             return False
-        if all(self._near_counts[t.topology_key, labels[t.topology_key]] > 0 for t in self._near):
-            return True
         # The first of a group that wants to be near its own kind may go anywhere.
-        return not self._near_counts and all(
-            self._concerns(term, self._pod, self._pod) for term in self._near
+        return all((key, labels[key]) in self._near_to for key in keys) or (
+            not self._near_to
+            and all(self._concerns(term, self._pod, self._pod) for term in self._near)
         )
 
 
