@@ -23,9 +23,10 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.wire import decode
 from podscale.nodes.cluster.pod_sums import LiveRequests
+from podscale.nodes.conditions import DecidedNodes
 from podscale.nodes.decide.ballast import Floats, refuses, scores
 from podscale.nodes.explain import explain
-from podscale.nodes.rounds import DecidedNodes, NodeRounds
+from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.scheduling.cluster_reading import read
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.scheduling.requests import requests

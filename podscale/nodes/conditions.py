@@ -9,35 +9,49 @@ from numpy.typing import NDArray
 
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.nodes.cluster.node_table import BALLAST_LABEL, NodeArrays
-from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+from podscale.nodes.cluster.pod_sums import BALLAST_LABELS, PodSums
+from podscale.nodes.decide import ballast
 from podscale.nodes.decide.ballast import Bools, Floats, Reason
 from podscale.nodes.settings import NodesChoice
 
 _NAMED = 3  # nodes in one sentence
 
 
-class ObservedNodes(Struct, frozen=True, eq=False):
-    """One round, as far as conditions are found in it."""
+class DecidedNodes(Struct, frozen=True, eq=False):
+    """One round's view of all nodes, and what came of it."""
 
     nodes: NodeArrays
-    reasons: NDArray[np.uint8]  # (n,) ``Reason``
-    measured_s: Floats  # (2, n) when CPU and memory were measured last; -inf: never
-    is_tainted: Bools | bool  # (n,) by mode taint
-    at_s: float
-    began_s: float  # when this process's first round was
-    outage: str  # why nothing at all answers about usage; "": it does
+    columns: ballast.NodeColumns
+    sums: PodSums
+    plan: ballast.BallastPlan
+    states: ballast.NodeStates
+    written_s: Floats  # (n,) when each node was last written before it
+    at_s: float  # unix time of the decision
 
 
-def conditions(seen: ObservedNodes, choice: NodesChoice) -> Mapping[str, str]:
-    """Return a sentence for each condition that holds, by its token."""
-    nodes, count = seen.nodes, len(seen.nodes.names)
+def conditions(
+    decided: DecidedNodes,
+    reasons: NDArray[np.uint8],
+    measured_s: Floats,
+    is_tainted: Bools | bool,
+    began_s: float,
+    outage: str,
+    choice: NodesChoice,
+) -> Mapping[str, str]:
+    """Return a sentence for each condition that holds, by its token.
+
+    ``reasons`` (n,) are ``Reason``; ``measured_s`` (2, n) when CPU and memory were measured last,
+    -inf: never; ``began_s`` when this process's first round was; ``outage`` why nothing at all
+    answers about usage, "" where it does.
+    """
+    nodes, count = decided.nodes, len(decided.nodes.names)
     if not count:
         return {}
     found = {}
-    running_s, two_windows_s = seen.at_s - seen.began_s, 2 * choice.ballast.window_s
+    running_s, two_windows_s = decided.at_s - began_s, 2 * choice.ballast.window_s
     # A node that has just come is measured, and has its ballast, in a moment.
-    is_old = nodes.created_s < seen.at_s - two_windows_s
-    bare = seen.reasons == Reason.NO_BALLAST
+    is_old = nodes.created_s < decided.at_s - two_windows_s
+    bare = reasons == Reason.NO_BALLAST
     if bare.all():
         # The DaemonSet's first pods may come a moment after we do.
         if running_s >= choice.ballast.write_interval_s:
@@ -51,13 +65,14 @@ def conditions(seen: ObservedNodes, choice: NodesChoice) -> Mapping[str, str]:
             f"no ballast pod is on {_listed(nodes, bare & is_old)}: pods are admitted there by "
             "requests alone; the events of the DaemonSet say what refuses it, if anything does"
         )
-    stale = (seen.reasons == Reason.STALE_USAGE) & is_old
+    stale = (reasons == Reason.STALE_USAGE) & is_old
+    is_missing = decided.at_s - measured_s > two_windows_s
     if stale.any() and running_s > two_windows_s:
         found[Reason.STALE_USAGE.token] = (
             f"no usage of {_listed(nodes, stale)} was measured for two windows: pods are admitted "
-            f"there by requests alone: {seen.outage or _lacking(seen, stale, two_windows_s)}"
+            f"there by requests alone: {outage or _lacking(nodes, stale, is_missing)}"
         )
-    lower = seen.reasons == Reason.LOWER_PRIORITY
+    lower = reasons == Reason.LOWER_PRIORITY
     if lower.any():
         found[Reason.LOWER_PRIORITY.token] = (
             f"a pod of lower priority than ballast runs: all of {lower.sum()} nodes are open, "
@@ -68,16 +83,15 @@ def conditions(seen: ObservedNodes, choice: NodesChoice) -> Mapping[str, str]:
         if choice.selector != EVERYTHING:
             by = f"--node-selector={choice.selector} or {by}"
         found["AllExcluded"] = f"nothing is decided: all of {count} nodes are excluded by {by}"
-    if np.all(seen.is_tainted):
+    if np.all(is_tainted):
         found["AllTainted"] = (
             f"all of {count} nodes have the taint: no new pod lands unless it tolerates that"
         )
     return found
 
 
-def _lacking(seen: ObservedNodes, stale: Bools, age_s: float) -> str:
+def _lacking(nodes: NodeArrays, stale: Bools, is_missing: Bools) -> str:
     # What these nodes have in common, and where to look.
-    names, is_missing = seen.nodes.names, seen.at_s - seen.measured_s > age_s
     lacks = [word for word, row in zip(("CPU", "memory"), is_missing, strict=True)
              if (row & stale).any()]  # fmt: skip
     is_any = (~is_missing).all(axis=0).any()
@@ -85,7 +99,7 @@ def _lacking(seen: ObservedNodes, stale: Bools, age_s: float) -> str:
         f"what answered has no {' or '.join(lacks)} of theirs that is a number from 0 to twice "
         f"their capacity; {'other nodes are' if is_any else 'no node is'} measured. Is it there, "
         "by the name that the node has? `kubectl get --raw "
-        f"/apis/metrics.k8s.io/v1beta1/nodes/{names[int(stale.argmax())]}`; with "
+        f"/apis/metrics.k8s.io/v1beta1/nodes/{nodes.names[int(stale.argmax())]}`; with "
         "--metrics-source=feed it is what nodeQuery of the resourceRules finds (`podscale "
         "doctor -f RULES --prometheus-url URL` checks that query)"
     )

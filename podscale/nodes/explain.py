@@ -2,6 +2,7 @@
 what would change it. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -71,24 +72,17 @@ def explain(pod: ScheduledPod, cluster: ClusterView, now: float) -> PodPlacement
         return PodPlacement(meta.namespace, meta.name, "Scheduled", "", node=pod.spec.node_name)
     found = verdicts(pod, cluster)
     said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
-    groups: tuple[RefusedNodes, ...] = ()
-    has_room: tuple[str, ...] = ()
+    by_node = {} if isinstance(found, PodRefusal) else found
+    groups = _grouped(by_node)
+    has_room = tuple(name for name, refusal in by_node.items() if refusal is None)
+    reason = "Fits" if has_room else groups[0].plugin if groups else "NoNodes"
     if isinstance(found, PodRefusal):
         reason = found.plugin
-    else:
-        groups = _grouped(found)
-        has_room = tuple(name for name, refusal in found.items() if refusal is None)
-        reason = "Fits" if has_room else groups[0].plugin if groups else "NoNodes"
+    text = "" if has_room else message(found, len(cluster.nodes))
+    autoscaler = tuple(_autoscaler(pod, cluster, reason, groups, now))
+    changes = _changes(reason, groups)
     return PodPlacement(
-        meta.namespace,
-        meta.name,
-        reason,
-        "" if has_room else message(found, len(cluster.nodes)),
-        groups,
-        has_room,
-        said,
-        tuple(_autoscaler(pod, cluster, reason, groups, now)),
-        _changes(reason, groups),
+        meta.namespace, meta.name, reason, text, groups, has_room, said, autoscaler, changes
     )
 
 
@@ -103,10 +97,7 @@ def message(found: Verdicts | PodRefusal, count: int) -> str:
         return f"0/{count} nodes are available: {found.message}."
     if not count:
         return "no nodes available to schedule pods"
-    counts: dict[str, int] = {}
-    for refusal in found.values():
-        for text in refusal.messages if refusal is not None else ():
-            counts[text] = counts.get(text, 0) + 1
+    counts = Counter(text for each in found.values() if each for text in each.messages)
     reasons = sorted(f"{number} {text}" for text, number in counts.items())
     return f"0/{count} nodes are available: {', '.join(reasons)}."
 
@@ -133,11 +124,7 @@ def _changes(reason: str, groups: Sequence[RefusedNodes]) -> tuple[str, ...]:
 
 
 def _autoscaler(
-    pod: ScheduledPod,
-    cluster: ClusterView,
-    reason: str,
-    groups: Sequence[RefusedNodes],
-    now: float,
+    pod: ScheduledPod, cluster: ClusterView, reason: str, groups: Sequence[RefusedNodes], now: float
 ) -> Iterator[str]:
     # The rules of cluster autoscaler and Karpenter by which a pending pod brings no node.
     if reason == "Fits":

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import structlog
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core import metrics as questions
@@ -27,7 +26,7 @@ from podscale.kube.objects.cluster import Node, ObjectReference
 from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
 from podscale.nodes.cluster.patches import each_of, hand_over, is_tainted, renew, write_taint
 from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
-from podscale.nodes.conditions import ObservedNodes, conditions
+from podscale.nodes.conditions import DecidedNodes, conditions
 from podscale.nodes.decide import ballast
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY, Bools, Floats, Reason
 from podscale.nodes.decide.usage_windows import UsageWindows
@@ -42,18 +41,6 @@ _EVENTS = {each.token for each in (Reason.NO_BALLAST, Reason.STALE_USAGE, Reason
 # Of capacity: what is more is no measurement of a node. CPU exceeds it a little, when a rate is
 # taken over samples that came late.
 _MOST_USAGE = 2.0
-
-
-class DecidedNodes(Struct, frozen=True, eq=False):
-    """One round's view of all nodes, and what came of it."""
-
-    nodes: NodeArrays
-    columns: ballast.NodeColumns
-    sums: PodSums
-    plan: ballast.BallastPlan
-    states: ballast.NodeStates
-    written_s: Floats  # (n,) when each node was last written before it
-    at_s: float  # unix time of the decision
 
 
 @dataclass(eq=False)
@@ -285,11 +272,19 @@ class NodeRounds:
         self.metrics.held.labels("memory").set(held[MEMORY])
         if self._began_s is None:
             self._began_s = decided.at_s
-        seen = ObservedNodes(
-            decided.nodes, reasons, self.windows.newest_s, is_tainted, decided.at_s,
-            self._began_s, self.outage() or self._usage_problem,
-        )  # fmt: skip
-        was, self._told = self._told, conditions(seen, self.choice)
+        outage = self.outage() or self._usage_problem
+        was, self._told = (
+            self._told,
+            conditions(
+                decided,
+                reasons,
+                self.windows.newest_s,
+                is_tainted,
+                self._began_s,
+                outage,
+                self.choice,
+            ),
+        )
         for token in was.keys() - self._told.keys():
             _log.info("it is over", reason=token)
         for token, message in self._told.items():

@@ -11,8 +11,8 @@ from msgspec import Struct
 from adapter.discovery.registry import RuleState
 from podscale.feed.outage import Outage
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
+from podscale.nodes.conditions import DecidedNodes
 from podscale.nodes.decide.ballast import CPU, MEMORY, Reason
-from podscale.nodes.rounds import DecidedNodes
 from podscale.page.values import RuleHealth, ShownHealth
 
 _LOOKS = 13  # twelve intervals: at five seconds, the last minute

@@ -14,7 +14,7 @@ from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.columns.pods import PodStore
-from podscale.nodes.rounds import DecidedNodes
+from podscale.nodes.conditions import DecidedNodes
 from podscale.page import shown
 from podscale.page.board import ShownWorkload, WorkloadBoard
 from podscale.page.health import FeedHealth, FeedSource
