@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from podscale.nodes.decide.evictions import EvictionCandidate, fewest_evictions
+from podscale.nodes.room.plan import EvictionCandidate, fewest_evictions
 
 SEEDS = 300 if os.environ.get("PODSCALE_SHORT") else 1_500
 
