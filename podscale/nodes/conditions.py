@@ -24,7 +24,6 @@ class DecidedNodes(Struct, frozen=True, eq=False):
     columns: ballast.NodeColumns
     sums: PodSums
     plan: ballast.BallastPlan
-    states: ballast.NodeStates
     written_s: Floats  # (n,) when each node was last written before it
     at_s: float  # unix time of the decision
 

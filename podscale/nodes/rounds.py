@@ -147,12 +147,6 @@ class NodeRounds:
             self.windows.mean(settings.window_s),
             await self._unused(sums, nodes),
             sums.requested,
-        )
-        states = ballast.NodeStates(
-            nodes.is_excluded,
-            nodes.is_pressed,
-            nodes.is_cordoned,
-            nodes.is_draining,
             self.windows.measured_s(),
         )
         held = sums.held if self.choice.mode == "ballast" else self._memory.held(nodes)
@@ -161,11 +155,11 @@ class NodeRounds:
         is_cramped = np.isnan(sums.started_s) & (held > most).any(axis=0)
         written_s = self._memory.written_s(nodes)
         made = ballast.plan(
-            columns, states,
+            columns, nodes,
             ballast.HeldBallast(held, written_s, sums.has_older | is_cramped),
             nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
         )  # fmt: skip
-        return DecidedNodes(nodes, columns, sums, made, states, written_s, now)
+        return DecidedNodes(nodes, columns, sums, made, written_s, now)
 
     async def _unused(self, sums: PodSums, nodes: NodeArrays) -> Floats:
         young = self._totals.young_pods(sums)
@@ -248,7 +242,7 @@ class NodeRounds:
         has = np.array([node is not None and is_tainted(node) for node in nodes], np.bool_)
         self.metrics.tainted.set(has.sum())
         plan = ballast.taint_plan(
-            decided.columns, decided.states, has,
+            decided.columns, decided.nodes, has,
             decided.written_s, decided.nodes.thresholds, decided.at_s,
             self.choice.ballast,
         )  # fmt: skip

@@ -160,7 +160,7 @@ def shown_nodes(decided: DecidedNodes | None) -> ShownNodes:
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (columns.usage / most).max(axis=0)
     fullest = np.argsort(-share)[:MOST_NODES].tolist()  # NaN comes last
-    measured = np.where(np.isfinite(decided.states.measured_s), decided.states.measured_s, np.nan)
+    measured = np.where(np.isfinite(decided.columns.measured_s), decided.columns.measured_s, np.nan)
     room = np.maximum(most - columns.usage, 0)
     amounts = np.stack([columns.usage, columns.requested, plan.requests, columns.allocatable, room])
     return ShownNodes(

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import structlog
-from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
@@ -12,7 +11,7 @@ from podscale.core.selectors.selector import Selector
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
-from podscale.nodes.decide.ballast import BallastSettings, Bools, Floats
+from podscale.nodes.decide.ballast import BallastSettings, Floats, NodeStates
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +28,7 @@ _LEAVING = frozenset({
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
 
 
-class NodeArrays(Struct, frozen=True, eq=False):
+class NodeArrays(NodeStates, frozen=True, eq=False):
     """All nodes, in the order of ``names``; sizes are (2, n), NaN where they cannot be read."""
 
     names: tuple[str, ...]
@@ -38,10 +37,6 @@ class NodeArrays(Struct, frozen=True, eq=False):
     capacity: Floats
     allocatable: Floats
     thresholds: Floats
-    is_excluded: Bools
-    is_pressed: Bools
-    is_cordoned: Bools
-    is_draining: Bools
 
 
 class NodeTable:
@@ -60,9 +55,11 @@ class NodeTable:
             names = tuple(self._rows)
             rows = np.array(list(self._rows.values()), np.float64).reshape(-1, 11)
             columns = np.ascontiguousarray(rows.T)
+            is_excluded, is_pressed, is_cordoned, is_draining = columns[7:] > 0
+            places = {name: place for place, name in enumerate(names)}
             self._made = NodeArrays(
-                names, {name: place for place, name in enumerate(names)}, columns[0],
-                columns[1:3], columns[3:5], columns[5:7], *(columns[7:] > 0),
+                is_excluded, is_pressed, is_cordoned, is_draining, names, places,
+                columns[0], columns[1:3], columns[3:5], columns[5:7],
             )  # fmt: skip
         return self._made
 

@@ -43,6 +43,7 @@ class NodeColumns(Struct, frozen=True, eq=False):
     usage: Floats  # mean over the window; NaN: never measured
     young: Floats  # of pods younger than the window: requests beyond their own usage
     requested: Floats  # by all pods but ballast, as the scheduler counts them
+    measured_s: Floats | float = -np.inf  # (n,) of the newest usage that is whole; -inf: never
 
 
 class NodeStates(Struct, frozen=True, eq=False):
@@ -52,7 +53,6 @@ class NodeStates(Struct, frozen=True, eq=False):
     is_pressed: Bools  # a condition of pressure, or not Ready
     is_cordoned: Bools
     is_draining: Bools  # being deleted or emptied by a node autoscaler
-    measured_s: Floats  # unix time of the newest usage that is whole; -inf: never
 
 
 class HeldBallast(Struct, frozen=True, eq=False):
@@ -173,7 +173,7 @@ def standing(
         (Reason.DRAINING, states.is_draining),
         (Reason.CORDONED, states.is_cordoned),
         (Reason.PRESSURE, states.is_pressed),
-        (Reason.STALE_USAGE, unknown | (now - states.measured_s > 2 * settings.window_s)),
+        (Reason.STALE_USAGE, unknown | (now - nodes.measured_s > 2 * settings.window_s)),
     )
     return np.select([holds for _, holds in looked_at], [int(r) for r, _ in looked_at],
                      int(Reason.LOADED))  # fmt: skip

@@ -18,7 +18,7 @@ def nodes(
     capacity: float = 10_000.0,
     young: float = 0.0,
 ) -> NodeColumns:
-    """Return nodes of ``usage`` in thousandths of a core; memory is idle."""
+    """Return nodes of ``usage`` in thousandths of a core, measured at 1000; memory is idle."""
 
     def rows(cpu: Sequence[float], memory: float) -> Floats:
         return np.array([cpu, [memory] * len(usage)], np.float64)
@@ -30,11 +30,12 @@ def nodes(
         usage=rows(usage, GI),
         young=rows([young] * count, 0.0),
         requested=rows([requested] * count, 4 * GI),
+        measured_s=np.full(count, 1000.0),
     )
 
 
 def states(count: int, **said: bool) -> NodeStates:
-    """Return the states of ``count`` nodes, measured at 1000."""
+    """Return the states of ``count`` nodes."""
 
     def flag(name: str) -> Bools:
         return np.full(count, said.get(name, False))
@@ -44,7 +45,6 @@ def states(count: int, **said: bool) -> NodeStates:
         flag("is_pressed"),
         flag("is_cordoned"),
         flag("is_draining"),
-        np.full(count, 1000.0),
     )
 
 

@@ -117,8 +117,8 @@ def test_noise_of_five_percent_writes_hardly_any_node() -> None:
     for number in range(rounds):
         now = 1000.0 + 15 * number
         cluster = nodes(samples[number : number + 20].mean(axis=0).tolist())
-        measured = replace(states(count), measured_s=np.full(count, now))
-        got = plan(cluster, measured, current, THETA, now, SETTINGS)
+        measured = replace(cluster, measured_s=np.full(count, now))
+        got = plan(measured, states(count), current, THETA, now, SETTINGS)
         written.append(float(got.is_due.mean()))
         requests = np.where(got.is_due, got.requests, current.requests)
         current = HeldBallast(requests, np.where(got.is_due, now, current.written_s))
