@@ -1,14 +1,14 @@
 """What every part of the VPA sees of the cluster: one set of watches per process."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
-from podscale.kube.client.api import Api
+from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
-from podscale.kube.client.wire import HasMetadata
+from podscale.kube.client.wire import HasMetadata, decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.fed_store import Change, Sink
@@ -30,6 +30,7 @@ from vpa.targets import Workloads
 T = TypeVar("T", bound=HasMetadata)
 
 _log = structlog.get_logger()
+_WRITE_TIMEOUT_S = 10.0
 
 Listener = Callable[[VpaKey, Vpa | None], None]
 
@@ -124,6 +125,23 @@ class VpaStores:
 
     def vpa(self, key: VpaKey) -> Vpa | None:
         return self._read.get(key)
+
+    async def patch(
+        self, api: Api, vpa: Vpa, patch: Sequence[Mapping[str, Any]], *subresource: str
+    ) -> None:
+        """Patch a VPA that is still as it was decided about, and take in the answer; raises
+        ``KubeError`` and ``DecodeError``.
+        """
+        meta = vpa.metadata
+        test = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}
+        answer = await api.request(
+            "PATCH",
+            VPAS.path(meta.namespace, meta.name, *subresource),
+            body=encode([test, *patch]),
+            content_type=JSON_PATCH,
+            timeout_s=_WRITE_TIMEOUT_S,
+        )
+        self.accept_vpa(decode(answer.body, StoredVpa))
 
     def accept_vpa(self, stored: StoredVpa) -> None:
         """Take in the answer to our own write."""

@@ -6,7 +6,7 @@ every pass that finds the anchor, also after a crash in between.
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -28,34 +28,34 @@ from podscale.core.metrics import ContainerColumns
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.core.settings import COORDINATE
-from podscale.kube.client.api import JSON_PATCH, Api
+from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, NotLeading, ObjectNotFound
-from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, VPAS, Resource
-from podscale.kube.client.wire import UNREADABLE_MANAGER, ManagedMeta, decode, encode
+from podscale.kube.client.resource import HPAS, PODAUTOSCALERS, Resource
+from podscale.kube.client.wire import UNREADABLE_MANAGER
 from podscale.kube.columns.pods import PodView
-from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import CronJob
-from podscale.kube.objects.vpa import StoredVpa, Vpa, container_policy
+from podscale.kube.objects.vpa import Vpa, container_policy
 from vpa.model.api.policy import allowed
 from vpa.model.estimation.estimator import BOUNDS
 from vpa.model.estimation.nodes import NodeShape
-from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace
+from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.groups import VpaEntry
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.publishing.published import AnchoredSize
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stores import VpaStores
-from vpa.targets import TargetController
 
 _log = structlog.get_logger()
 
-_WRITE_TIMEOUT_S = 10.0
 _ACTED_ON_WITHIN_S = 120.0  # an HPA that is new: its controller looks at it four times a minute
 _KEPT_FOR_S = 3600.0  # what a disruption budget keeps: all budgets of a namespace are looked at
-_IN_TREE = "kube-controller-manager"
+# It keeps conditions that it does not know, and so one that was left behind. Whom nobody can read
+# may be it.
+_IN_TREE = ("kube-controller-manager", UNREADABLE_MANAGER)
 
 
 class WatchedHpas:
@@ -66,27 +66,15 @@ class WatchedHpas:
             (resource, Store(scopes, keep=_thinned)) for resource in (HPAS, PODAUTOSCALERS)
         )
 
-    async def run(self, api: Api, resource: Resource, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
-        """Feed one of the two stores for ever."""
-        store = dict(self._resources)[resource]
-        await Reflector(api, WatchSource(resource, Autoscaler, rhythm=rhythm), store).run()
+    def watches(self, api: Api, rhythm: WatchTiming) -> list[Coroutine[Any, Any, None]]:
+        """Return what feeds the two stores for ever."""
+        return [
+            Reflector(api, WatchSource(resource, Autoscaler, rhythm=rhythm), store).run()
+            for resource, store in self._resources
+        ]
 
-    @property
-    def resources(self) -> list[Resource]:
-        """What is to be watched."""
-        return [resource for resource, _ in self._resources]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it could be seen who coordinates; what may not be listed has none."""
-        return self._are_current(Forbidden, ObjectNotFound)
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether who coordinates was seen: rights may be missing for a moment."""
-        return self._are_current(ObjectNotFound)
-
-    def _are_current(self, *absent: type[KubeError]) -> bool:
+    def are_known(self, *absent: type[KubeError]) -> bool:
+        """Whether it was seen who coordinates; of a kind that is ``absent`` there is nobody."""
         return all(
             store.is_current()
             or (not store.is_synced and isinstance(store.freshness().error, absent))
@@ -97,8 +85,10 @@ class WatchedHpas:
         """Yield each HPA that coordinates, by namespace, group, kind and name of its target."""
         for _, store in self._resources:
             for hpa in store.values():
-                side = None if _is_in_tree(hpa.metadata) else horizontal_side(hpa)
-                born = hpa.metadata.creation_timestamp
+                last = hpa.metadata.last_writer("status")
+                if last is not None and last.manager in _IN_TREE:
+                    continue
+                side, born = horizontal_side(hpa), hpa.metadata.creation_timestamp
                 is_late = born is None or now - born > _ACTED_ON_WITHIN_S
                 if side is not None and not (side.is_new and is_late):
                     yield (hpa.metadata.namespace, *side.target.key), side
@@ -139,8 +129,9 @@ class Coordination:
 
     async def follow(self, now: float, usage: ContainerColumns | None) -> list[VpaKey]:
         """Find the pairs, and take in what their pods use; return those to be published."""
-        self._has_listed = self._hpas.is_listed
-        if self._hpas.is_known:
+        # Rights to list them may be missing for a moment.
+        self._has_listed = self._hpas.are_known(ObjectNotFound)
+        if self._hpas.are_known(Forbidden, ObjectNotFound):
             before = self._pairs
             self._pairs = {
                 key: structs.replace(before[key], side=side)
@@ -163,14 +154,12 @@ class Coordination:
             target = (key.namespace, *ref.key) if ref is not None else None
             if target in found:
                 by_target.setdefault(target, []).append(vpa)
-        paired = {
-            target: pair(found[target].container, vpas).vpa for target, vpas in by_target.items()
-        }
-        return {
-            VpaKey(target[0], vpa.metadata.name): found[target]
-            for target, vpa in paired.items()
-            if vpa is not None
-        }
+        sides = {}
+        for target, vpas in by_target.items():
+            paired = pair(found[target].container, vpas).vpa
+            if paired is not None:
+                sides[VpaKey(target[0], paired.metadata.name)] = found[target]
+        return sides
 
     def text(self, key: VpaKey) -> str:
         """Return what holds the CPU of a VPA, for people; empty: nothing does."""
@@ -178,7 +167,8 @@ class Coordination:
         if found is None or vpa is None:
             return ""
         side = found.side
-        anchor = parse(_annotation(vpa), _uid(self._workload(key, vpa)), side.container)
+        uid, _ = self._workload(key, vpa)
+        anchor = parse(_annotation(vpa), uid, side.container)
         if anchor is None:
             return f"HPA {side.name} scales the same pods by CPU, and no anchor is written yet"
         return (
@@ -199,8 +189,8 @@ class Coordination:
         """Return the size that belongs to the anchor, which is written first where it moves; None
         where no HPA wants one. Raises ``KubeError`` where it could not be written.
         """
-        workload, found = self._workload(key, vpa), self._pairs.get(key)
-        text, uid = _annotation(vpa), _uid(workload)
+        text, found = _annotation(vpa), self._pairs.get(key)
+        uid, replicas = self._workload(key, vpa)
         is_waiting = found is not None and found.side.is_new
         if found is None or not uid or is_waiting:
             if text is None and not is_waiting:
@@ -208,7 +198,7 @@ class Coordination:
             if found is not None or not self._has_listed:
                 return AnchoredSize("", None, {})
             # Whoever coordinates later begins at what pods request then.
-            await self._write(key, None)
+            await self._write(vpa, None)
             return None
         side, views = found.side, self._views(key)
         anchor = parse(text, uid, side.container)
@@ -218,11 +208,10 @@ class Coordination:
             if present <= 0:
                 return None  # pods without a request: the VPA gives them one first
             anchor = Anchor(present, present, uid, container=side.container)
-            await self._write(key, anchor)
+            await self._write(vpa, anchor)
             found.told = "AnchorAdopted"
             return AnchoredSize(side.container, present, requests, may_shrink=False)
         is_followed = side.follows(anchor)
-        replicas = _replicas(workload)
         if not is_followed or replicas != found.replicas:
             found.replicas, found.still_since = replicas, now
         ready = [each for each in views
@@ -233,7 +222,7 @@ class Coordination:
             found.told = "HorizontalIdle"
         elif side.is_stabilizing:
             found.told = "HorizontalMoving"
-        elif self._hpas.is_known and (
+        elif self._hpas.are_known(Forbidden, ObjectNotFound) and (
             seen := _estimates(side.container, trace, entry, shapes, requests)
         ):
             state = self._state(key, found, views, now, seen.half_life_s)
@@ -243,7 +232,7 @@ class Coordination:
                 _log.info("coordinated change", namespace=key.namespace, name=key.name,
                           reason=chosen.reason, before=anchor, after=chosen.anchor,
                           energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
-                await self._write(key, chosen.anchor)
+                await self._write(vpa, chosen.anchor)
                 anchor, is_followed = chosen.anchor, False
         # Pods whose load is not known carry none of that which is.
         is_ready = is_followed and may_shrink(anchor, load, min(replicas, measured))
@@ -291,7 +280,15 @@ class Coordination:
     ) -> HorizontalState:
         side = found.side
         if now - found.kept_at >= _KEPT_FOR_S:
-            found.kept, found.kept_at = self._kept(key.namespace, views), now
+            # A budget that keeps a share of the pods sets no least.
+            kept = [
+                budget.spec.min_available
+                for budget in self._stores.budgets.values(key.namespace)
+                if isinstance(budget.spec.min_available, int)
+                and views
+                and budget.covers(views[0].labels)
+            ]
+            found.kept, found.kept_at = max(kept, default=None), now
         found.demand.follow(now)
         return HorizontalState(
             side.utilization, side.min_replicas, side.max_replicas, side.band(found.kept),
@@ -299,58 +296,34 @@ class Coordination:
             found.demand.loads(half_life_s), found.demand.seen_s,
         )  # fmt: skip
 
-    def _kept(self, namespace: str, views: Sequence[PodView]) -> int | None:
-        """Return how many pods a disruption budget keeps; a share of them sets no least."""
-        kept = [
-            budget.spec.min_available
-            for budget in self._stores.budgets.values(namespace)
-            if isinstance(budget.spec.min_available, int)
-            and views
-            and budget.covers(views[0].labels)
-        ]
-        return max(kept, default=None)
-
-    def _workload(self, key: VpaKey, vpa: Vpa) -> TargetController | None:
-        ref = vpa.spec.target_ref
-        if ref is None:
-            return None
-        return self._stores.workloads.find(key.namespace, ref.kind, ref.name)
+    def _workload(self, key: VpaKey, vpa: Vpa) -> tuple[str, int]:
+        # UID and replicas of the target; "" where it is not known.
+        ref, workloads = vpa.spec.target_ref, self._stores.workloads
+        found = None if ref is None else workloads.find(key.namespace, ref.kind, ref.name)
+        if found is None:
+            return "", 0
+        return found.metadata.uid, 0 if isinstance(found, CronJob) else found.spec.replicas or 0
 
     def _views(self, key: VpaKey) -> list[PodView]:
         selector = self._selector_of(key)
-        if selector is None:
-            return []
-        views = self._stores.pods.select(key.namespace, selector).views()
+        views = self._stores.pods.select(key.namespace, selector).views() if selector else []
         return [each for each in views if each.phase in (PodPhase.PENDING, PodPhase.RUNNING)]
 
-    async def _write(self, key: VpaKey, anchor: Anchor | None) -> None:
-        seen = self._stores.vpas.get(*key)
-        if seen is None:
-            raise ObjectNotFound(404, "NotFound", f"VPA {key.namespace}/{key.name}")
-        notes = seen.metadata.annotations
+    async def _write(self, vpa: Vpa, anchor: Anchor | None) -> None:
         path = f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}"
-        version = seen.metadata.resource_version
-        patch: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        ]
-        if anchor is None:
-            patch.append({"op": "remove", "path": path})
-        else:
-            if not notes:
-                patch.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-            patch.append({"op": "add", "path": path, "value": format_anchor(anchor)})
+        patch: list[dict[str, Any]] = [{"op": "remove", "path": path}]
+        if anchor is not None:
+            patch = [{"op": "add", "path": path, "value": format_anchor(anchor)}]
+            if not vpa.metadata.annotations:
+                patch.insert(0, {"op": "add", "path": "/metadata/annotations", "value": {}})
         try:
-            answer = await self._api.request(
-                "PATCH", VPAS.path(*key), body=encode(patch), content_type=JSON_PATCH,
-                timeout_s=_WRITE_TIMEOUT_S,
-            )  # fmt: skip
+            await self._stores.patch(self._api, vpa, patch)
         except NotLeading:
             raise
         except KubeError:
             self._metrics.wrote("anchor", "error")
             raise
         self._metrics.wrote("anchor", "ok")
-        self._stores.accept_vpa(decode(answer.body, StoredVpa))
 
 
 def _by_pod(
@@ -372,19 +345,8 @@ def _requests(views: Sequence[PodView], container: str) -> dict[str, int]:
         sidecars = [each for each in view.template.init_containers if each.is_sidecar]
         for each in (*view.template.containers, *sidecars):
             if container in ("", each.name):
-                request = (each.requests_milli or {}).get("cpu", 0)
-                found[each.name] = found.get(each.name, 0) + request
+                found[each.name] = found.get(each.name, 0) + each.requests_milli.get("cpu", 0)
     return {name: request // len(views) for name, request in found.items()}
-
-
-def _uid(workload: TargetController | None) -> str:
-    return workload.metadata.uid if workload else ""
-
-
-def _replicas(workload: TargetController | None) -> int:
-    if workload is None or isinstance(workload, CronJob):
-        return 0
-    return workload.spec.replicas or 0
 
 
 def _annotation(vpa: Vpa) -> str | None:
@@ -417,7 +379,9 @@ def _estimates(
         amounts = {bound: trace.amounts[name, "cpu", bound] for bound in BOUNDS}
         lower += amounts["lowerBound"].published.milli
         target += amounts["target"].published.milli
-        upper += min(_measured(amounts["upperBound"]), top)
+        # Without what little is known multiplies it by.
+        above = amounts["upperBound"].derivation
+        upper += min(max(above.with_margin, above.minimum), top)
         least += max(amounts["target"].derivation.minimum, 0 if lowest is None else lowest.milli)
         most += top
     nodes = max((shape.available("cpu") for shape in shapes), default=MOST_MILLI)
@@ -427,20 +391,8 @@ def _estimates(
     )  # fmt: skip
 
 
-def _measured(amount: AmountTrace) -> int:
-    # Without what little is known multiplies it by.
-    return max(amount.derivation.with_margin, amount.derivation.minimum)
-
-
 def _thinned(hpa: Autoscaler) -> Autoscaler:
     is_asking = (hpa.metadata.annotations or {}).get(COORDINATE) == "on"
     if is_asking or any(each.type == CONDITION for each in hpa.status.conditions or ()):
         return hpa
     return Autoscaler(hpa.metadata)
-
-
-def _is_in_tree(meta: ManagedMeta) -> bool:
-    # It keeps conditions that it does not know, and so one that was left behind. Whom nobody can
-    # read may be it.
-    last = meta.last_writer("status")
-    return last is not None and last.manager in (_IN_TREE, UNREADABLE_MANAGER)

@@ -96,10 +96,9 @@ class RecommenderPart(LeadingPart):
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches, those that the updater has as well only where it has not."""
-        found = [self._watch_evictions()]
+        found: list[Coroutine[Any, Any, None]] = [self._watch_evictions()]
         if self._hpas is not None:
-            resources = self._hpas.resources
-            found += [self._hpas.run(self._api, each, self._rhythm) for each in resources]
+            found += self._hpas.watches(self._api, self._rhythm)
         if self._feeds_stores:
             found.append(self.stores.run(self._rhythm))
         return found

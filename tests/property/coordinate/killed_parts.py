@@ -353,8 +353,7 @@ class SimulatedRecommenderPart:
         fill(self._stores.pods, pods, version)
         # HPAs may be listed later than what there is to do; without an anchor it would go its way.
         if self._has_begun or cluster.anchor is None or cluster.draw.random() < 0.5:
-            for resource, found in zip(self._hpas.resources, ([cluster.hpa()], []), strict=True):
-                store = dict(self._hpas._resources)[resource]
+            for (_, store), found in zip(self._hpas._resources, ([cluster.hpa()], []), strict=True):
                 fill(store, [decode(encode(each), Autoscaler) for each in found], "9")
 
     def _pod(self, pod: SimulatedPod, meta: dict[str, str]) -> dict[str, Any]:

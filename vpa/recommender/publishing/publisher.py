@@ -14,11 +14,9 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import ContainerColumns
-from podscale.kube.client.api import JSON_PATCH, Api
+from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
-from podscale.kube.client.resource import VPAS
-from podscale.kube.client.wire import decode, encode
-from podscale.kube.objects.vpa import StoredVpa, Vpa
+from podscale.kube.objects.vpa import Vpa
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.nodes import NodeShape
@@ -37,7 +35,6 @@ from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
-_WRITE_TIMEOUT_S = 10.0
 _LEAST_DEADLINE_S = 60.0
 
 ShapesOf = Callable[[VpaEntry], tuple[NodeShape, ...]]
@@ -211,21 +208,9 @@ class Publisher:
         self._facts[key] = facts
 
     async def _patch(self, key: VpaKey, vpa: Vpa, wanted: Mapping[str, Any], now: float) -> bool:
-        patch: list[Mapping[str, Any]] = [{"op": "add", "path": "/status", "value": wanted}]
-        seen = self._stores.vpas.get(*key)
-        if seen is not None:
-            # What was decided about another state of the VPA is decided anew in the next pass.
-            version = seen.metadata.resource_version
-            patch.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
         try:
-            answer = await self._api.request(
-                "PATCH",
-                VPAS.path(*key, "status"),
-                body=encode(patch),
-                content_type=JSON_PATCH,
-                timeout_s=_WRITE_TIMEOUT_S,
-            )
-            self._stores.accept_vpa(decode(answer.body, StoredVpa))
+            patch = [{"op": "add", "path": "/status", "value": wanted}]
+            await self._stores.patch(self._api, vpa, patch, "status")
         except (KubeError, msgspec.DecodeError) as error:
             self._metrics.wrote("status", "error")
             _log.warning("status not written", namespace=key.namespace, name=key.name,

@@ -224,8 +224,7 @@ class Process:
         budgets = [decode(encode(each), PodDisruptionBudget) for each in world.budgets]
         fill(self.stores.budgets, budgets, "9")
         if world.lists_hpas:
-            for resource, found in zip(self.hpas.resources, ([world.hpa()], []), strict=True):
-                store = dict(self.hpas._resources)[resource]
+            for (_, store), found in zip(self.hpas._resources, ([world.hpa()], []), strict=True):
                 fill(store, [decode(encode(each), Autoscaler) for each in found], "9")
 
     async def run(self, passes: int, every_s: float = 60.0) -> None:
