@@ -5,7 +5,7 @@ product's.
 """
 
 from podscale.cli.entry import main
-from podscale.coordinate import demand, sizes
+from podscale.coordinate import sizes
 
 HALF_DAY_S, QUIET_S, HOUR_S = 1.5, 2.0, 1.0
 
@@ -13,6 +13,6 @@ if __name__ == "__main__":
     sizes._HALF_DAY_S = HALF_DAY_S
     sizes._WEEK_S = 2 * HALF_DAY_S
     sizes.LEAST_QUIET_S = QUIET_S
-    demand._SLOT_S = HOUR_S
-    demand._LATEST_S = QUIET_S
+    sizes._SLOT_S = HOUR_S
+    sizes._LATEST_S = QUIET_S
     main()

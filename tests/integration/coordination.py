@@ -17,9 +17,11 @@ from hpa.simulate.load import LoadHistory, held
 from hpa.simulate.loop import SimulatedRun, pass_times
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.coordinate.anchor import Anchor
-from podscale.coordinate.demand import DAY_S, LatestLoads, LoadOfDays
 from podscale.coordinate.sizes import (
+    DAY_S,
     HorizontalState,
+    LatestLoads,
+    LoadOfDays,
     SizeChange,
     VerticalEstimates,
     choose,

@@ -13,13 +13,15 @@ import structlog
 from msgspec import Struct, structs
 
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
-from podscale.coordinate.demand import LatestLoads, LoadOfDays
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
 from podscale.coordinate.pairing import CONDITION, pair
-from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
+    REASONS,
     HorizontalState,
+    LatestLoads,
+    LoadOfDays,
     SizeChange,
+    SizeReason,
     VerticalEstimates,
     choose,
     may_shrink,

@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
 from hpa.decide.api.spec import Fallback, MinimumSchedule, Options
-from podscale.coordinate.comfort import ComfortError, parse_comfort
+from podscale.coordinate.horizontal import ComfortError, parse_comfort
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.settings import (
     COMFORT,

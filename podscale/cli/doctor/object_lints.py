@@ -14,8 +14,7 @@ from adapter.stages import Stage
 from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA, Condition, MetricSpec
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
-from podscale.coordinate.drift import drift
-from podscale.coordinate.pairing import CONDITION, pair
+from podscale.coordinate.pairing import CONDITION, drift, pair
 from podscale.core.plainwords import plain_words
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors import selector

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from podscale.coordinate import demand, sizes
+from podscale.coordinate import sizes
 from tests.cluster.short_days import HALF_DAY_S, HOUR_S, QUIET_S
 from tests.property.coordinate.killed_parts import SimulatedCluster, changes_with_kills
 
@@ -17,8 +17,8 @@ def short_days(monkeypatch):
     monkeypatch.setattr(sizes, "_HALF_DAY_S", HALF_DAY_S)
     monkeypatch.setattr(sizes, "_WEEK_S", 2 * HALF_DAY_S)
     monkeypatch.setattr(sizes, "LEAST_QUIET_S", QUIET_S)
-    monkeypatch.setattr(demand, "_SLOT_S", HOUR_S)
-    monkeypatch.setattr(demand, "_LATEST_S", QUIET_S)
+    monkeypatch.setattr(sizes, "_SLOT_S", HOUR_S)
+    monkeypatch.setattr(sizes, "_LATEST_S", QUIET_S)
 
 
 @pytest.mark.slow

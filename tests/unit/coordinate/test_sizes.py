@@ -7,13 +7,16 @@ import pytest
 from msgspec import structs
 
 from podscale.coordinate.anchor import Anchor
-from podscale.coordinate.demand import DAY_S, LatestLoads, LoadOfDays
-from podscale.coordinate.reasons import REASONS, SizeReason
 from podscale.coordinate.sizes import (
+    DAY_S,
+    REASONS,
     HorizontalState,
+    LatestLoads,
+    LoadOfDays,
     SeenLoad,
     SizeChange,
     SizeKept,
+    SizeReason,
     VerticalEstimates,
     choose,
     may_shrink,

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, format_anchor, parse
-from podscale.coordinate.reasons import REASONS
+from podscale.coordinate.sizes import REASONS
 from podscale.core.metrics import ContainerColumns
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import Response
