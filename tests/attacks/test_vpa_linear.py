@@ -20,8 +20,7 @@ from vpa.capping.processor import LimitRanges, cap_for_pod
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.recommender.pod_feed import from_last_state
 from vpa.recommender.publishing.published import with_kept
-from vpa.updater.decide.priority import UpdaterSettings, due
-from vpa.updater.decide.requirements import unmet
+from vpa.updater.decide.priority import UpdaterSettings, due, unmet
 
 FEW, MANY = 300, 3_000
 AMOUNTS = {"cpu": "250m", "memory": "200Mi"}

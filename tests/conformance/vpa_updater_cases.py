@@ -27,7 +27,7 @@ from vpa.admission.patches.patch import resize_entries
 from vpa.admission.patches.resources import ContainerResources, PodResources, ResourcesUnavailable
 from vpa.capping.processor import cap_for_pod
 from vpa.model.api.quantities import lower, wire
-from vpa.updater.decide import priority, rate_limits, requirements, resize
+from vpa.updater.decide import disruption_budget, priority, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.decision import Pdb
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, budget_for
@@ -79,7 +79,7 @@ def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 def eviction_requirements(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     wanted = [decode(entry, EvictionRequirement) for entry in i["eviction_requirements"] or []]
-    found = requirements.unmet(
+    found = priority.unmet(
         pod_of(i["pod"]), decoded(i["recommendation"], VpaRecommendation), wanted
     )
     return {"admit": found is None}
@@ -110,7 +110,7 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         if not found.is_due:
             continue
         queued[pod.name] = _shown_priority(found.priority)
-        if requirements.unmet(pod, capped, wanted) is None:
+        if priority.unmet(pod, capped, wanted) is None:
             ranked.append((pod, found.priority))
     ranked.sort(key=lambda entry: entry[1].order, reverse=True)
     order = [pod.name for pod, _ in ranked]
@@ -339,7 +339,7 @@ def updater_mode_dispatch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, J
 
 
 def rate_limiter(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = rate_limits.rate_limit(i["rate"], i["burst"])
+    found = disruption_budget.rate_limit(i["rate"], i["burst"])
     return {"unlimited": found.rate is None, "rate": found.rate, "burst": found.burst}
 
 

@@ -22,7 +22,7 @@ from podscale.serving.monitoring.logs import Verbosity
 from podscale.serving.status import StatusError
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from vpa.admission import flags, part
-from vpa.admission.registration.configuration import CONFIGURATION
+from vpa.admission.registration import CONFIGURATION
 
 RECOMMENDED = {
     "recommendation": {

@@ -22,8 +22,8 @@ from tests.integration.vpa_weather import (
     updating,
 )
 from vpa.model.samples.membership import VpaKey
+from vpa.updater.decide.disruption_budget import EvictionRate
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import EvictionRate
 from vpa.updater.flags import Options
 from vpa.updater.part import UpdaterPart
 

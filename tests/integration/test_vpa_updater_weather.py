@@ -24,8 +24,8 @@ from tests.integration.vpa_weather import (
     updating,
 )
 from vpa.updater.cluster.pod_disruptor import INFEASIBLE
+from vpa.updater.decide.disruption_budget import SPENT, EvictionRate
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import SPENT, EvictionRate
 from vpa.updater.flags import Options
 
 __all__ = ["small"]

@@ -9,7 +9,7 @@ from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 from podscale.serving.flags import parse as parse_flags
 from vpa.admission.patches.patch import BoostSettings
-from vpa.admission.registration.configuration import Registration
+from vpa.admission.registration import Registration
 from vpa.admission.validation import VpaGates
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems

@@ -28,8 +28,13 @@ from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, RunningServer, running
 from vpa import flags as common_flags
 from vpa.admission import flags as flags_
-from vpa.admission.registration.certificate import WebhookCertificate, hindrance
-from vpa.admission.registration.configuration import StatusLease, keep_registered, register
+from vpa.admission.registration import (
+    StatusLease,
+    WebhookCertificate,
+    hindrance,
+    keep_registered,
+    register,
+)
 from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.stores import VpaStores
 

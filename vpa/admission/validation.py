@@ -22,7 +22,7 @@ from podscale.kube.objects.vpa import (
 )
 from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
 from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
-from vpa.updater.decide.rate_limits import SPENT
+from vpa.updater.decide.disruption_budget import SPENT
 
 REQUIRED = "Required value"
 UNSUPPORTED = "Unsupported value"

@@ -6,8 +6,8 @@ from podscale.process.flags import leader_election
 from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
+from vpa.updater.decide.disruption_budget import EvictionRate, rate_limit
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("updater-interval", "duration", 60.0, "How often pods are looked at.",

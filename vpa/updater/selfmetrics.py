@@ -1,8 +1,16 @@
 """What the updater says about itself, under upstream's names."""
 
+from collections.abc import Sequence
+
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from vpa.model.samples.membership import VpaKey
 from vpa.step_seconds import StepSeconds
+from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
+from vpa.updater.decide.decision import UpdateDecision
+
+_log = structlog.get_logger()
 
 PREFIX = "vpa_updater_"
 _SIZED = ("vpa_size_log2", "update_mode")
@@ -38,31 +46,27 @@ class UpdaterMetrics:
             for name in _GAUGES
         }
         named = (*_SIZED, "vpa_name", "vpa_namespace")
-        self.evicted = Counter(PREFIX + "evicted_pods", "Evictions.", named, registry=registry)
-        self.updated = Counter(
-            PREFIX + "in_place_updated_pods", "Resizes.", named, registry=registry
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(PREFIX + name, text, labels, registry=registry)
+
+        self.evicted = counter("evicted_pods", "Evictions.", *named)
+        self.updated = counter("in_place_updated_pods", "Resizes.", *named)
+        self.failed_evictions = counter(
+            "failed_eviction_attempts", "Evictions that failed.", *named, "reason"
         )
-        self.failed_evictions = Counter(
-            PREFIX + "failed_eviction_attempts", "Evictions that failed.", (*named, "reason"),
-            registry=registry,
-        )  # fmt: skip
-        self.failed_updates = Counter(
-            PREFIX + "failed_in_place_update_attempts", "Resizes that failed.",
-            (*named, "reason"), registry=registry,
-        )  # fmt: skip
-        self.skipped = Counter(
-            PREFIX + "in_place_infeasible_skip_pods", "Pods not tried again.", named,
-            registry=registry,
-        )  # fmt: skip
-        self.admission_invalid = Counter(
-            PREFIX + "admission_controller_status_invalid",
+        self.failed_updates = counter(
+            "failed_in_place_update_attempts", "Resizes that failed.", *named, "reason"
+        )
+        self.skipped = counter("in_place_infeasible_skip_pods", "Pods not tried again.", *named)
+        self.admission_invalid = counter(
+            "admission_controller_status_invalid",
             "Loops without updates, since admission's Lease was not read (error) or old (invalid).",
-            ("reason",), registry=registry,
-        )  # fmt: skip
-        self.broken = Counter(
-            PREFIX + "vpas_passed_over", "Turns of VPAs that ended in an error of their own.",
-            registry=registry,
-        )  # fmt: skip
+            "reason",
+        )
+        self.broken = counter(
+            "vpas_passed_over", "Turns of VPAs that ended in an error of their own."
+        )
         self.step = StepSeconds(PREFIX, "Time spent in the steps of a loop.", registry)
 
     def count(self, found: UpdateTally) -> None:
@@ -71,3 +75,40 @@ class UpdaterMetrics:
             gauge.clear()
             for labels, number in found.counts.get(name, {}).items():
                 gauge.labels(*labels).set(number)
+
+
+class ReconcileReport:
+    """Of one VPA's turn."""
+
+    def __init__(self, tally: UpdateTally, key: VpaKey, size: Sized) -> None:
+        self._tally, self._key, self._size = tally, key, size
+        self._labels = (*size, key.name, key.namespace)
+        self._done: set[str] = set()
+
+    def waiting(self, decisions: Sequence[UpdateDecision]) -> None:
+        """Count the pods whose update is due."""
+        for name, action in (("evictable", "evict"), ("in_place_updatable", "resize")):
+            number = sum(decision.action == action for decision in decisions)
+            self._tally.add(f"{name}_pods_total", self._size, number)
+            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
+
+    def did(self, *, in_place: bool) -> None:
+        """Remember that a pod was, or may have been, resized or evicted."""
+        self._done.add("in_place_updated" if in_place else "evicted")
+
+    def count(self, counter: Counter) -> None:
+        """Count a pod that was resized, evicted or skipped."""
+        counter.labels(*self._labels).inc()
+
+    def failed(self, acted: DisruptionOutcome, counter: Counter, reason: str) -> None:
+        """Count and log an act that failed."""
+        if acted.outcome == "node-capacity":
+            reason = "InPlaceUpdateInfeasible"
+        counter.labels(*self._labels, reason).inc()
+        _log.warning("not updated", namespace=self._key.namespace, vpa=self._key.name,
+                     reason=reason, message=acted.message)  # fmt: skip
+
+    def end(self) -> None:
+        """Count the VPA by what was done to its pods."""
+        for name in ("evicted", "in_place_updated"):
+            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))

@@ -200,7 +200,7 @@ BOUNDED = {
     "vpa/updater/decide/disruption_budget.py:DisruptionBudget._least": SCRATCH,
     "vpa/updater/decide/disruption_budget.py:DisruptionBudget._lost": SCRATCH,
     "vpa/updater/loop/loop.py:_Pass.seen": SCRATCH,
-    "vpa/updater/loop/report.py:ReconcileReport._done": SCRATCH,
+    "vpa/updater/selfmetrics.py:ReconcileReport._done": SCRATCH,
     "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._holding": SCRATCH,
     "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._known": SCRATCH,
     "vpa/updater/selfmetrics.py:UpdateTally.counts": MODES,

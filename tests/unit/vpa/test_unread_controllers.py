@@ -23,9 +23,8 @@ from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.admission.patches.patch import BoostSettings
-from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
-from vpa.admission.webhook import Webhook
+from vpa.admission.webhook import ReviewAnswer, ReviewedResource, ReviewRequest, Webhook
 from vpa.stores import VpaStores
 
 POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":

@@ -19,7 +19,6 @@ from podscale.kube.objects.vpa import (
     is_off,
     update_mode,
 )
-from vpa.admission.patches.acceptance import refused, refused_annotations
 from vpa.admission.patches.boost import (
     ANNOTATION_PREFIX,
     boosted,
@@ -32,6 +31,8 @@ from vpa.admission.patches.resources import (
     PodResources,
     ResourcesUnavailable,
     pod_resources,
+    refused,
+    refused_annotations,
     too_large,
 )
 from vpa.capping.processor import NO_RANGES, LimitRanges

@@ -80,10 +80,11 @@ class PodDisruptor:
         now: float,
         *,
         only_unboost: bool = False,
+        only_unmark: bool = False,
     ) -> DisruptionOutcome:
-        """Resize in place, from the pod as it is now.
+        """Resize in place, from the pod as it is now, and remove what marks boosts that are over.
 
-        ``only_unboost``: not without a boost that is over.
+        ``only_unboost``: not without such a mark; ``only_unmark``: nothing but marks.
         """
         try:
             present = await self._read(pod)
@@ -95,9 +96,9 @@ class PodDisruptor:
             ended = [entry for entry in patch.annotations if entry.op == "remove"]
             if only_unboost and not ended:
                 return DisruptionOutcome("nothing")
-            if not patch.resize:
+            if not patch.resize or only_unmark:
                 # The boost changed nothing, or all but its annotation was taken back already.
-                if ended:
+                if ended and not patch.resize:
                     await self._mark(present, ended)
                 return DisruptionOutcome("nothing")
             acted = await self._resize(present, patch)
@@ -109,21 +110,6 @@ class PodDisruptor:
             text = "Pod was resized in place by VPA Updater."
             self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
         return acted
-
-    async def unmark(self, pod: PodView, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
-        """Remove the annotations of boosts that are over and taken back; failing costs a try."""
-        try:
-            present = await self._read(pod)
-            patch = resize_patch(present, vpa, ranges, now) if present is not None else None
-        except (KubeError, msgspec.DecodeError) as error:
-            _log.warning("pod not read", namespace=pod.namespace, name=pod.name,
-                         error=str(error))  # fmt: skip
-            return
-        if present is None or not isinstance(patch, ResizePatch) or patch.resize:
-            return
-        ended = [entry for entry in patch.annotations if entry.op == "remove"]
-        if ended:
-            await self._mark(present, ended)
 
     async def remember_infeasible(self, pod: PodView, recommendation: VpaRecommendation) -> None:
         """Write on the pod which size its node could not give; failing costs another try."""

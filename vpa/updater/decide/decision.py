@@ -14,10 +14,15 @@ from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.matching import seniority
-from vpa.admission.patches.acceptance import REFUSED, refused
-from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, pod_resources
+from vpa.admission.patches.resources import (
+    REFUSED,
+    ContainerResources,
+    ResourcesUnavailable,
+    pod_resources,
+    refused,
+)
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.updater.decide import priority, requirements, resize
+from vpa.updater.decide import priority, resize
 from vpa.updater.decide.admission_lease import AdmissionLease
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
 from vpa.updater.decide.priority import Due, UpdaterSettings
@@ -129,7 +134,7 @@ def decide_update(
     if not due.is_due:
         return _no(due.reason, why)
     policy = vpa.spec.update_policy
-    unmet = requirements.unmet(
+    unmet = priority.unmet(
         pod, capped.recommendation, policy.eviction_requirements if policy is not None else None
     )
     if unmet is not None:

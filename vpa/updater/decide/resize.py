@@ -20,10 +20,9 @@ from podscale.kube.objects.vpa import (
     has_startup_boost,
     update_mode,
 )
-from vpa.admission.patches.acceptance import patched
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
-from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
+from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, patched
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.quantities import EMPTY, RESOURCES, of
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup
@@ -221,7 +220,7 @@ class ResizeRefusal(Struct, frozen=True):
     """What the API server or the kubelet would refuse, known before a resize is sent.
 
     QoS class and what the node can give; what is refused for any pod is in
-    ``vpa.admission.patches.acceptance``. Facts of KEP-1287; ``facts`` are shown by the explanation.
+    ``vpa.admission.patches.resources``. Facts of KEP-1287; ``facts`` are shown by the explanation.
     """
 
     reason: str

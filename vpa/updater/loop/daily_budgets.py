@@ -18,7 +18,7 @@ from podscale.kube.client.wire import decode, encode
 from podscale.kube.objects.vpa import StoredVpa
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
-from vpa.updater.decide.rate_limits import SPENT
+from vpa.updater.decide.disruption_budget import SPENT
 
 _log = structlog.get_logger()
 

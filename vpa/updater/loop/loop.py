@@ -24,8 +24,7 @@ from vpa.updater.cluster.pod_disruptor import PodDisruptor
 from vpa.updater.cluster.pod_observer import PodObserver, acts
 from vpa.updater.cluster.watched_lease import WatchedLease
 from vpa.updater.decide.decision import LoopView
-from vpa.updater.decide.disruption_budget import budget_for
-from vpa.updater.decide.rate_limits import TokenBucket
+from vpa.updater.decide.disruption_budget import TokenBucket, budget_for
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets
 from vpa.updater.loop.pod_decisions import PodDecisions

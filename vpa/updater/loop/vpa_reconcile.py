@@ -18,9 +18,8 @@ from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.patches.boost import expired
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
-from vpa.updater.cluster.pdbs import BudgetedPods, alike_to
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
-from vpa.updater.cluster.pod_observer import PodObserver
+from vpa.updater.cluster.pod_observer import BudgetedPods, PodObserver, alike_to
 from vpa.updater.decide import resize
 from vpa.updater.decide.decision import (
     AppliedDecision,
@@ -29,14 +28,19 @@ from vpa.updater.decide.decision import (
     UpdateDecision,
     decide_update,
 )
-from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, PodGroup
-from vpa.updater.decide.rate_limits import TokenBucket, is_unchanged
+from vpa.updater.decide.disruption_budget import (
+    DisruptionBudget,
+    Owner,
+    OwnerSize,
+    PodGroup,
+    TokenBucket,
+    is_unchanged,
+)
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets
 from vpa.updater.loop.pod_decisions import PodDecisions
-from vpa.updater.loop.report import ReconcileReport
 from vpa.updater.loop.resized_returns import ResizedReturns
-from vpa.updater.selfmetrics import Sized, UpdaterMetrics, UpdateTally
+from vpa.updater.selfmetrics import ReconcileReport, Sized, UpdaterMetrics, UpdateTally
 
 _log = structlog.get_logger()
 
@@ -295,7 +299,7 @@ class VpaReconcile:
         if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
             # Whatever the kubelet says about the resize: an annotation is no disruption.
             await self._wait(tools.resizes)
-            await tools.actor.unmark(pod, self._vpa, ranges, self._loop.now)
+            await tools.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unmark=True)
             return
         if not resize.can_unboost(pod, self._budget, over, settings):
             return

@@ -14,7 +14,7 @@ from podscale.serving.certificates.issuing import (
 )
 from tests.kit.stores import fill
 from tests.unit.vpa.test_stores import API, NoKinds
-from vpa.admission.registration.certificate import hindrance, is_trusted
+from vpa.admission.registration import hindrance, is_trusted
 from vpa.stores import VpaStores
 
 NOW = 1_800_000_000.0

@@ -9,7 +9,7 @@ from podscale.kube.client.errors import ApiError
 from podscale.kube.objects.cluster import ServiceName
 from podscale.serving.certificates.tls import ServingTls
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.registration.certificate import WebhookCertificate
+from vpa.admission.registration import WebhookCertificate
 
 
 def behind(api: ScriptedApi, register: Callable[[bytes], Awaitable[None]]) -> WebhookCertificate:
@@ -44,7 +44,7 @@ async def test_what_was_registered_is_not_known_any_more_when_the_term_is_over(
         running.cancel()
         await asyncio.wait({running})
         goes_on.set()
-    assert not certificate.elector.is_leader
+    assert not certificate.elector.may_write()
     assert certificate.bundle == b""
 
 
@@ -65,7 +65,7 @@ async def test_a_registration_that_is_refused_does_not_end_the_process() -> None
         await tried.wait()
     await asyncio.sleep(0.05)
     assert not running.done()
-    assert certificate.elector.is_leader
+    assert certificate.elector.may_write()
     await certificate.keeper.step(tls)  # as it looks again by itself
     assert len(bundles) == 2
     running.cancel()

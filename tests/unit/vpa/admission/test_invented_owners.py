@@ -14,9 +14,8 @@ from podscale.kube.client.wire import decode, encode
 from podscale.kube.objects.vpa import StoredVpa
 from tests.unit.vpa.test_unread_controllers import VPA, Counted
 from vpa.admission.patches.patch import BoostSettings
-from vpa.admission.review import ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
-from vpa.admission.webhook import Webhook
+from vpa.admission.webhook import ReviewedResource, ReviewRequest, Webhook
 from vpa.stores import VpaStores
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ from podscale.kube.client.errors import ApiError, KubeError
 from podscale.kube.client.resource import MUTATING_WEBHOOKS
 from podscale.kube.client.wire import encode
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.registration.configuration import (
+from vpa.admission.registration import (
     CONFIGURATION,
     Registration,
     StatusLease,

@@ -9,7 +9,7 @@ from podscale.kube.objects.vpa import StoredVpa
 from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
-from vpa.updater.decide.rate_limits import SPENT, EvictionRate, TokenBucket
+from vpa.updater.decide.disruption_budget import SPENT, EvictionRate, TokenBucket
 from vpa.updater.loop.daily_budgets import DailyBudgets, read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z

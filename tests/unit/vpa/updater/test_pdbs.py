@@ -11,7 +11,7 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from tests.kit.stores import fill
-from vpa.updater.cluster.pdbs import alike_to, refusal
+from vpa.updater.cluster.pod_observer import alike_to, refusal
 
 
 def budget(name: str = "all", allowed: int = 0, **more: Any) -> PodDisruptionBudget:

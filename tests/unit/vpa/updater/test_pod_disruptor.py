@@ -62,7 +62,7 @@ class Server:
 
     async def unmark(self, uid: str = "1") -> None:
         seen = pod_of({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}})
-        await self.actor.unmark(seen, vpa(), LimitRanges(), NOW)
+        await self.actor.resize(seen, vpa(), LimitRanges(), NOW, only_unmark=True)
 
 
 UID = {"op": "test", "path": "/metadata/uid", "value": "1"}

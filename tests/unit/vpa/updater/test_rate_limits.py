@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from podscale.core.disruptions import PaceError, pace_of
-from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
+from vpa.updater.decide.disruption_budget import EvictionRate, rate_limit
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 

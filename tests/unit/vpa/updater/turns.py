@@ -23,9 +23,8 @@ from vpa.model.samples.membership import VpaKey
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
 from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.decide.decision import LoopView
-from vpa.updater.decide.disruption_budget import OwnerSize, budget_for
+from vpa.updater.decide.disruption_budget import EvictionRate, OwnerSize, TokenBucket, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
-from vpa.updater.decide.rate_limits import EvictionRate, TokenBucket
 from vpa.updater.flags import Options
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.resized_returns import ResizedReturns
@@ -152,11 +151,9 @@ class Crowd:
         self.asked["evict"] += 1
         return self.answer(pod)
 
-    async def resize(self, pod: PodView, *_more: Any, **_kind: Any) -> DisruptionOutcome:
+    async def resize(
+        self, pod: PodView, *_more: Any, only_unmark: bool = False, **_kind: Any
+    ) -> DisruptionOutcome:
         """Answer as the API server does."""
-        self.asked["resize"] += 1
+        self.asked["unmark" if only_unmark else "resize"] += 1
         return self.answer(pod)
-
-    async def unmark(self, pod: PodView, *_more: Any) -> None:
-        """Count."""
-        self.asked["unmark"] += 1
