@@ -55,9 +55,6 @@ class Examiner:
         self._asked = asked
         self._known: dict[evidence.Need, evidence.Given] = {}
         self.requests = 0
-        self.taken: list[
-            tuple[evidence.Need, evidence.Given]
-        ] = []  # in the order of asking, for a recording
 
     async def problem(self) -> str | None:
         """Return what is wrong with Prometheus itself, after the cheapest of queries."""
@@ -95,7 +92,6 @@ class Examiner:
             except QueryError as error:
                 given = _failure(error)
             self._known[hashable] = given
-        self.taken.append((need, given))
         return given
 
     async def _series(self, need: evidence.SeriesOf) -> evidence.Series:

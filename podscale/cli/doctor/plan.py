@@ -4,10 +4,11 @@ import math
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adapter.apis.rules_api import RulesTold
 from adapter.discovery.mapping import resolve, split
-from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.doctor.lints import RULE_LINTS
 from adapter.doctor.recording import RecordingInvalid, decode, encode, masked, replay
 from adapter.rules.presumed import PresumingMapper
@@ -22,6 +23,7 @@ from podscale.cli.inputs import WrongInput, called, read, seconds
 from podscale.cli.output import note, progress
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.core.selectors import selector
+from podscale.core.showable import shown_url
 from podscale.kube.client.errors import Forbidden
 from podscale.migrate.rules_source import RulesText, find, of_config_map
 
@@ -97,19 +99,27 @@ async def _run(
                 raise
             notes.append(f"of rules only objects are looked at: {failed}")
     relist_s = seconds("--relist-interval", given.relist_interval or "1m")
-    scrape = given.scrape_interval
+    scrape, prometheus = given.scrape_interval, given.prometheus.options(given.timeout)
+    around = Surroundings(
+        shown_url(prometheus.url) if prometheus else "",
+        scrape_interval_s=seconds("--scrape-interval", scrape) if scrape else None,
+        relist_interval_s=relist_s,
+        self_service=given.service,
+    )
+    if told is not None:
+        around = replace(
+            around,
+            relist_interval_s=relist_s if given.relist_interval else told.relist_interval_s,
+            sample_max_age_s=told.max_sample_age_s,
+            self_service=given.service or told.service,
+        )
     plan = DoctorPlan(
         rules=rules,
-        prometheus=given.prometheus.options(given.timeout),
+        prometheus=prometheus,
         asked=asked,
         usage=[each for each in questions if each.api == "resource"],
         hpa=hpa,
-        relist_interval_s=relist_s
-        if told is None or given.relist_interval
-        else told.relist_interval_s,
-        scrape_interval_s=seconds("--scrape-interval", scrape) if scrape else None,
-        sample_max_age_s=told.max_sample_age_s if told else 300.0,
-        service=given.service or (told.service if told else ""),
+        around=around,
         told=told,
         reader=given.reader or READER,
         namespace="" if choice.all_namespaces and not hpa else choice.namespace,

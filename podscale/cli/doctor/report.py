@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from adapter.apis.rules_api import RulesTold
-from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import BROKEN
 from adapter.doctor.recording import Recording
@@ -30,10 +30,8 @@ class DoctorPlan(Struct, frozen=True, kw_only=True):
     rules: RulesText | None  # None: nothing that is asked for comes from rules
     prometheus: PrometheusOptions | None = None
     asked: Sequence[AskedEvidence] = ()
-    relist_interval_s: float = 60.0
-    scrape_interval_s: float | None = None
-    sample_max_age_s: float = 300.0
-    service: str = ""
+    # What is known beforehand of every metric.
+    around: Surroundings = Surroundings("", relist_interval_s=60.0)
     reader: str = ""
     namespace: str = ""
     told: RulesTold | None = None  # by the running adapter, where the rules are from

@@ -27,7 +27,6 @@ from podscale.cli.doctor.object_lints import LintedHpa, World, lint_objects, rea
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.doctor.served import answered, measured, of_backends, told_by
 from podscale.cli.output import Progress, count, plainly
-from podscale.core.showable import shown_url
 from podscale.feed.http.client import PrometheusClient
 from podscale.migrate.rules_source import RulesText
 
@@ -93,7 +92,7 @@ async def _prometheus(
             about = getattr(need, "match", "the metric's query")
             progress(min(examiner.requests, most - 1), most, about)
 
-        examiner = Examiner(client, plan.relist_interval_s, rules, show)
+        examiner = Examiner(client, plan.around.relist_interval_s, rules, show)
         yield examiner
         progress(most, most, "done")
 
@@ -110,8 +109,7 @@ class _Examination:
         self._own = RuleSet.empty()  # those that the default Prometheus answers
         self._elsewhere: list[Rule] = []  # those of named sources
         self._examiner: Examiner | None = None
-        self._problem: str | None = None  # what is wrong with Prometheus itself
-        self._interval_s = plan.scrape_interval_s
+        self._around = plan.around
 
     def read(self) -> None:
         """Read the rules, or add why they do not load."""
@@ -144,18 +142,20 @@ class _Examination:
             )
         answers: Mapping[evidence.Need | None, str] = {}
         if examiner is not None:
-            self._problem = await examiner.problem()
-            if self._problem is None:
+            problem = await examiner.problem()
+            self._around = replace(self._around, prometheus_error=problem)
+            if problem is None:
                 answers = await rule_reports.answers_of(examiner, self._unread(), plan.prometheus)
-                if self._interval_s is None:
-                    self._interval_s = await examiner.scrape_interval_s()
+                if self._around.scrape_interval_s is None:
+                    interval_s = await examiner.scrape_interval_s()
+                    self._around = replace(self._around, scrape_interval_s=interval_s)
         series: dict[str, Sequence[str]] = {}
         if plan.asked:
             for asked in plan.asked:
                 if found := await self._find(asked):
                     report.findings.append((asked, found))
-        elif self._problem is not None:
-            report.rules.append(RuleReport("", 0, (), plainly(self._problem)))
+        elif (problem := self._around.prometheus_error) is not None:
+            report.rules.append(RuleReport("", 0, (), plainly(problem)))
         else:
             await self._look_for(hpas, await self._exposed(series, hpas))
         self._add_told()
@@ -169,7 +169,7 @@ class _Examination:
             else each
             for each in report.rules
         ]
-        known = KnownMetrics(self._interval_s, series, self._crowded(), answers)
+        known = KnownMetrics(self._around.scrape_interval_s, series, self._crowded(), answers)
         self._add_lints(lint(parsed, self.rules, known))
 
     async def _find(self, asked: evidence.AskedEvidence) -> Diagnosis | None:
@@ -192,9 +192,7 @@ class _Examination:
             return replace(found, change="Write a rule for it: there is none.")
         if found.stage != Stage.HEALTHY:
             return found
-        return (
-            reached(asked, await self._reader(evidence.Surroundings(""), asked, cluster)) or found
-        )
+        return reached(asked, await self._reader(asked, cluster)) or found
 
     async def _followed(
         self, asked: evidence.AskedEvidence, examiner: Examiner
@@ -208,46 +206,40 @@ class _Examination:
             ]
             if not objects:
                 return None
+        entries: list[RecordedAnswer] = []
+
+        async def answer(need: evidence.Need) -> evidence.Given:
+            entries.append(RecordedAnswer(need, await examiner.answer(need)))
+            return entries[-1].given
+
         around = await self._surroundings(asked)
-        before = len(examiner.taken)
         way = diagnose(source.text, asked, around, source.file, objects)
-        found = await evidence.drive(way, examiner.answer)
+        found = await evidence.drive(way, answer)
         if report.recording is None and not objects:  # which a recording does not hold
-            entries = [RecordedAnswer(need, given) for need, given in examiner.taken[before:]]
             report.recording = Recording(
                 config=source.text, asked=asked, around=around, entries=entries
             )
         return found
 
     async def _surroundings(self, asked: evidence.AskedEvidence) -> evidence.Surroundings:
-        plan, cluster = self._plan, self._cluster
-        around = evidence.Surroundings(
-            prometheus_url=shown_url(plan.prometheus.url) if plan.prometheus else "",
-            prometheus_error=self._problem,
-            scrape_interval_s=self._interval_s,
-            relist_interval_s=plan.relist_interval_s,
-            sample_max_age_s=plan.sample_max_age_s,
-            resources=BUILT_IN,
-            objects=[asked.name] if asked.name not in ("", "*") else [],
-        )
+        cluster = self._cluster
         if cluster is None:
-            return around
+            objects = [asked.name] if asked.name not in ("", "*") else []
+            return replace(self._around, resources=BUILT_IN, objects=objects)
         objects = await cluster.object_names(asked)
-        around = replace(
-            around, resources=cluster.mapper.resources, objects=objects, young=sorted(cluster.young)
-        )
-        return await self._reader(around, asked, cluster)
+        around = await self._reader(asked, cluster)
+        young = sorted(cluster.young)
+        return replace(around, resources=cluster.mapper.resources, objects=objects, young=young)
 
     async def _reader(
-        self, around: evidence.Surroundings, asked: evidence.AskedEvidence, cluster: DoctorCluster
+        self, asked: evidence.AskedEvidence, cluster: DoctorCluster
     ) -> evidence.Surroundings:
-        """Return ``around`` with what stands between the metric and its reader."""
-        plan = self._plan
+        """Return what stands between the metric and its reader."""
+        reader = self._plan.reader
         return replace(
-            around,
+            self._around,
             apiservices=await cluster.api_services(asked.api),
-            self_service=plan.service,
-            access=await cluster.access(asked, plan.reader) if plan.reader else None,
+            access=await cluster.access(asked, reader) if reader else None,
         )
 
     async def _exposed(
