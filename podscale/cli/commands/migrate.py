@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -83,16 +82,9 @@ def command(
 
     from adapter import flags
     from podscale.feed.http.session import proxy_for
+    from podscale.migrate import reader
     from podscale.migrate.documents import Unreadable
     from podscale.migrate.keda.side_by_side import READ_IT
-    from podscale.migrate.reader import (
-        beside_keda,
-        manifests_yaml,
-        migrate_all,
-        render,
-        rule_objects,
-        rules_yaml,
-    )
 
     if is_beside and (files[0] != "keda" or len(files) == 1):
         raise click.UsageError(f"--side-by-side is of KEDA's APIService: {READ_IT}", ctx)
@@ -105,19 +97,18 @@ def command(
         is_rules = files[0] == "rules" and len(files) > 1
         texts = [(read(file), called(file)) for file in files[is_beside or is_rules :]]
         if is_rules:
-            outcome = rule_objects(texts)
+            outcome = reader.rule_objects(texts)
+        elif is_beside:
+            outcome = reader.beside_keda(texts)
         else:
-            outcome = beside_keda(texts) if is_beside else migrate_all(texts, image)
+            outcome = reader.migrate_all(texts, image)
     except Unreadable as error:
         raise WrongInput(said(error)) from None
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
-    elif only == "manifests":
-        click.echo(manifests_yaml(outcome), nl=False)
-    elif only == "rules":
-        click.echo(rules_yaml(outcome), nl=False)
     else:
-        click.echo(render(outcome), nl=False)
+        parts = {"manifests": reader.manifests_yaml, "rules": reader.rules_yaml}
+        click.echo(parts.get(only or "", reader.render)(outcome), nl=False)
     is_compared = not prometheus_url or asyncio.run(
         _compare(outcome, prometheus_url, moments, beside=form == "json" or bool(only))
     )
@@ -167,17 +158,18 @@ async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, besid
             )
             if compared.left_out:
                 click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)
-            several = len(outcome.compared)
-            for number in range(moments):
-                drawn(done * moments + number + 1, several * moments, compared.about)
-                time_s = now - _DAY_S + _DAY_S * (number + 1) / moments
-                answers: dict[str, Sequence[float]] = {}
-                for metric in compared.metrics:
-                    try:
-                        answers[metric.name] = (await client.query(metric.query, time_s)).values
-                    except QueryError as error:
-                        note(f"not compared: {metric.name}: {plainly(str(error))}")
-                        return False
+            for number in range(1, moments + 1):
+                steps = len(outcome.compared) * moments
+                drawn(done * moments + number, steps, compared.about)
+                time_s = now - _DAY_S + _DAY_S * number / moments
+                try:
+                    answers = {
+                        each.name: (await client.query(each.query, time_s)).values
+                        for each in compared.metrics
+                    }
+                except QueryError as error:
+                    note(f"not compared: {compared.about}: {plainly(str(error))}")
+                    return False
                 old, new = ("held" if n is None else str(n) for n in comparison(compared, answers))
                 when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
                 mark = "  differs" if old != new else ""

@@ -33,6 +33,7 @@ from podscale.migrate.outcome import (
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"
 _RESTORE = "advanced.restoreToOriginalReplicaCount"
+_UNRESTORED = json.dumps({"spec": {"advanced": {"restoreToOriginalReplicaCount": False}}})
 _KEDA_1 = " (deploymentName is of KEDA 1: write name, and apiVersion keda.sh/v1alpha1)"
 _FORMULA = re.compile(r"[A-Za-z0-9_\s+*/().-]+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -77,6 +78,7 @@ class _Conversion:
         self._authentications = authentications
         self._about = f"ScaledObject {'/'.join(filter(None, (self._namespace, self._name)))}"
         self._outcome = MigrationOutcome(read=[self._about])
+        self._restores = is_true_at(self._spec, *_RESTORE.split("."))
 
     def outcome(self) -> MigrationOutcome:
         outcome, where = self._outcome, self._where
@@ -114,12 +116,13 @@ class _Conversion:
         outcome.manifests = [hpa]
         outcome.rules = {"externalRules": rules} if rules else {}
         outcome.compared = [self._comparable(hpa, converted)]
+        patch = f"kubectl patch scaledobject {self._name}{where}"
         annotate = f"kubectl annotate %sscaledobject {self._name}{where} "
         outcome.steps = [
             "add the rules below to the rules file and check them: podscale doctor -f FILE",
             f"{annotate % '--overwrite '}{PAUSED}=true  # KEDA removes its HPA and keeps the size",
             f"kubectl apply the HorizontalPodAutoscaler {name} below",
-            *self._unrestored(),
+            *([f"{patch} --type=merge -p '{_UNRESTORED}'"] if self._restores else []),
             f"when satisfied: kubectl delete scaledobject {self._name}{where}",
         ]
         outcome.back = [
@@ -203,16 +206,6 @@ class _Conversion:
         # KEDA's formula takes each trigger's silence as it is set; one query cannot.
         return [*resources, replace(composite, compared=None)]
 
-    @property
-    def _restores(self) -> bool:
-        return is_true_at(self._spec, *_RESTORE.split("."))
-
-    def _unrestored(self) -> list[str]:
-        if not self._restores:
-            return []
-        patch = json.dumps({"spec": {"advanced": {"restoreToOriginalReplicaCount": False}}})
-        return [f"kubectl patch scaledobject {self._name}{self._where} --type=merge -p '{patch}'"]
-
     def _sizes(self) -> None:
         if int(text_at(self._spec, "minReplicaCount") or 0) == 0:
             self._on("minReplicaCount").lose(
@@ -242,9 +235,8 @@ class _Conversion:
     ) -> dict[str, object]:
         reference = map_at(self._spec, "scaleTargetRef")
         written = map_at(self._spec, "advanced", "horizontalPodAutoscalerConfig")
-        metadata: dict[str, object] = {"name": text_at(written, "name") or self._name}
-        if self._namespace:
-            metadata["namespace"] = self._namespace
+        name = text_at(written, "name") or self._name
+        namespace = {"namespace": self._namespace} if self._namespace else {}
         behavior = map_at(written, "behavior")
         annotations = self._paused(behavior) | self._fallback(named)
         if schedules:
@@ -253,25 +245,25 @@ class _Conversion:
                 "cron triggers become the annotation podscale.io/schedule, which raises "
                 "minReplicas; the in-tree controller does not know it"
             )
-        if annotations:
-            metadata["annotations"] = annotations
-        spec: dict[str, object] = {
-            "scaleTargetRef": {
-                "apiVersion": text_at(reference, "apiVersion") or "apps/v1",
-                "kind": text_at(reference, "kind") or "Deployment",
-                "name": text_at(reference, "name"),
-            },
-            "minReplicas": max(int(text_at(self._spec, "minReplicaCount") or 0), 1),
-            "maxReplicas": int(text_at(self._spec, "maxReplicaCount") or 100),
-            "metrics": list(metrics),
-        }
-        if behavior:
-            spec["behavior"] = behavior
         return {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata,
-            "spec": spec,
+            "metadata": {
+                "name": name,
+                **namespace,
+                **({"annotations": annotations} if annotations else {}),
+            },
+            "spec": {
+                "scaleTargetRef": {
+                    "apiVersion": text_at(reference, "apiVersion") or "apps/v1",
+                    "kind": text_at(reference, "kind") or "Deployment",
+                    "name": text_at(reference, "name"),
+                },
+                "minReplicas": max(int(text_at(self._spec, "minReplicaCount") or 0), 1),
+                "maxReplicas": int(text_at(self._spec, "maxReplicaCount") or 100),
+                "metrics": list(metrics),
+                **({"behavior": behavior} if behavior else {}),
+            },
         }
 
     def _paused(self, behavior: dict[str, object]) -> dict[str, object]:
