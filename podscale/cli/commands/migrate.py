@@ -153,8 +153,7 @@ async def _compare(outcome: "MigrationOutcome", url: str, moments: int, *, besid
                 note(f"not compared: {compared.about}: {why}")
                 continue
             click.echo(
-                f"# {compared.about}: replicas asked for (old is KEDA, new is podscale)",
-                err=beside,
+                f"# {compared.about}: replicas asked for (old is KEDA, new is podscale)", err=beside
             )
             if compared.left_out:
                 click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)

@@ -23,12 +23,7 @@ from podscale.migrate.documents import (
 )
 from podscale.migrate.keda import triggers
 from podscale.migrate.keda.triggers import Authentications, Converted, credentials
-from podscale.migrate.outcome import (
-    Comparable,
-    MigrationOutcome,
-    Remark,
-    RemarksOn,
-)
+from podscale.migrate.outcome import Comparable, MigrationOutcome, Remark, RemarksOn
 
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"
@@ -50,7 +45,7 @@ _LOST = {
 }
 _DIFFERS = {
     "pollingInterval": "it paces activation in KEDA; an HPA is decided every 15 s "
-    "(podscale.io/sync-period sets it per object)",
+    "(podscale.io/sync-period sets it per object)"
 }
 
 
