@@ -79,11 +79,7 @@ class Unreachable(Struct, frozen=True, tag=True):
     error: str
 
 
-class NotRecorded(Struct, frozen=True, tag=True):
-    """The recording does not hold this answer."""
-
-
-Given = Series | Result | Rejected | Unreachable | NotRecorded
+Given = Series | Result | Rejected | Unreachable
 
 T = TypeVar("T")
 Way = Generator[Need, Given, T]  # asks one need at a time, is sent the answer, and returns

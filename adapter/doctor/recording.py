@@ -67,7 +67,7 @@ async def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
     async def answer(need: evidence.Need) -> evidence.Given:
         if remaining and _is_about(remaining[0].need, need):
             return remaining.pop(0).given
-        return evidence.NotRecorded()
+        return evidence.Series(())  # it is not recorded, and comes to nothing
 
     way = diagnose(recording.config, recording.asked, recording.around, file)
     return await evidence.drive(way, answer)

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 
-from adapter.doctor.evidence import Given, Need, NotRecorded, SeriesOf, Way, drive
+from adapter.doctor.evidence import Given, Need, Series, SeriesOf, Way, drive
 from adapter.doctor.findings import Diagnosis
 
 
@@ -26,11 +26,11 @@ class WrittenAnswers:
         """Return what was recorded."""
         if isinstance(need, SeriesOf):
             known = self._series if need.within_window else self._all_time
-            return known.get(need.match, NotRecorded())
+            return known.get(need.match, Series(()))
         for found, given in self._results:
             if found.search(need.promql):
                 return given
-        return NotRecorded()
+        return Series(())
 
 
 def run(way: Way[Diagnosis], answers: Callable[[Need], Given]) -> Diagnosis:

@@ -1,7 +1,6 @@
 """What a call of ``podscale doctor`` comes to: whether its options fit, and what is examined."""
 
 import math
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from podscale.cli.doctor.report import DoctorPlan, DoctorReport
 from podscale.cli.doctor.rule_reports import has_objects as knows_objects
 from podscale.cli.doctor.run import examine
 from podscale.cli.doctor.served import running_rules
-from podscale.cli.inputs import WrongInput, called, read, seconds
+from podscale.cli.inputs import WrongInput, called, read, seconds, write
 from podscale.cli.output import note, progress
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.core.selectors import selector
@@ -183,11 +182,8 @@ def _record(given: DoctorOptions, report: DoctorReport) -> None:
     if report.recording is None:
         note(f"not recorded in {given.record}: only what a file's rules alone lead to is")
         return
-    kept = masked(report.recording) if given.mask else report.recording
-    try:
-        Path(given.record).write_bytes(encode(kept) + b"\n")
-    except OSError as error:
-        raise WrongInput(f"--record {given.record}: cannot be written: {error.strerror}") from None
+    recording = masked(report.recording) if given.mask else report.recording
+    write(given.record, f"{encode(recording).decode()}\n")
     note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
 
 
