@@ -22,7 +22,7 @@ class SeriesOf(Struct, frozen=True, tag=True):
     # among them if there are any. A recording that holds whole label sets needs none of it.
     name: str = ""
     label: str = ""
-    wanted: Sequence[str] = ()
+    wanted: tuple[str, ...] = ()
 
 
 class ResultOf(Struct, frozen=True, tag=True):

@@ -79,41 +79,36 @@ class Examiner:
 
     async def answer(self, need: evidence.Need) -> evidence.Given:
         """Return what Prometheus says."""
-        hashable = _key(need)
-        given = self._known.get(hashable)
-        if given is None:
+        if need not in self._known:
             self._asked(need)
             try:
-                given = await (
-                    self._series(need)
-                    if isinstance(need, evidence.SeriesOf)
-                    else self._result(need)
-                )
+                self._known[need] = await self._ask(need)
             except QueryError as error:
-                given = _failure(error)
-            self._known[hashable] = given
-        return given
+                self._known[need] = _failure(error)
+        return self._known[need]
 
-    async def _series(self, need: evidence.SeriesOf) -> evidence.Series:
-        now = time.time()
-        start_s = now - self._window_s if need.within_window else None
+    async def _ask(self, need: evidence.Need) -> evidence.Given:
+        if isinstance(need, evidence.ResultOf):
+            return await self._result(need)
         if need.name:
-            return await self._values(need, start_s)
-        if start_s is None:
-            self.requests += 1
-            return evidence.Series(await self._client.sample_series(need.match, None, _SAMPLE))
+            return await self._values(need)
         self.requests += 1
+        if not need.within_window:
+            return evidence.Series(await self._client.sample_series(need.match, None, _SAMPLE))
+        start_s = time.time() - self._window_s
         found = await self._client.series(need.match, start_s, self._rules.wanted(need.match))
         self.crowded[need.match] = found.crowded
-        labels: list[Mapping[str, str]] = []
-        for name, shapes in found.names.items():
-            for shape in shapes:
-                labels.append({**dict.fromkeys(shape, ""), "__name__": name})  # noqa: PERF401
+        labels = [
+            {**dict.fromkeys(shape, ""), "__name__": name}
+            for name, shapes in found.names.items()
+            for shape in shapes
+        ]
         if found.is_partial and not labels:
             raise refusals.error("partial")
         return evidence.Series(labels)
 
-    async def _values(self, need: evidence.SeriesOf, start_s: float | None) -> evidence.Series:
+    async def _values(self, need: evidence.SeriesOf) -> evidence.Series:
+        start_s = time.time() - self._window_s if need.within_window else None
         found: list[dict[str, str]] = []
         if need.label and need.wanted:
             chosen = "|".join(map(re.escape, need.wanted[:100]))
@@ -183,12 +178,6 @@ def longest_interval_s(written: str) -> float | None:
     """
     jobs = [duration.parse_prometheus(m[1]) for m in _JOB_INTERVAL.finditer(written)]
     return max(jobs, default=None)
-
-
-def _key(need: evidence.Need) -> evidence.Need:
-    if isinstance(need, evidence.SeriesOf):
-        return structs.replace(need, wanted=tuple(need.wanted))
-    return need
 
 
 def _failure(error: QueryError) -> evidence.Given:

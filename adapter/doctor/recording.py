@@ -148,7 +148,7 @@ class _Mask:
     def need(self, need: evidence.Need) -> evidence.Need:
         if isinstance(need, evidence.ResultOf):
             return evidence.ResultOf(self.text(need.promql))
-        return structs.replace(need, wanted=self.words(need.wanted))
+        return structs.replace(need, wanted=tuple(self.words(need.wanted)))
 
     def given(self, given: evidence.Given) -> evidence.Given:
         match given:
