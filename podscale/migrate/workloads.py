@@ -141,7 +141,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
-        ours = {"command": [f"/{launcher}"], "args": _accepted(on, arguments, launcher)}
+        ours = {"command": [f"/{launcher}"], "args": _our_arguments(on, arguments, launcher)}
         for text in _DIFFERS[launcher]:
             on.differ(text)
         if limit := text_at(container, "resources", "limits", "memory"):
@@ -182,7 +182,7 @@ def values(document: Object, image: str) -> MigrationOutcome:
     )
     more = "extraArguments"
     on = RemarksOn(f"Helm values: {more}", outcome)
-    arguments = _accepted(on, texts_at(document, more), "adapter")
+    arguments = _our_arguments(on, texts_at(document, more), "adapter")
     # Helm takes a list as it stands in the last file.
     mended = {more: arguments} if outcome.left_out else {}
     outcome.manifests = [{"image": {"repository": repository, "tag": tag or "latest"}, **mended}]
@@ -199,9 +199,9 @@ def _written(metadata: Object) -> dict[str, object]:
     return {**written, **({"annotations": annotations} if annotations else {})}
 
 
-def _accepted(on: RemarksOn, arguments: Sequence[str], program: str) -> list[str]:
+def _our_arguments(on: RemarksOn, arguments: Sequence[str], program: str) -> list[str]:
     """Return the arguments that our program takes; ``on`` hears of the others."""
-    accepted: list[str] = []
+    ours: list[str] = []
     is_refused = False
     for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
         if argument.startswith("-"):
@@ -218,8 +218,8 @@ def _accepted(on: RemarksOn, arguments: Sequence[str], program: str) -> list[str
             elif row and row.ignored and name not in _LOGGING:
                 on.lose(f"--{name}: taken and without effect: {row.ignored}")
         if not is_refused:  # nor is the value behind one that is
-            accepted.append(argument)
-    return accepted
+            ours.append(argument)
+    return ours
 
 
 def _refusal(program: str, flag: str, value: str) -> str:

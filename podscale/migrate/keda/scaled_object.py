@@ -194,7 +194,7 @@ class _Conversion:
         name = triggers.slug(self._namespace, self._name, "composite")
         try:
             aim = triggers.target(text_at(modifiers, "metricType"), text_at(modifiers, "target"))
-            composite = triggers.answered(name, query, aim)
+            composite = triggers.external(name, query, aim)
         except ValueError as error:
             on.lose(f"target or formula: {error}")
             return resources

@@ -90,12 +90,14 @@ def _reader() -> list[Mapping[str, object]]:
                "metadata": {"name": _READER, "namespace": _NAMESPACE}}  # fmt: skip
     return [
         account,
-        *_granted("Cluster", {"name": _READER}, read, _READER),
-        *_granted("", {"name": _TOKENS, "namespace": _NAMESPACE}, tokens, "podscale-adapter"),
+        *_role_and_binding("Cluster", {"name": _READER}, read, _READER),
+        *_role_and_binding(
+            "", {"name": _TOKENS, "namespace": _NAMESPACE}, tokens, "podscale-adapter"
+        ),
     ]
 
 
-def _granted(scope: str, metadata: Object, rule: Object, account: str) -> Iterator[Object]:
+def _role_and_binding(scope: str, metadata: Object, rule: Object, account: str) -> Iterator[Object]:
     """Yield a Role and its binding to an account of ours; ``scope`` is "Cluster" or ""."""
     role = {"apiGroup": _RBAC, "kind": f"{scope}Role", "name": metadata["name"]}
     subject = {"kind": "ServiceAccount", "name": account, "namespace": _NAMESPACE}

@@ -82,7 +82,7 @@ def convert(trigger: Object, name: str, on: RemarksOn) -> Converted:
     return Converted()
 
 
-def answered(
+def external(
     name: str, query: str, aim: Mapping[str, str], silence_is_zero: bool = False
 ) -> Converted:
     """Return an external metric of the HPA, and the rule that answers ``query`` under its name.
@@ -171,7 +171,7 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     if not _is_single(tree):
         on.differ("the query may return several elements: KEDA fails then, an HPA adds them up")
     on.outcome.flags += _flags(trigger)
-    return answered(name, query, aim, silence_is_zero)
+    return external(name, query, aim, silence_is_zero)
 
 
 def _flags(trigger: Object) -> list[str]:
@@ -210,7 +210,7 @@ _TRIGGERS: Mapping[str, Callable[[Object, str, RemarksOn], Converted]] = {
 
 def constant(name: str) -> Converted:
     """Return a metric that asks for one replica: an HPA without any would scale by its CPU."""
-    return answered(name, "vector(1)", target("AverageValue", "1"))
+    return external(name, "vector(1)", target("AverageValue", "1"))
 
 
 def _series_query(query: str) -> str:
