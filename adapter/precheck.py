@@ -23,7 +23,7 @@ FILES = ("sources", "config", "external-backends")  # flags that name a file tha
 
 
 class _AnyCluster:
-    # Not ``adapter.rules.presumed``: that doubts names without a group, and here a doubt would
+    # Not ``adapter.discovery.mapping``: that doubts names without a group, and here a doubt would
     # refuse a file that this cluster may well understand.
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         name = resource.lower()

@@ -27,10 +27,9 @@ from podscale.core.times import duration
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.source_routing import DemandReader
 from podscale.kube.client.errors import KubeError
-from podscale.kube.columns.metadata import MetadataStore
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.status import Cause, Status, StatusError
+from podscale.serving.status import Cause, StatusError
 
 _encode = msgspec.json.encode
 
@@ -112,81 +111,65 @@ class ResourceApi(Documented):
         try:
             wanted = None if name else options.list_options(request)
             if kind == "pods":
-                self._objects.require_pods()
-                if wanted is None:
-                    return await self._pod(request, namespace, name)
-                return await self._pods(request, namespace, wanted)
-            nodes = await self._objects.nodes()
-            if wanted is None:
-                return await self._node(request, nodes, name)
-            return await self._nodes(request, nodes, wanted)
+                found, failure = await self._pods(namespace, name, wanted)
+            else:
+                found, failure = await self._nodes(name, wanted)
         except StatusError as error:
             return error.status
         except KubeError as error:
             cause = Cause(reason=type(error).__name__, message=f"{kind} cannot be watched")
             return failures.internal("unable to list matching resources", cause)
-
-    async def _pods(self, request: ApiRequest, namespace: str, wanted: ListOptions) -> Answered:
-        asked: list[tuple[str, Sequence[str], int | None]] = []
-        for each in [namespace] if namespace else self._objects.namespaces():
-            running = self._objects.running(each, wanted.labels)
-            names = [name for name in running.names if options.selects(wanted, name, each)]
-            if names:
-                asked.append((each, names, running.known))
-        found, failure = await self._measure_pods(asked)
         # A namespace that fails affects itself only, unless nothing is left.
         if failure is not None and not found:
             return failures.source_failed(failure)
-        return await self._list(request, "PodMetrics", found)
+        if wanted is None:
+            return self._one(request, found, kind, namespace, name)
+        return await self._list(request, "PodMetrics" if kind == "pods" else "NodeMetrics", found)
 
-    async def _pod(self, request: ApiRequest, namespace: str, name: str) -> Answered:
-        if self._objects.pod_labels(namespace, name) is None:
-            return status.object_not_found("pods", name)
-        found, failure = await self._measure_pods([(namespace, (name,), None)])
-        absence = status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
-        return self._one(request, found, failure, absence)
-
-    async def _nodes(
-        self, request: ApiRequest, nodes: MetadataStore, wanted: ListOptions
-    ) -> Answered:
-        names = [
-            name for name in nodes.names("", wanted.labels) if options.selects(wanted, name, "")
-        ]
-        found, failure = await self._measure_nodes(nodes, names)
-        if failure is not None:
-            return failures.source_failed(failure)
-        return await self._list(request, "NodeMetrics", found)
-
-    async def _node(self, request: ApiRequest, nodes: MetadataStore, name: str) -> Answered:
-        if not nodes.exists("", name):
-            return status.object_not_found("node", name)
-        found, failure = await self._measure_nodes(nodes, [name])
-        absence = status.object_not_found("nodemetrics", name, group=GROUP)
-        return self._one(request, found, failure, absence)
-
-    async def _measure_pods(
-        self, asked: Sequence[tuple[str, Sequence[str], int | None]]
+    async def _pods(
+        self, namespace: str, name: str, wanted: ListOptions | None
     ) -> tuple[list[MeasuredUsage], Failure | None]:
-        """Return the usage of pods, ``asked`` for by namespace, names and how many there are."""
+        """Return the usage of the pod, or of those that match, and the first failure; raises
+        ``StatusError`` where there is no such pod."""
+        self._objects.require_pods()
+        asked: list[tuple[str, Sequence[str], int | None]] = []
+        if wanted is None:
+            if self._objects.pod_labels(namespace, name) is None:
+                raise StatusError(status.object_not_found("pods", name))
+            asked.append((namespace, (name,), None))
+        else:
+            for each in [namespace] if namespace else self._objects.namespaces():
+                running = self._objects.running(each, wanted.labels)
+                names = [pod for pod in running.names if options.selects(wanted, pod, each)]
+                if names:
+                    asked.append((each, names, running.known))
         answers = await ask(self._feed, [self._usage.pods(*each) for each in asked])
         found: list[MeasuredUsage] = []
         failure: Failure | None = None
-        for (namespace, _, _), answer in zip(asked, answers, strict=True):
+        for (scope, _, _), answer in zip(asked, answers, strict=True):
             if isinstance(answer, Failure):
                 failure = failure or answer
                 continue
             now = self._clock()
-            for name, parts in sorted(answer.items()):
-                labels = self._objects.pod_labels(namespace, name)
+            for pod, parts in sorted(answer.items()):
+                labels = self._objects.pod_labels(scope, pod)
                 if labels is not None:
                     time_s = _earliest(parts.values(), now)
-                    found.append(MeasuredUsage(name, namespace, labels, parts, time_s))
+                    found.append(MeasuredUsage(pod, scope, labels, parts, time_s))
             await asyncio.sleep(0)
         return found, failure
 
-    async def _measure_nodes(
-        self, nodes: MetadataStore, names: Sequence[str]
+    async def _nodes(
+        self, name: str, wanted: ListOptions | None
     ) -> tuple[list[MeasuredUsage], Failure | None]:
+        """Return the same of nodes."""
+        nodes = await self._objects.nodes()
+        names = [name]
+        if wanted is not None:
+            matching = nodes.names("", wanted.labels)
+            names = [node for node in matching if options.selects(wanted, node, "")]
+        elif not nodes.exists("", name):
+            raise StatusError(status.object_not_found("node", name))
         if not names:
             return [], None
         (answer,) = await ask(self._feed, [self._usage.nodes(names)])
@@ -195,10 +178,10 @@ class ResourceApi(Documented):
         now = self._clock()
         return [
             MeasuredUsage(
-                name, "", nodes.labels("", name) or {}, {"": amounts},
+                node, "", nodes.labels("", node) or {}, {"": amounts},
                 _earliest([amounts], now), is_node=True,
             )
-            for name, amounts in sorted(answer.items())
+            for node, amounts in sorted(answer.items())
         ], None  # fmt: skip
 
     async def _list(
@@ -217,16 +200,12 @@ class ResourceApi(Documented):
         return ApiResponse(_table(pages) if as_table else _listing(kind, pages))
 
     def _one(
-        self,
-        request: ApiRequest,
-        found: Sequence[MeasuredUsage],
-        failure: Failure | None,
-        absence: Status,
-    ) -> Answered:
-        if failure is not None:
-            return failures.source_failed(failure)
+        self, request: ApiRequest, found: Sequence[MeasuredUsage], kind: str, namespace: str,
+        name: str,
+    ) -> Answered:  # fmt: skip
         if not found:
-            return absence
+            known = f"{namespace}/{name}" if namespace else name
+            return status.object_not_found(f"{kind[:-1]}metrics", known, group=GROUP)
         now = self._clock()
         if request.media.as_table:
             row = _rows(found, self._window, now, is_whole=_is_whole(request))

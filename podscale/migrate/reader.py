@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from msgspec import structs
 
+from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor.findings import LintFinding
 from adapter.doctor.lints import BROKEN, lint
 from adapter.doctor.rules_file import query_findings
@@ -14,7 +15,6 @@ from adapter.errors import ConfigInvalid
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, TYPES
 from adapter.rules.config import Config, RuleConfig, parse
 from adapter.rules.config_gen import dump_rule
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from podscale.migrate import rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at

@@ -11,8 +11,7 @@ from msgspec import Struct
 from podscale.core.loopback import is_loopback
 from podscale.page.answers import PageAnswers
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse, Route
-from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import HttpRequest, Peer
+from podscale.serving.http.request import HttpRequest, Peer, Reply
 from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.request_info import parse_target
 

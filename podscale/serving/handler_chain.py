@@ -37,8 +37,7 @@ from podscale.serving.auth.authentication import Authenticator
 from podscale.serving.auth.authorization import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.auth.user import ANONYMOUS_USER, User
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.reply import Reply, encoded
-from podscale.serving.http.request import HttpRequest, Peer
+from podscale.serving.http.request import HttpRequest, Peer, Reply, encoded
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.request_info import RequestTarget, parse_target
 from podscale.serving.status import Status, StatusError

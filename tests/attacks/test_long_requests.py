@@ -16,8 +16,7 @@ from podscale.serving.auth.authorization import Authorizer
 from podscale.serving.auth.trust import FrontProxy, Trust
 from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.parser import HEADER_LIMIT, Parser
-from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import NOBODY, HttpRequest
+from podscale.serving.http.request import NOBODY, HttpRequest, Reply
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.attacks.test_memory import STRANGERS, _get, _long
 from tests.unit.serving.kit import Shop

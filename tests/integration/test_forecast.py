@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from msgspec import structs
 
+from adapter.discovery.mapping import PresumingMapper
 from adapter.discovery.relist import Relister, RelistOptions
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
 from hpa.decide import Settings

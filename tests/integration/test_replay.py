@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from adapter.discovery.mapping import PresumingMapper
 from adapter.discovery.relist import Relister, RelistOptions
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
 from podscale.feed.http.client import PrometheusClient

@@ -6,11 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from adapter.apis.rules_api import RulesTold
-from adapter.discovery.mapping import resolve, split
+from adapter.discovery.mapping import PresumingMapper, resolve, split
 from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.doctor.lints import RULE_LINTS
 from adapter.doctor.recording import RecordingInvalid, decode, encode, masked, replay
-from adapter.rules.presumed import PresumingMapper
 from podscale.cli.cluster import ClusterChoice, NoCluster
 from podscale.cli.doctor.cluster import READER, ClusterFailed, DoctorCluster
 from podscale.cli.doctor.object_lints import OBJECT_LINTS, of_hpa

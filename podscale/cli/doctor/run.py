@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from adapter.apis.rules_api import RuleTold
+from adapter.discovery.mapping import BUILT_IN, PresumingMapper
 from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
 from adapter.doctor.examine import Examiner
@@ -18,7 +19,6 @@ from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
-from adapter.rules.presumed import BUILT_IN, PresumingMapper
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor import rule_reports

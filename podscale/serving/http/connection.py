@@ -15,8 +15,17 @@ import structlog
 
 from podscale.serving import status
 from podscale.serving.http.parser import Parser
-from podscale.serving.http.reply import Reply, encoded, failed, reply_head
-from podscale.serving.http.request import NOBODY, HttpRequest, Peer, RequestRefusal, peer_of
+from podscale.serving.http.request import (
+    NOBODY,
+    HttpRequest,
+    Peer,
+    Reply,
+    RequestRefusal,
+    encoded,
+    failed,
+    peer_of,
+    reply_head,
+)
 from podscale.serving.status import Status
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from podscale.core import boundedcache
 from podscale.serving.http.connection import HttpConnection, Respond
 from podscale.serving.http.listener import ConnectionSlots, Listener
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.reply import http_date
-from podscale.serving.http.request import Peer
+from podscale.serving.http.request import Peer, http_date
 from podscale.serving.monitoring.health import OK, Health, HealthVerdict
 
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from adapter.discovery.mapping import BUILT_IN
 from adapter.doctor import diagnosis as doctor
 from adapter.doctor.evidence import AskedEvidence, Point, Result, Series, Surroundings
-from adapter.rules.presumed import BUILT_IN
 from tests.kit.doctor import WrittenAnswers, run
 
 RULE = {

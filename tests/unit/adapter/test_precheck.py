@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.doctor.rules_file import sound_rules
@@ -11,7 +12,6 @@ from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import problems
 from adapter.rules.config import read
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from podscale.migrate.rules_source import find
 from podscale.serving.flags import parse

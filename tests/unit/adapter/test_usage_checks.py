@@ -2,9 +2,9 @@
 
 import pytest
 
+from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Point, Rejected, Result, Unreachable
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
 from adapter.stages import Finding
 

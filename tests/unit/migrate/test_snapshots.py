@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from adapter.discovery.listing import MetricSource
+from adapter.discovery.mapping import PresumingMapper
 from adapter.queries.plans import Plans
 from adapter.rules import config
-from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import compile_rules
 from hpa.decide.api.options import read_options
 from podscale.core.selectors.selector import Selector

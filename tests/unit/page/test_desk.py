@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from podscale.page.requests import Loopback
-from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import NOBODY, HttpRequest
+from podscale.serving.http.request import NOBODY, HttpRequest, Reply
 from tests.browser.scenes import Played
 
 STATIC = files("podscale.page") / "static"

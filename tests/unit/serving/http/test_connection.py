@@ -13,8 +13,7 @@ from podscale.serving.auth.trust import Trust
 from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection
 from podscale.serving.http.parser import SMALL_BODY
-from podscale.serving.http.reply import Reply
-from podscale.serving.http.request import NOBODY, HttpRequest, Peer
+from podscale.serving.http.request import NOBODY, HttpRequest, Peer, Reply
 from podscale.serving.http.server import HttpServer, ServerLimits
 from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, authority

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.http.reply import reply_head
+from podscale.serving.http.request import reply_head
 
 
 @given(st.text(), st.text())
