@@ -13,28 +13,12 @@ from hpa.decide.settings import Settings
 from podscale.core.metrics import Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
+from podscale.kube.objects.pod import WirePodTemplate
 
 DEFAULT_WINDOW_S = 60.0  # of a sample whose rate window is not known
 
 
 _RUNNING = int(PodPhase.RUNNING)
-
-
-class ContainerRequest(Struct, frozen=True, gc=False):
-    """What one container asks for, milli-units by resource."""
-
-    name: str
-    requests: Mapping[str, int]
-    is_init: bool = False
-    is_restartable: bool = False  # an init container that keeps running: a sidecar
-
-
-class DecidedPodTemplate(Struct, frozen=True, gc=False):
-    """What pods of one spec ask for; init containers keep their order."""
-
-    containers: tuple[ContainerRequest, ...] = ()
-    pod_level: Mapping[str, int] = {}
-    overhead: Mapping[str, int] = {}
 
 
 class Pods(Struct, frozen=True, gc=False):
@@ -48,7 +32,7 @@ class Pods(Struct, frozen=True, gc=False):
     # lastTransitionTime of the Ready condition; None where it is null, or ``ready`` ABSENT
     ready_since: tuple[float | None, ...] = ()
     template: tuple[int, ...] = ()  # position in ``templates``
-    templates: tuple[DecidedPodTemplate, ...] = ()
+    templates: tuple[WirePodTemplate, ...] = ()
     owner: tuple[int, ...] = ()  # position in ``owners``; no entries: owners are not known
     owners: tuple[str, ...] = ()  # topmost controllers, "Kind/name"; "" is none
 

@@ -332,7 +332,9 @@ def of_failure(failure: MetricFailure) -> str:
 
 def _lacks(told: ReadTrace, container: str) -> bool:
     return not any(
-        each.name == container for template in told.pods.templates for each in template.containers
+        each.name == container
+        for template in told.pods.templates
+        for each in (*template.containers, *template.init_containers)
     )
 
 

@@ -22,6 +22,7 @@ from hpa.decide.settings import ACTUAL, Bucket, Settings, Variation
 from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
+from podscale.kube.objects.pod import TemplateContainer
 
 WhatIf = Callable[[ReadTrace], int | None]
 
@@ -89,13 +90,18 @@ class Inputs(Struct, frozen=True):
     def with_requests(self, resource: str) -> "Inputs":
         """Return them with a request for ``resource`` in every container."""
         pods = self.observation.pods
+
+        def filled(containers: tuple[TemplateContainer, ...]) -> tuple[TemplateContainer, ...]:
+            return tuple(
+                structs.replace(each, requests_milli={resource: 1000, **each.requests_milli})
+                for each in containers
+            )
+
         templates = tuple(
             structs.replace(
                 template,
-                containers=tuple(
-                    structs.replace(each, requests={resource: 1000} | dict(each.requests))
-                    for each in template.containers
-                ),
+                containers=filled(template.containers),
+                init_containers=filled(template.init_containers),
             )
             for template in pods.templates
         )

@@ -161,8 +161,4 @@ def requests_in(pods: Pods) -> dict[str, dict[str, int]]:
     if not pods.templates:
         return {}
     template = pods.templates[max(pods.template, default=0)]
-    return {
-        each.name: dict(each.requests)
-        for each in template.containers
-        if not each.is_init or each.is_restartable
-    }
+    return {each.name: dict(each.requests_milli) for each in template.running}

@@ -5,7 +5,7 @@ record until something they depend on changes.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from types import NoneType
@@ -26,11 +26,9 @@ from hpa.cluster.record import (
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import Observation, Scale
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
-from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import (
     ExternalMetric,
     NotFound,
@@ -47,7 +45,6 @@ from podscale.kube.client.wire import OwnerReference
 from podscale.kube.columns.pod_set import PodSet
 from podscale.kube.discovery import Mapper
 from podscale.kube.informer.fed_store import Change
-from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from podscale.kube.objects.scale import Workload
 
 
@@ -231,24 +228,17 @@ def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> 
     return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
 
 
-_MOST_BYTES = 32 * 1024 * 1024  # of templates: some 10,000 of usual pods, twice
-_CONTAINER_BYTES = 600
 _KEPT_PLACES = 1000
 
 Topmost = Callable[[str, OwnerReference], OwnerReference]
 
 
 class SelectedPods:
-    """Makes ``Pods`` of pod sets, once per change of these pods; equal templates become one
-    object."""
+    """Makes ``Pods`` of pod sets, once per change of these pods."""
 
     def __init__(self, topmost: Topmost) -> None:
         """``topmost`` follows a pod's controller, in a namespace, to the workload above it."""
         self._topmost = topmost
-        # Whoever creates pods may give each a template of its own.
-        self._templates: BoundedCache[int, tuple[WirePodTemplate, DecidedPodTemplate]] = (
-            BoundedCache(_MOST_BYTES)
-        )
         self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def of(self, namespace: str, found: PodSet) -> Pods:
@@ -270,7 +260,7 @@ class SelectedPods:
             started=_times(found.started[order], known),
             ready_since=_times(found.ready_since[order], known),
             template=self._shared(tuple([position[number] for number in numbers])),
-            templates=tuple([self._template(found.templates[number]) for number in position]),
+            templates=tuple([found.templates[number] for number in position]),
             owner=owner,
             owners=owners,
         )
@@ -291,39 +281,6 @@ class SelectedPods:
         if len(self._places) >= _KEPT_PLACES:
             self._places.clear()
         return self._places.setdefault(places, places)
-
-    def _template(self, template: WirePodTemplate) -> DecidedPodTemplate:
-        # By identity: the store interns templates; one that is kept here is no other's meanwhile.
-        known = self._templates.get(id(template))
-        if known is not None and known[0] is template:
-            return known[1]
-        made = DecidedPodTemplate(
-            containers=(
-                *(_container(each, is_init=True) for each in template.init_containers),
-                *(_container(each, is_init=False) for each in template.containers),
-            ),
-            pod_level=_saturated(template.pod_requests_milli or {}),
-            overhead=_saturated(template.overhead_milli),
-        )
-        self._templates.put(
-            id(template), (template, made), _CONTAINER_BYTES * (1 + len(made.containers))
-        )
-        return made
-
-
-def _container(container: TemplateContainer, *, is_init: bool) -> ContainerRequest:
-    return ContainerRequest(
-        container.name,
-        _saturated(container.requests_milli),
-        is_init,
-        is_init and container.is_sidecar,
-    )
-
-
-def _saturated(amounts: Mapping[str, int]) -> Mapping[str, int]:
-    if max(amounts.values(), default=0) <= INT64_MAX:
-        return amounts
-    return {name: min(milli, INT64_MAX) for name, milli in amounts.items()}
 
 
 def _times(column: NDArray[np.float64], known: dict[float, float]) -> tuple[float | None, ...]:

@@ -11,11 +11,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from hpa.simulate.load import Floats
 from podscale.core.metrics import Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 Counts = int | NDArray[np.intp]
 _MOST_PODS = 150_000  # as many as Kubernetes supports in a cluster: more are never created
@@ -191,7 +192,7 @@ class SimulatedWorkload:
         self._columns = None
 
 
-def _template(plant: Plant) -> DecidedPodTemplate:
-    return DecidedPodTemplate(
-        tuple(ContainerRequest(each, amounts) for each, amounts in plant.requests.items())
+def _template(plant: Plant) -> WirePodTemplate:
+    return WirePodTemplate(
+        tuple(TemplateContainer(each, amounts) for each, amounts in plant.requests.items())
     )

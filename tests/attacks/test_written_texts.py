@@ -21,7 +21,6 @@ from hpa.decide.api import reading
 from hpa.decide.api.conversion import (
     BEHAVIOR,
     CONDITIONS,
-    CURRENT_METRICS,
     METRICS,
     ConversionError,
     to_v2,
@@ -116,7 +115,7 @@ def _options(text: str) -> None:
 
 
 def _earlier_version(text: str) -> None:
-    keys = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
+    keys = (METRICS, CONDITIONS, BEHAVIOR)
     try:
         to_v2({
             "apiVersion": "autoscaling/v1",

@@ -22,7 +22,7 @@ from hpa.decide.observation import (
     ScaleEvent,
     ScaleUnreadable,
 )
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from hpa.decide.settings import Gates, Settings
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
@@ -30,6 +30,7 @@ from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.wire import LabelSelector
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_750_000_000.0
 ZERO_TIME = -62_135_596_800.0
@@ -100,31 +101,31 @@ def settings(case: Mapping[str, Any]) -> Settings:
     )
 
 
-def template(pod: Mapping[str, Any], resources: Sequence[str]) -> DecidedPodTemplate:
+def template(pod: Mapping[str, Any], resources: Sequence[str]) -> WirePodTemplate:
     def amounts(milli: int | None) -> dict[str, int]:
         return {} if milli is None else dict.fromkeys(resources, milli)
 
     if "containers" in pod:
         containers = [
-            ContainerRequest(each["name"], amounts(each.get("request")))
+            TemplateContainer(each["name"], amounts(each.get("request")))
             for each in pod["containers"]
-        ]
-        containers += [
-            ContainerRequest(
-                each["name"],
-                amounts(each.get("request")),
-                is_init=True,
-                is_restartable=each.get("restart_policy") == "Always",
-            )
-            for each in pod.get("init_containers", [])
         ]
     else:
         containers = [
-            ContainerRequest(name, amounts(milli))
+            TemplateContainer(name, amounts(milli))
             for name, milli in pod.get("requests", {}).items()
         ]
     level = dict(pod.get("pod_level_other_requests", {})) | amounts(pod.get("pod_level_request"))
-    return DecidedPodTemplate(tuple(containers), level, amounts(pod.get("overhead")))
+    init = [
+        TemplateContainer(
+            each["name"],
+            amounts(each.get("request")),
+            is_sidecar=each.get("restart_policy") == "Always",
+        )
+        for each in pod.get("init_containers", [])
+    ]
+    overhead = amounts(pod.get("overhead"))
+    return WirePodTemplate(tuple(containers), tuple(init), level, overhead)
 
 
 def owner_of(pod: Mapping[str, Any], target: str) -> str:

@@ -344,8 +344,7 @@ def _requests(views: Sequence[PodView], container: str) -> dict[str, int]:
     """Return what pods request by container, of those that count for the HPA: means."""
     found: dict[str, int] = {}
     for view in views:
-        sidecars = [each for each in view.template.init_containers if each.is_sidecar]
-        for each in (*view.template.containers, *sidecars):
+        for each in view.template.running:
             if container in ("", each.name):
                 found[each.name] = found.get(each.name, 0) + each.requests_milli.get("cpu", 0)
     return {name: request // len(views) for name, request in found.items()}

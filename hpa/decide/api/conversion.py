@@ -1,8 +1,7 @@
-"""Older versions of the object, turned into v2.
+"""autoscaling/v1, turned into v2: what it has no field for it keeps in annotations.
 
-v1 keeps what it has no field for in annotations; v2beta1 writes targets in fields of
-their own; v2beta2 is v2 under another name. Follows ``pkg/apis/autoscaling/v1`` and
-``v2beta1`` conversion, Kubernetes 1.25 to 1.37.
+Follows ``pkg/apis/autoscaling/v1`` conversion, Kubernetes 1.37. Of the status what decisions read:
+its numbers and conditions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,18 +24,17 @@ from podscale.kube.objects.autoscaler import (
 
 T = TypeVar("T")
 Json = dict[str, Any]
-_Olds = list[dict[str, str | Json | None]]  # metrics, or their status, before v2
+_Olds = list[dict[str, str | Json | None]]  # metrics before v2
 
 PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = PREFIX + "metrics"
-CURRENT_METRICS = PREFIX + "current-metrics"
 CONDITIONS = PREFIX + "conditions"
 BEHAVIOR = PREFIX + "behavior"
-_OURS = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
+_OURS = (METRICS, PREFIX + "current-metrics", CONDITIONS, BEHAVIOR)
 
 _INT64 = ("generation", "observed_generation")  # of Go; every other integer is an int32
 
-_AS_V2 = ("autoscaling/v2", "autoscaling/v2beta2", "autoscaling.podscale.io/v1")
+_AS_V2 = ("autoscaling/v2", "autoscaling.podscale.io/v1")
 
 
 class ConversionError(ValueError):
@@ -48,8 +46,6 @@ def to_v2(written: Mapping[str, Any]) -> Autoscaler:
     version = written.get("apiVersion", "autoscaling/v2")
     if version == "autoscaling/v1":
         converted = _from_v1(written)
-    elif version == "autoscaling/v2beta1":
-        converted = _from_v2beta1(written)
     elif version in _AS_V2:
         converted = dict(written)
     else:
@@ -60,12 +56,9 @@ def to_v2(written: Mapping[str, Any]) -> Autoscaler:
     metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
     converted["metadata"] = metadata
     try:
-        found = convert(converted, Autoscaler)
+        return _fitting(converted, Autoscaler)
     except msgspec.ValidationError as error:
         raise ConversionError(str(error)) from None
-    for path, number in _beyond_int32(found):
-        raise ConversionError(f"{path}: {number} does not fit into an int32")
-    return found
 
 
 def _from_v1(written: Mapping[str, Any]) -> Json:
@@ -81,34 +74,9 @@ def _from_v1(written: Mapping[str, Any]) -> Json:
     behavior = _annotation(annotations, BEHAVIOR, _behavior)
     if behavior is not None:
         spec["behavior"] = behavior
-    return {
-        **written,
-        "apiVersion": "autoscaling/v2",
-        "spec": spec,
-        "status": _status(status, annotations),
-    }
-
-
-def _status(status: Json, annotations: Mapping[str, str]) -> Json:
-    percent = status.pop("currentCPUUtilizationPercentage", None)
-    current = _annotation(annotations, CURRENT_METRICS, _currents)
-    if current is not None:  # wins over the field
-        status["currentMetrics"] = current
-    elif percent is not None:
-        resource = {"name": "cpu", "current": {"averageUtilization": percent}}
-        status["currentMetrics"] = [{"type": "Resource", "resource": resource}]
     conditions = _annotation(annotations, CONDITIONS, _conditions)
     if conditions is not None:
         status["conditions"] = conditions
-    return status
-
-
-def _from_v2beta1(written: Mapping[str, Any]) -> Json:
-    spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
-    if spec.get("metrics"):
-        spec["metrics"] = [_metric(each) for each in spec["metrics"]]
-    if status.get("currentMetrics"):
-        status["currentMetrics"] = [_current(each) for each in status["currentMetrics"]]
     return {**written, "apiVersion": "autoscaling/v2", "spec": spec, "status": status}
 
 
@@ -138,12 +106,6 @@ def _behavior(value: Any) -> Json | None:
     read_behavior(behavior)
     is_set = behavior.scale_up is not None or behavior.scale_down is not None
     return found if is_set else None
-
-
-def _currents(value: Any) -> list[Json]:
-    found = [_current(each) for each in msgspec.convert(value, _Olds | None) or []]
-    _fitting(found, list[AutoscalerMetric])
-    return found
 
 
 def _conditions(value: Any) -> Any:
@@ -176,7 +138,7 @@ def _beyond_int32(value: Any, path: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _metric(old: Mapping[str, Any]) -> Json:
-    """Return one metric of v1's annotation or of v2beta1 in v2's form."""
+    """Return one metric of v1's annotation in v2's form."""
     kind = old.get("type", "")
     new: Json = {"type": kind}
     for field in ("resource", "containerResource"):
@@ -230,41 +192,6 @@ def _value_target(value: Any, average: Any) -> Json:
 
 def _identifier(source: Mapping[str, Any], selector: str) -> Json:
     return {"name": source.get("metricName", ""), "selector": source.get(selector)}
-
-
-def _current(old: Mapping[str, Any]) -> Json:
-    new: Json = {"type": old.get("type", "")}
-    for field in ("resource", "containerResource"):
-        if source := old.get(field):
-            new[field] = {
-                "name": source.get("name", ""),
-                "container": source.get("container", ""),
-                "current": {
-                    "averageUtilization": source.get("currentAverageUtilization"),
-                    "averageValue": source.get("currentAverageValue"),
-                },
-            }
-    if source := old.get("pods"):
-        current = {"averageValue": source.get("currentAverageValue")}
-        new["pods"] = {"metric": _identifier(source, "selector"), "current": current}
-    if source := old.get("object"):
-        new["object"] = {
-            "metric": _identifier(source, "selector"),
-            "describedObject": source.get("target", {}),
-            "current": {
-                "value": source.get("currentValue"),
-                "averageValue": source.get("averageValue"),
-            },
-        }
-    if source := old.get("external"):
-        new["external"] = {
-            "metric": _identifier(source, "metricSelector"),
-            "current": {
-                "value": source.get("currentValue"),
-                "averageValue": source.get("currentAverageValue"),
-            },
-        }
-    return new
 
 
 def _lowered(value: Any) -> Any:

@@ -6,7 +6,8 @@ included: one pod without a request makes the metric unusable.
 
 from msgspec import Struct
 
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
+from podscale.kube.objects.pod import WirePodTemplate
 
 
 class RequestProblem(Struct, frozen=True):
@@ -50,9 +51,9 @@ class _Lack(Struct, frozen=True):
 
 
 def _of_template(
-    template: DecidedPodTemplate, resource: str, container: str, *, pod_level: bool
+    template: WirePodTemplate, resource: str, container: str, *, pod_level: bool
 ) -> int | _Lack:
-    if pod_level and not container and template.pod_level:
+    if pod_level and not container and template.pod_requests_milli:
         amount = _pod_level(template, resource)
         if amount is None:
             text = f"missing pod-level request for {resource} in Pod {{pod}}"
@@ -60,45 +61,40 @@ def _of_template(
         return amount
     total = 0
     seen = False
-    # Upstream appends the sidecars to the containers.
-    for each in sorted(template.containers, key=lambda each: each.is_init):
-        if (each.is_init and not each.is_restartable) or (container and each.name != container):
+    for each in template.running:
+        if container and each.name != container:
             continue
         seen = True
-        if resource not in each.requests:
+        if resource not in each.requests_milli:
             text = f"missing request for {resource} in container {each.name} of Pod {{pod}}"
             return _Lack(text, "RequestMissing", each.name)
-        total += each.requests[resource]
+        total += each.requests_milli[resource]
     if container and not seen:
         text = f"container {container} not found in Pod {{pod}}"
         return _Lack(text, "ContainerNotFound", container)
     return total
 
 
-def _pod_level(template: DecidedPodTemplate, resource: str) -> int | None:
+def _pod_level(template: WirePodTemplate, resource: str) -> int | None:
     # Follows component-helpers' PodRequests: what the pod level leaves open comes from
     # the containers, and overhead is added to either.
-    overhead = template.overhead.get(resource)
-    base = template.pod_level.get(resource)
+    overhead = template.overhead_milli.get(resource)
+    base = (template.pod_requests_milli or {}).get(resource)
     if base is None:
-        base = _aggregate(template.containers, resource)
+        base = _aggregate(template, resource)
     if base is None and overhead is None:
         return None
     return (base or 0) + (overhead or 0)
 
 
-def _aggregate(containers: tuple[ContainerRequest, ...], resource: str) -> int | None:
-    if not any(resource in each.requests for each in containers):
+def _aggregate(template: WirePodTemplate, resource: str) -> int | None:
+    every = (*template.containers, *template.init_containers)
+    if not any(resource in each.requests_milli for each in every):
         return None
-    running = sum(each.requests.get(resource, 0) for each in containers if not each.is_init)
+    running = sum(each.requests_milli.get(resource, 0) for each in template.containers)
     sidecars = peak = 0
-    for each in containers:
-        if not each.is_init:
-            continue
-        amount = each.requests.get(resource, 0)
-        if each.is_restartable:
-            sidecars += amount
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + amount)
+    for each in template.init_containers:
+        amount = each.requests_milli.get(resource, 0)
+        peak = max(peak, sidecars + amount)
+        sidecars += amount if each.is_sidecar else 0
     return max(running + sidecars, peak)

@@ -29,7 +29,7 @@ from hpa.decide.observation import (
     ScaleEvent,
     UnreadableKind,
 )
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from hpa.decide.settings import RELEASES, Gates
 from hpa.explain import first_reason
 from podscale.cli.evaluation.manifest import WrittenError, place, problems, unknown, unknown_in
@@ -50,6 +50,7 @@ from podscale.core.metrics import (
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.times.duration import DurationError, parse_go
 from podscale.kube.objects.autoscaler import Autoscaler
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 Amount = str | int | float
 _OLD_AGE = "1h"
@@ -271,7 +272,7 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
     )
 
 
-def _template(pod: WrittenPod, field: str) -> DecidedPodTemplate:
+def _template(pod: WrittenPod, field: str) -> WirePodTemplate:
     requests = (
         (name, {
             resource: _milli(amount, f"{field}.requests.{name}.{resource}")
@@ -279,7 +280,7 @@ def _template(pod: WrittenPod, field: str) -> DecidedPodTemplate:
         })
         for name, amounts in pod.requests.items()
     )  # fmt: skip
-    return DecidedPodTemplate(tuple(ContainerRequest(*each) for each in requests))
+    return WirePodTemplate(tuple(TemplateContainer(*each) for each in requests))
 
 
 # Which word of the observation answers which type of spec.metrics.

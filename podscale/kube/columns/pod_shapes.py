@@ -69,7 +69,7 @@ def states(shape: StateShape) -> tuple[ContainerState, ...]:
 
 def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
     """Return milli-units by resource, rounded up; what is no quantity is left out."""
-    return {name: amount.milli for name, amount in (_exact(resources) or {}).items()}
+    return {name: amount.milli_int64 for name, amount in (_exact(resources) or {}).items()}
 
 
 def _exact(resources: Mapping[str, Quantity] | None) -> Amounts | None:

@@ -108,28 +108,33 @@ class Pod(Struct, frozen=True, gc=False, rename="camel"):
 Amounts = Mapping[str, Amount]  # by resource
 
 
-class TemplateContainer(Struct, frozen=True):
+class TemplateContainer(Struct, frozen=True, gc=False):
     """One container of a template, amounts in milli-units (cpu) and milli-bytes (memory)."""
 
     name: str
     requests_milli: Mapping[str, int]
-    limits_milli: Mapping[str, int]
-    resize_policy: Mapping[str, str]  # resource → NotRequired | RestartContainer
+    limits_milli: Mapping[str, int] = {}
+    resize_policy: Mapping[str, str] = {}  # resource → NotRequired | RestartContainer
     is_sidecar: bool = False  # an init container with restartPolicy Always
     requests: Amounts | None = None  # exact, as they are written; None: no such field
     limits: Amounts | None = None
 
 
-class WirePodTemplate(Struct, frozen=True):
+class WirePodTemplate(Struct, frozen=True, gc=False):
     """What the pods of one workload share of their specs; interned by the pod store."""
 
-    containers: tuple[TemplateContainer, ...]
+    containers: tuple[TemplateContainer, ...] = ()
     init_containers: tuple[TemplateContainer, ...] = ()
     pod_requests_milli: Mapping[str, int] | None = None  # pod-level requests; None: no such field
     overhead_milli: Mapping[str, int] = {}
     priority: int = 0
     pod_requests: Amounts | None = None
     pod_limits: Amounts | None = None
+
+    @property
+    def running(self) -> tuple[TemplateContainer, ...]:
+        """The containers that run beside each other, the sidecars last."""
+        return (*self.containers, *(each for each in self.init_containers if each.is_sidecar))
 
 
 class ContainerState(Struct, frozen=True):

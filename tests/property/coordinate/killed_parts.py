@@ -21,7 +21,7 @@ from hpa.cluster import writer
 from hpa.cluster.anchors import VpaAnchors
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec, Rules
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, parse
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
@@ -32,7 +32,7 @@ from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference, Policy
-from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.pod import Pod, TemplateContainer, WirePodTemplate
 from podscale.kube.objects.scale import Workload
 from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
@@ -293,7 +293,7 @@ class SimulatedHpaPart:
             tuple(each.created for each in pods),
             tuple(max(each.created, each.running) for each in pods),
             tuple(requests.index(each.request) for each in pods),
-            tuple(DecidedPodTemplate((ContainerRequest("app", {"cpu": each}),))
+            tuple(WirePodTemplate((TemplateContainer("app", {"cpu": each}),))
                   for each in requests),
         )  # fmt: skip
 

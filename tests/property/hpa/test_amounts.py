@@ -16,7 +16,7 @@ from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.api.reading import read, read_status
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.explain import explain
 from hpa.history.decision_log import PackedTrace, encode, shape_of
@@ -33,6 +33,7 @@ from podscale.core.metrics import (
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 from tests.unit.hpa.world import NS, Cluster, deployment_object, in_columns, pod_object
@@ -93,7 +94,7 @@ def _answer(kind: str, amounts: list[int], *, in_column: bool) -> Any:
 def _pods(requests: list[str]) -> Pods:
     count = len(requests)
     templates = tuple(
-        DecidedPodTemplate((ContainerRequest("app", {"cpu": quantity.parse(each).milli_int64}),))
+        WirePodTemplate((TemplateContainer("app", {"cpu": quantity.parse(each).milli_int64}),))
         for each in requests
     )
     return Pods(

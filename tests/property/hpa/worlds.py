@@ -26,11 +26,12 @@ from hpa.decide.observation import (
     Recommendation,
     ScaleEvent,
 )
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import LabelSelector
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_750_000_000.0
 AGES = (0.0, 1.0, 14.0, 15.0, 16.0, 59.0, 60.0, 61.0, 299.0, 300.0, 301.0, 900.0, 4000.0)
@@ -124,10 +125,10 @@ def pods(draw: Random, count: int, now: float) -> Pods:
         PodReadiness.ABSENT,
     )
     requests = {"cpu": 200, "memory": 10**9}
-    full = DecidedPodTemplate((ContainerRequest("app", requests),))
-    sidecar = ContainerRequest("proxy", {"cpu": 50}, is_init=True, is_restartable=True)
-    bare = DecidedPodTemplate((ContainerRequest("app", {}), sidecar))
-    level = DecidedPodTemplate((ContainerRequest("app", {}),), {"cpu": 300}, {"cpu": 10})
+    full = WirePodTemplate((TemplateContainer("app", requests),))
+    sidecar = TemplateContainer("proxy", {"cpu": 50}, is_sidecar=True)
+    bare = WirePodTemplate((TemplateContainer("app", {}),), (sidecar,))
+    level = WirePodTemplate((TemplateContainer("app", {}),), (), {"cpu": 300}, {"cpu": 10})
     templates = (full, full, level) if draw.random() < 0.9 else (full, bare, level)
     rows = range(count)
     owners = ("Deployment/web", "Job/batch")

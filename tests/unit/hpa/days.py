@@ -9,10 +9,11 @@ from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_795_000_000.0
 METRICS = (
@@ -24,9 +25,9 @@ METRICS = (
     MetricSpec("External", "queue", target_type="AverageValue", average_value_milli=30_000),
 )  # fmt: skip
 _TEMPLATES = (
-    DecidedPodTemplate((
-        ContainerRequest("app", {"cpu": 100, "memory": 268_435_456_000}),
-        ContainerRequest("proxy", {"cpu": 50}),
+    WirePodTemplate((
+        TemplateContainer("app", {"cpu": 100, "memory": 268_435_456_000}),
+        TemplateContainer("proxy", {"cpu": 50}),
     )),
 )  # fmt: skip
 

@@ -10,11 +10,9 @@ from hpa.cluster.objects import kept_autoscaler
 from hpa.cluster.record import AutoscalerRecord, Catalog
 from hpa.decide import Scale, Settings
 from hpa.decide.selection import check
-from hpa.loop.observe import SelectedPods
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler
-from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.unit.hpa.decide.situations import listed, seen, web
 from tests.unit.hpa.world import hpa_object
 
@@ -80,14 +78,3 @@ def test_long_selectors_are_not_kept(growth: Growth) -> None:
         selector = f"app in ({','.join(f'a{number}b{place}' for place in range(5_000))})"
         assert check(observed, Scale(1, 1, selector), Settings()) is None
     assert growth() < MIB
-
-
-def test_templates_of_pods_that_are_gone_are_kept_within_a_bound(growth: Growth) -> None:
-    pods = SelectedPods(lambda _namespace, owner: owner)
-    for number in range(60):
-        containers = tuple(
-            TemplateContainer(f"app-{number}-{place}", {"cpu": place}, {}, {})
-            for place in range(1_000)
-        )
-        pods._template(WirePodTemplate(containers, ()))
-    assert growth() < 8 * MIB

@@ -6,10 +6,11 @@ from typing import Any
 from hpa.decide import Observation, Past, Scale
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.observation import MetricAnswer, Recommendation
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from hpa.decide.pods import Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_750_000_000.0
 OLD = NOW - 86_400
@@ -51,8 +52,8 @@ def listed(*pods: Mapping[str, Any]) -> Pods:
         tuple(each["since"] for each in pods),
         tuple(range(len(pods))),
         tuple(
-            DecidedPodTemplate(
-                (ContainerRequest("app", {} if e["request"] is None else {"cpu": e["request"]}),)
+            WirePodTemplate(
+                (TemplateContainer("app", {} if e["request"] is None else {"cpu": e["request"]}),)
             )
             for e in pods
         ),

@@ -6,16 +6,13 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import HeldTarget
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPodTemplate,
-    Pods,
-)
+from hpa.decide.pods import Pods
 from hpa.explain import explain
 from podscale.coordinate.anchor import Anchor
 from podscale.core.metrics import PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1.7e9
 SETTINGS = Settings()
@@ -28,7 +25,7 @@ def observed(
     used: int, request: int, held: HeldTarget | None, *metrics: MetricSpec, count: int = 10
 ) -> Observation:
     names = tuple(f"web-{number}" for number in range(count))
-    template = DecidedPodTemplate((ContainerRequest("app", {"cpu": request}),))
+    template = WirePodTemplate((TemplateContainer("app", {"cpu": request}),))
     pods = Pods(
         names,
         bytes([PodPhase.RUNNING]) * count,
@@ -52,8 +49,7 @@ def mixed(used: int, small: int, large: int) -> Observation:
     """Return ten pods, of which half have grown."""
     found = observed(used, large, structs.replace(HELD, anchor=Anchor(1600, 1000, "u")))
     templates = tuple(
-        DecidedPodTemplate((ContainerRequest("app", {"cpu": request}),))
-        for request in (small, large)
+        WirePodTemplate((TemplateContainer("app", {"cpu": request}),)) for request in (small, large)
     )
     pods = structs.replace(found.pods, template=(0, 1) * 5, templates=templates)
     return structs.replace(found, pods=pods)
@@ -121,9 +117,7 @@ def test_a_shadow_knows_no_anchor():
 
 def test_pods_without_a_request_stay_an_error():
     seen = observed(500, 700, HELD)
-    bare = structs.replace(
-        seen.pods, templates=(DecidedPodTemplate((ContainerRequest("app", {}),)),)
-    )
+    bare = structs.replace(seen.pods, templates=(WirePodTemplate((TemplateContainer("app", {}),)),))
     assert decided(structs.replace(seen, pods=bare)) is None
 
 

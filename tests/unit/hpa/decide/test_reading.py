@@ -7,7 +7,7 @@ import pytest
 
 from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
-from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Rules
+from hpa.decide.api.spec import HPA, Condition, MetricSpec, Rules
 from podscale.cli.evaluation.manifest import problems
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import Policy
@@ -65,48 +65,42 @@ def test_no_selector_and_an_empty_one_are_told_apart() -> None:
     )  # fmt: skip
 
 
-def test_v2beta2_is_v2() -> None:
-    spec = {"metrics": [resource(type="Utilization", averageUtilization=60)]}
-    assert hpa(spec, "autoscaling/v2beta2") == hpa(spec)
-
-
 def test_our_own_kind_has_the_same_schema() -> None:
     spec = {"metrics": [resource(type="Utilization", averageUtilization=60)]}
     assert hpa(spec, "autoscaling.podscale.io/v1") == hpa(spec)
 
 
-V2BETA1 = {
-    "metrics": [
-        {"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": 70}},
-        {"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "100Mi"}},
-        {"type": "Pods", "pods": {"metricName": "qps", "targetAverageValue": "10"}},
-        {
-            "type": "Object",
-            "object": {"metricName": "hits", "target": TARGET, "targetValue": "5"},
+V1_METRICS = [
+    {"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": 70}},
+    {"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "100Mi"}},
+    {"type": "Pods", "pods": {"metricName": "qps", "targetAverageValue": "10"}},
+    {
+        "type": "Object",
+        "object": {"metricName": "hits", "target": TARGET, "targetValue": "5"},
+    },
+    {
+        "type": "Object",
+        "object": {
+            "metricName": "hits",
+            "target": TARGET,
+            "targetValue": "0",
+            "averageValue": "5",
         },
-        {
-            "type": "Object",
-            "object": {
-                "metricName": "hits",
-                "target": TARGET,
-                "targetValue": "0",
-                "averageValue": "5",
-            },
+    },
+    {
+        "type": "External",
+        "external": {
+            "metricName": "queue",
+            "metricSelector": {"matchLabels": {"q": "a"}},
+            "targetAverageValue": "3",
         },
-        {
-            "type": "External",
-            "external": {
-                "metricName": "queue",
-                "metricSelector": {"matchLabels": {"q": "a"}},
-                "targetAverageValue": "3",
-            },
-        },
-    ]
-}
+    },
+]
 
 
-def test_v2beta1_targets_are_read() -> None:
-    cpu, memory, pods, by_value, by_average, external = hpa(V2BETA1, "autoscaling/v2beta1").metrics
+def test_targets_of_v1_are_read() -> None:
+    found = v1_with("metrics", json.dumps(V1_METRICS))
+    cpu, memory, pods, by_value, by_average, external = found.metrics
     assert cpu.average_utilization == 70
     assert memory.average_value_milli == 100 * 2**20 * 1000
     assert (pods.name, pods.average_value_milli) == ("qps", 10_000)
@@ -121,15 +115,12 @@ def test_v2beta1_targets_are_read() -> None:
 
 def test_v1_has_metrics_first_and_cpu_last() -> None:
     annotations = {
-        "autoscaling.alpha.kubernetes.io/metrics": json.dumps(V2BETA1["metrics"][2:3]),
+        "autoscaling.alpha.kubernetes.io/metrics": json.dumps(V1_METRICS[2:3]),
         "autoscaling.alpha.kubernetes.io/behavior": json.dumps(
             {"ScaleUp": {"SelectPolicy": "Disabled", "StabilizationWindowSeconds": 30}}
         ),
         "autoscaling.alpha.kubernetes.io/conditions": json.dumps(
             [{"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"}]
-        ),
-        "autoscaling.alpha.kubernetes.io/current-metrics": json.dumps(
-            [{"type": "Pods", "pods": {"metricName": "qps", "currentAverageValue": "7"}}]
         ),
         "podscale.io/paused": "true",
     }
@@ -144,7 +135,6 @@ def test_v1_has_metrics_first_and_cpu_last() -> None:
     assert found.behavior is not None
     assert (found.behavior.up.select, found.behavior.up.window_s) == ("Disabled", 30)
     assert found.status.conditions == (Condition("AbleToScale", "True", "ReadyForNewScale"),)
-    assert found.status.metrics == (MetricStatus("Pods", "qps", average_value_milli=7000),)
     assert found.options.is_paused
 
 
@@ -164,7 +154,7 @@ def v1_with(key: str, text: str, **rest: Any) -> HPA:
     return hpa({}, "autoscaling/v1", metadata={"annotations": annotations}, **rest)
 
 
-@pytest.mark.parametrize("key", ["metrics", "behavior", "current-metrics", "conditions"])
+@pytest.mark.parametrize("key", ["metrics", "behavior", "conditions"])
 @pytest.mark.parametrize("text", ["{", "", "5", '["text"]', '[{"type": 5}]', '{"ScaleUp": 5}'])
 def test_an_annotation_of_v1_that_cannot_be_decoded_is_left_out(key: str, text: str) -> None:
     status = {"currentCPUUtilizationPercentage": 40}
@@ -205,7 +195,7 @@ def test_beside_an_average_a_zero_of_v1_is_no_value(zero: str, kept: str | None)
     assert problems(found) == []
 
 
-@pytest.mark.parametrize("version", ["autoscaling/v3", "apps/v1"])
+@pytest.mark.parametrize("version", ["autoscaling/v2beta2", "autoscaling/v3", "apps/v1"])
 def test_other_versions_are_refused(version: str) -> None:
     with pytest.raises(ConversionError, match=version):
         to_v2(written({}, version))

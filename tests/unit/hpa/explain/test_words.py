@@ -9,12 +9,12 @@ from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate
 from hpa.explain import explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -116,7 +116,7 @@ def test_an_object_with_both_targets_is_told_by_the_one_that_counts(
     assert expected in words(seen(web(both), 2, listed(pod(), pod()), [answer]))
 
 
-WHOLE = ContainerRequest("app", {"memory": 0})
+WHOLE = TemplateContainer("app", {"memory": 0})
 
 
 @pytest.mark.parametrize(
@@ -124,32 +124,32 @@ WHOLE = ContainerRequest("app", {"memory": 0})
     [
         pytest.param(
             "",
-            DecidedPodTemplate((WHOLE,)),
+            WirePodTemplate((WHOLE,)),
             "The pods get a request for memory above zero, or the metric uses averageValue",
             id="requests of nothing",
         ),
         pytest.param(
             "app",
-            DecidedPodTemplate((WHOLE,)),
+            WirePodTemplate((WHOLE,)),
             "Container app gets a request for memory above zero, or",
             id="of nothing in one container",
         ),
         pytest.param(
             "",
-            DecidedPodTemplate((ContainerRequest("app", {}),), {"cpu": 1000}),
+            WirePodTemplate((TemplateContainer("app", {}),), (), {"cpu": 1000}),
             "Pod web-0 gets a request for memory, or",
             id="not at the level of pods",
         ),
         pytest.param(
             "",
-            DecidedPodTemplate((ContainerRequest("app", {}),)),
+            WirePodTemplate((TemplateContainer("app", {}),)),
             "Container app gets a request for memory, or",
             id="none in a container",
         ),
     ],
 )
 def test_a_request_is_asked_for_where_it_is_missing(
-    container: str, template: DecidedPodTemplate, expected: str
+    container: str, template: WirePodTemplate, expected: str
 ) -> None:
     kind = "ContainerResource" if container else "Resource"
     memory = MetricSpec(kind, "memory", container, average_utilization=50)
