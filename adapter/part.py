@@ -18,8 +18,8 @@ from podscale.feed.feed import Feed
 from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leadership.leading import identity, own_pod
 from podscale.kube.leadership.lease import Elector
+from podscale.process.clusters import Right
 from podscale.process.part import Part, PartKind, Shared, Work
-from podscale.process.rights import Right
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flags import FlagError, Flags

@@ -95,7 +95,6 @@ class HpaMetrics(Collector):
         self.read = HpaReadings()
 
     def passed(self, labels: Labels, seconds: float) -> None:
-        """Count a pass with its metrics."""
         self.pass_seconds.add((labels.action, labels.error), seconds)
         for each in labels.metrics:
             self.computation_seconds.add((each.action, each.error, each.type), seconds)

@@ -11,8 +11,8 @@ namespace says that it acts there; that it acts everywhere takes two namespaces.
 
 from itertools import islice
 
-from hpa.cluster.objects import is_unreadable
 from hpa.cluster.record import ForeignRescale, ForeignWrites
+from hpa.cluster.stores import is_unreadable
 from podscale.kube.client.wire import UNREADABLE_MANAGER, ManagedField
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone

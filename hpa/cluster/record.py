@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 from msgspec import Struct, field, structs
 
-from hpa.cluster.objects import TargetKey, target_of
+from hpa.cluster.stores import TargetKey, target_of
 from hpa.decide.api.reading import read, read_status
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
@@ -64,7 +64,6 @@ class AutoscalerView(Struct, frozen=True, gc=False):
 
     @property
     def hpa(self) -> HPA:
-        """The autoscaler."""
         return self.observation.hpa
 
     @property
@@ -155,8 +154,6 @@ class PassState(Struct, eq=False, gc=False):
 
 
 class OwnPeriod(Struct, eq=False, gc=False):
-    """Its own sync period."""
-
     period_s: float
     next_at: float
 
@@ -184,7 +181,6 @@ class AutoscalerRecord(Struct, eq=False):
 
     @property
     def uid(self) -> str:
-        """The UID of the object."""
         return self.written.metadata.uid
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
@@ -228,8 +224,6 @@ class CatalogListener(Protocol):
 
 
 class Catalog:
-    """All autoscalers of one resource."""
-
     def __init__(
         self,
         store: Store[Autoscaler],

@@ -1,36 +1,148 @@
-"""The watches that the HPA lives on: its objects, the pods, and the workloads it scales."""
+"""The watches that the HPA lives on: its objects, the pods, the workloads it scales, and the VPAs
+that have the same target; and what is kept of each.
+
+``PodAutoscaler`` of ``autoscaling.podscale.io`` has the HPA's schema, so one type serves both;
+which resource is acted on is a parameter everywhere else.
+"""
 
 import asyncio
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import structlog
+from msgspec.structs import astuple, replace
 
-from hpa.cluster.anchors import VpaAnchors
-from hpa.cluster.objects import (
-    TargetKey,
-    TargetWorkload,
-    kept_autoscaler,
-    kept_workload,
-    target_of,
-)
+from hpa.decide.api.spec import HPA
+from hpa.decide.metrics.measuring import is_utilization_of_cpu
+from hpa.decide.observation import HeldTarget
+from hpa.decide.settings import Settings
+from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
+from podscale.coordinate.pairing import pair
+from podscale.core.settings import PREFIX
 from podscale.kube.client.api import Api
+from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.resource import (
     DEPLOYMENTS,
     HPAS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
+    VPAS,
     Resource,
 )
-from podscale.kube.client.wire import HasMetadata
+from podscale.kube.client.wire import (
+    UNREADABLE_MANAGER,
+    HasMetadata,
+    ManagedField,
+    ManagedMeta,
+)
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store, StoreIndex
-from podscale.kube.objects.autoscaler import Autoscaler
+from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
 from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.objects.vpa import ObjectError, StoredVpa, Vpa, vpa_of
+
+V = TypeVar("V")
+TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
+
+
+class TargetWorkload(Workload, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A Deployment or StatefulSet. Not a ReplicaSet: there are ten times as many, most of
+    them at zero, and what scales one owns it."""
+
+    metadata: ManagedMeta
+
+
+def is_part(found: Workload | ReplicationController) -> bool:
+    """Whether a workload is a Deployment's ReplicaSet: scaling it would be undone, so that its
+    selector is not kept. Whoever scales it all the same reads its scale by GET."""
+    owner = found.metadata.controller
+    return (
+        not isinstance(found, TargetWorkload)
+        and owner is not None
+        and owner.kind == "Deployment"
+        and owner.api_version.startswith("apps/")
+    )
+
+
+def target_of(namespace: str, reference: CrossVersionObjectReference) -> TargetKey:
+    """Return what ``reference`` names, whatever version it is written in."""
+    return (namespace, *reference.key)
+
+
+def is_unreadable(writer: ManagedField | None) -> bool:
+    """Whether who wrote was left out, because managedFields nest too deep."""
+    return writer is not None and writer.manager == UNREADABLE_MANAGER
+
+
+def kept_autoscaler(written: Autoscaler) -> Autoscaler:
+    """Return an equal autoscaler, but for its owners and annotations of others."""
+    meta, spec = written.metadata, _with_shared_texts(written.spec)
+    target = spec.scale_target_ref
+    if target.name == meta.name:  # nearly always
+        spec = replace(spec, scale_target_ref=replace(target, name=meta.name))
+    meta = replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        annotations=_ours(meta.annotations),
+        owner_references=(),
+        managed_fields=_with_shared_texts(meta.managed_fields),
+    )
+    return Autoscaler(meta, spec, _with_shared_texts(written.status))
+
+
+def kept_workload(found: Workload) -> Workload:
+    """Return an equal workload, but for labels and annotations.
+
+    A Deployment's ReplicaSets, ten for each, have no selector either: a dict of two labels
+    takes as much as ten texts.
+    """
+    meta, spec = found.metadata, found.spec
+    meta = replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        labels=None,
+        annotations=None,
+        owner_references=_with_shared_texts(meta.owner_references),
+    )
+    if isinstance(found, TargetWorkload):
+        managed = _with_shared_texts(found.metadata.managed_fields)
+        meta = replace(meta, managed_fields=managed)
+    elif is_part(found):
+        spec = replace(spec, selector=None)
+    return replace(found, metadata=meta, spec=spec)
+
+
+def _with_shared_texts(value: V, varying: dict[str, str] | None = None) -> V:
+    """Return an equal value of structs, tuples and texts, each text kept once.
+
+    ``varying``: the amounts and times so far, of which there is no end: CPython 3.12.0 to 3.12.6
+    keep what they intern for ever. These are kept once within the value only.
+    """
+    if value is None:  # most fields of a status
+        return value
+    varying = {} if varying is None else varying
+    found: object = value
+    if isinstance(value, str):
+        is_varying = value[:1].isdigit()
+        found = varying.setdefault(value, value) if is_varying else sys.intern(value)
+    elif isinstance(value, tuple):
+        found = tuple(_with_shared_texts(each, varying) for each in value)
+    elif isinstance(value, Struct):
+        fields = astuple(value)
+        found = type(value)(*[_with_shared_texts(each, varying) for each in fields])
+    return found  # type: ignore[return-value]
+
+
+def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
+    if not annotations:
+        return None
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)} or None
+
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -40,8 +152,6 @@ _PATIENCE_S = 60.0  # with the lists that can be done without
 
 
 class HpaStores:
-    """All stores of one HPA part."""
-
     def __init__(self, namespaces: Sequence[str], pods: PodStore) -> None:
         """``namespaces``: only these; none named is all. ``pods`` are fed by others."""
         self.scopes = tuple(namespaces) or ("",)
@@ -105,7 +215,6 @@ class HpaStores:
 
     @property
     def is_synced(self) -> bool:
-        """Whether autoscalers and pods have been listed."""
         return self.autoscalers.is_synced and self.pods.is_synced
 
     def is_current(self, *, since: float = math.inf, namespace: str | None = None) -> bool:
@@ -121,3 +230,70 @@ def _claimed(claim: Autoscaler) -> tuple[TargetKey, str]:
     meta = claim.metadata
     name = f"HorizontalPodAutoscaler/{meta.name}"
     return target_of(meta.namespace, claim.spec.scale_target_ref), name
+
+
+_log = structlog.get_logger()
+
+_PATIENCE_S = 60.0
+
+
+class VpaAnchors:
+    """The VPAs and their anchors, by target."""
+
+    def __init__(self, scopes: tuple[str, ...]) -> None:
+        self.store: Store[StoredVpa] = Store(scopes)
+        self._is_wanted = asyncio.Event()
+        self.by_target = StoreIndex(self.store, _target_vpa)
+
+    async def run(self, api: Api, rhythm: WatchTiming) -> None:
+        """Watch for ever, from when somebody is to be coordinated."""
+        await self._is_wanted.wait()
+        await Reflector(api, WatchSource(VPAS, StoredVpa, rhythm=rhythm), self.store).run()
+
+    async def wait_listed(self) -> None:
+        """Wait for the first list: before it, pods that are smaller than their anchor would look
+        overloaded. Not for ever: whoever has to grow grows."""
+        self._is_wanted.set()
+        if not await self.store.wait_listed(_PATIENCE_S):
+            _log.error("not listed, going on without", resource="verticalpodautoscalers")
+
+    def held(self, hpa: HPA, uid: str) -> HeldTarget:
+        """Return what holds the target of ``hpa``, which is to be coordinated, and whose workload
+        has that UID."""
+        self._is_wanted.set()
+        containers = (each.container for each in hpa.metrics if is_utilization_of_cpu(each))
+        container = next(containers, None)
+        if container is not None and not self._are_known():
+            text = "the VPAs are not known at present"
+            return HeldTarget("VpasUnknown", text, container, may_shrink=False)
+        vpas = self.by_target.get((hpa.namespace, *hpa.target.key))
+        found = pair(container, list(vpas))
+        if found.vpa is None or container is None:
+            return HeldTarget(found.reason, found.text)
+        notes = found.vpa.metadata.annotations or {}
+        anchor = parse(notes.get(ANNOTATION), uid, container)
+        if anchor is None:
+            text = f"{found.text}, and has no anchor of this target yet"
+            return HeldTarget("NoAnchor", text, container, may_shrink=False)
+        return HeldTarget("AnchorHeld", f"{found.text}; {anchor_clause(anchor)}", container, anchor)
+
+    def _are_known(self) -> bool:
+        # A cluster without the CRD has no VPAs, and nobody will tell of any.
+        is_absent = isinstance(self.store.freshness().error, ObjectNotFound)
+        return self.store.is_current() or (is_absent and not self.store.is_synced)
+
+
+def is_coordinated(hpa: HPA, settings: Settings) -> bool:
+    """Return whether ``hpa`` is to be coordinated with a VPA: as its annotation says, or the flag;
+    in shadow mode whoever acts knows no anchor."""
+    asked = hpa.options.coordinates
+    return settings.mode != "shadow" and (settings.coordinates if asked is None else asked)
+
+
+def _target_vpa(stored: StoredVpa) -> tuple[TargetKey, Vpa] | None:
+    try:
+        vpa = vpa_of(stored)
+    except ObjectError:
+        return None
+    target = vpa.spec.target_ref
+    return None if target is None else ((vpa.metadata.namespace, *target.key), vpa)

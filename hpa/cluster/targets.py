@@ -12,9 +12,8 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from hpa.cluster.objects import TargetWorkload, is_part, is_unreadable
 from hpa.cluster.record import AutoscalerRecord, TargetScale, WatchedScale
-from hpa.cluster.stores import HpaStores
+from hpa.cluster.stores import HpaStores, TargetWorkload, is_part, is_unreadable
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
 from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors

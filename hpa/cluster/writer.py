@@ -189,8 +189,6 @@ _Waiter = tuple[float, int, "asyncio.Future[None]", "_Space"]
 
 
 class _Space(Struct, eq=False):
-    """One namespace."""
-
     free: int
     waiting: list[_Waiter]  # a heap
 

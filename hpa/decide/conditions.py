@@ -80,7 +80,6 @@ class DecisionEvent(Struct, frozen=True, gc=False):
 
 
 def warning(reason: str, message: str) -> DecisionEvent:
-    """Return an event of type Warning."""
     return DecisionEvent("Warning", reason, message)
 
 
@@ -113,5 +112,4 @@ def drop(conditions: list[Condition], type_: str) -> None:
 
 
 def is_true(conditions: tuple[Condition, ...] | list[Condition], type_: str) -> bool:
-    """Return whether the condition is there and True."""
     return any(each.type == type_ and each.status == "True" for each in conditions)

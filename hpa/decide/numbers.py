@@ -40,10 +40,8 @@ def ratio_of(amount: float, target: float) -> float:
 
 
 def wrap32(value: int) -> int:
-    """Return ``value`` as an int32 that overflowed."""
     return (value + 2**31) % 2**32 - 2**31
 
 
 def wrap64(value: int) -> int:
-    """Return ``value`` as an int64 that overflowed."""
     return (value + 2**63) % 2**64 - 2**63

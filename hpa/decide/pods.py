@@ -76,7 +76,6 @@ class Pods(Struct, frozen=True, gc=False):
         )
 
     def unfinished_count(self) -> int:
-        """Return the pods that have not ended."""
         return sum(phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED) for phase in self.phase)
 
 

@@ -21,8 +21,6 @@ _AGAIN_S = 86400.0  # until what never starts is looked for again
 
 
 class ScheduledMinimum(Struct, frozen=True, gc=False):
-    """A minimum that is in force."""
-
     replicas: int
     schedule: MinimumSchedule
     is_ramp: bool = False  # on the way up to it

@@ -5,7 +5,7 @@ The decision is made again with what a sentence names. Where that changes nothin
 says so, and the next thing follows: what holds the number then.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hpa.decide import Trace
 from hpa.decide.conditions import GAP, REFUSED
@@ -97,59 +97,34 @@ def _joined(remedies: Sequence[Remedy]) -> str:
 def _untried(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
     """Return the sentence for a reason whose end lies outside of the decision's inputs, or that
     was found by trying its end already (``whatif``)."""
-    ask = _BY_REASON.get(reason)
-    return _FIXED[reason] if ask is None else ask(told, known)
-
-
-Ask = Callable[[ReadTrace, Mapping[str, Fact]], str]
-
-
-def _target(told: ReadTrace, facts: Mapping[str, Fact]) -> str:
     step = step_of(told.trace, TargetUnreadable)
-    if step is not None and step.kind == "Other":
-        return f"The scale of {told.target} becomes readable ({facts.get('message')})."
-    return "The target exists under the name in scaleTargetRef."
+    if reason == "TargetNotFound" and step is not None and step.kind == "Other":
+        return f"The scale of {told.target} becomes readable ({known.get('message')})."
+    pods = known.get("pods")
+    names = [str(each) for each in pods] if isinstance(pods, list) else []
+    words = {
+        "pods": listed(names) or "pods",
+        "s": verb(names, "s", ""),
+        "have": verb(names, "has", "have"),
+        "are": verb(names, "is", "are"),
+    }
+    return _CHANGES[reason].format_map({**known, **words})
 
 
-def _container(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-    return f"The HPA names a container that the pods have; {facts.get('container')} is in none."
-
-
-def _pods(text: str) -> Ask:
-    def ask(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-        given = facts.get("pods")
-        names = [str(each) for each in given] if isinstance(given, list) else []
-        return text.format(
-            pods=listed(names) or "pods",
-            s=verb(names, "s", ""),
-            have=verb(names, "has", "have"),
-            are=verb(names, "is", "are"),
-        )
-
-    return ask
-
-
-def _gap(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-    return f"The metrics still ask for less at {facts.get('whole')}, or a metric rises."
-
-
-_BY_REASON: Mapping[str, Ask] = {
-    GAP: _gap,
-    "TargetNotFound": _target,
-    "ContainerNotFound": _container,
-    "ForeignPodsCounted": _pods(
-        "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them out."
-    ),
-    "StalePodsInAnswer": _pods("The query stops returning {pods}, which {are} gone."),
-    "NotReadyPodsLeftOut": _pods("{pods} become{s} ready, or the target is an AverageValue."),
-    "MissingPodMetrics": _pods("{pods} report{s} the metric."),
-    "CpuInitialization": _pods("{pods} {have} a whole sample window after becoming ready."),
-    "NeverReadyPods": _pods("{pods} become{s} ready."),
-    "PendingPods": _pods("{pods} {are} scheduled and start{s}."),
-    "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
-}
-
-_FIXED: Mapping[str, str] = {
+# With the facts of the explanation, and the pods among them in words.
+_CHANGES: Mapping[str, str] = {
+    GAP: "The metrics still ask for less at {whole}, or a metric rises.",
+    "TargetNotFound": "The target exists under the name in scaleTargetRef.",
+    "ContainerNotFound": "The HPA names a container that the pods have; {container} is in none.",
+    "ForeignPodsCounted": "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them "
+    "out.",
+    "StalePodsInAnswer": "The query stops returning {pods}, which {are} gone.",
+    "NotReadyPodsLeftOut": "{pods} become{s} ready, or the target is an AverageValue.",
+    "MissingPodMetrics": "{pods} report{s} the metric.",
+    "CpuInitialization": "{pods} {have} a whole sample window after becoming ready.",
+    "NeverReadyPods": "{pods} become{s} ready.",
+    "PendingPods": "{pods} {are} scheduled and start{s}.",
+    "AllPodsUnready": "At least one pod becomes ready ({pods} {are} not).",
     "Paused": "The annotation podscale.io/paused is removed.",
     "ShadowMode": "podscale runs in replace mode, or the controller that acts follows.",
     "ScaleForbidden": "get and update on the target's scale subresource are granted.",

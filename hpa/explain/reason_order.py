@@ -315,7 +315,6 @@ def _own(told: ReadTrace, measured: Measured, result: Invalid) -> str:
 
 
 def of_failure(failure: MetricFailure) -> str:
-    """Return the reason of a provider's failure."""
     if failure.reason in _BY_REASON:
         return _BY_REASON[failure.reason]
     match failure:

@@ -44,12 +44,10 @@ class Inputs(Struct, frozen=True):
         return cls(trace.observation, trace.past, settings, trace.now)
 
     def trace(self) -> Trace:
-        """Return the trace of the decision on them."""
         made = decide(self.observation, self.past, self.settings, self.now, self.variation)
         return made.trace
 
     def decided(self) -> int | None:
-        """Return the size decided on them."""
         return self.trace().decided
 
     def settled(self) -> "Inputs":
@@ -65,7 +63,6 @@ class Inputs(Struct, frozen=True):
         return structs.replace(self, past=structs.replace(self.past, recommendations=kept))
 
     def with_size(self, replicas: int) -> "Inputs":
-        """Return them with the target at that size."""
         scale = self.observation.scale
         if not isinstance(scale, Scale):
             return self
@@ -186,10 +183,9 @@ def number(
     told: ReadTrace, variation: Variation = ACTUAL, observation: Observation | None = None
 ) -> int | None:
     """Return the size decided under a variation, or on another observation."""
-    trace = told.trace
-    seen = trace.observation if observation is None else observation
-    settings = structs.replace(trace.settings, mode="replace")
-    return decide(seen, trace.past, settings, trace.now, variation).trace.decided
+    inputs = Inputs.of(told.trace)
+    seen = inputs.observation if observation is None else observation
+    return structs.replace(inputs, observation=seen, variation=variation).decided()
 
 
 def foreign_pods(told: ReadTrace) -> list[str]:

@@ -67,8 +67,6 @@ class GateAnswer(Struct, frozen=True):
 
 
 class GateSight(Struct, frozen=True):
-    """A question, and what was read for it."""
-
     question: GateQuestion
     load: LoadHistory
     plant: Plant

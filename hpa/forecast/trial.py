@@ -39,7 +39,6 @@ class ForecastTrial(Struct, frozen=True, eq=False):
     last: GateVerdict | None  # over the last days: what the gate would say now
 
     def expected(self, now: float) -> ExpectedDemand | None:
-        """Return what was expected at ``now``."""
         slot = math.floor((now - self.start_s) / SLOT_S)
         if not 0 <= slot < len(self.pods) or math.isnan(self.pods[slot]):
             return None

@@ -4,7 +4,7 @@ A change is another size decided, or other steps on the way to it; in between th
 trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Protocol
 
@@ -18,10 +18,7 @@ from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer, Scale
 from hpa.explain import first_reason
 from podscale.core.metrics import (
-    ExternalSample,
-    ExternalSamples,
     PodSamples,
-    Sample,
     SampleGap,
     Unavailable,
 )
@@ -55,8 +52,6 @@ class Follower(Protocol):
 
 
 class DecisionLog(DecisionHistory[Key, AutoscalerLog]):
-    """The traces of all autoscalers."""
-
     def __init__(self) -> None:
         super().__init__(AutoscalerLog)
         self.follower: Follower | None = None
@@ -187,23 +182,7 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
         return PodSamples(held, self.asked_s, gap=self.gap)
 
 
-class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
-    labels: Mapping[str, str]
-    value_milli: int
-    time_s: float | None
-    window_s: float | None
-    asked_s: float
-    left_out: int
-    answered_by: str
-    gap: SampleGap | None
-
-    def answer(self, _pods: tuple[str, ...]) -> ExternalSamples:
-        series = ExternalSample(self.labels, Sample(self.value_milli, self.time_s, self.window_s))
-        rest = self.left_out, self.answered_by, self.gap
-        return ExternalSamples([series], self.asked_s, *rest)
-
-
-class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
+class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=1):
     """Any other answer."""
 
     given: MetricAnswer | None
@@ -212,7 +191,7 @@ class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
         return self.given
 
 
-_Small = _Columns | _Series | _Whole
+_Small = _Columns | _Whole
 _answers = msgspec.msgpack.Decoder(tuple[_Small, ...])
 
 
@@ -251,9 +230,4 @@ def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
             times = times[:8]  # of one scrape, or not known
         own = None if held.names == pods else held.names
         return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own, answer.gap)
-    if type(answer) is ExternalSamples and len(answer.series) == 1:
-        one = answer.series[0]
-        value, time_s, window_s = structs.astuple(one.sample)
-        rest = answer.asked_s, answer.left_out, answer.answered_by, answer.gap
-        return _Series(one.labels, value, time_s, window_s, *rest)
     return _Whole(_plain_answer(answer))

@@ -15,11 +15,10 @@ from itertools import count
 import structlog
 from msgspec import structs
 
-from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.foreign_controllers import ForeignControllers
-from hpa.cluster.objects import TargetWorkload
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import AutoscalerRecord, Catalog, Key, OwnPeriod, PassState
+from hpa.cluster.stores import TargetWorkload, is_coordinated
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
@@ -48,8 +47,6 @@ _HUNG, _LEAST_HUNG_S = 20, 120.0
 
 
 class Controller:
-    """Reconciles one resource."""
-
     def __init__(
         self, ports: ControllerPorts, settings: Settings, options: Options, clock: SteadyClock
     ) -> None:

@@ -14,7 +14,6 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from hpa.cluster.anchors import is_coordinated
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import (
     AutoscalerRecord,
@@ -23,7 +22,7 @@ from hpa.cluster.record import (
     MetricQuestion,
     TargetScale,
 )
-from hpa.cluster.stores import HpaStores
+from hpa.cluster.stores import HpaStores, is_coordinated
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.observation import Observation, Scale
@@ -49,8 +48,6 @@ from podscale.kube.objects.scale import Workload
 
 
 class AutoscalerObserver:
-    """Makes views of autoscalers."""
-
     def __init__(
         self,
         catalog: Catalog,

@@ -321,7 +321,6 @@ class Reconciler:
 def record_event(
     recorder: Recorder, resource: Resource, record: AutoscalerRecord, event: DecisionEvent
 ) -> None:
-    """Record an Event about an autoscaler."""
     meta = record.written.metadata
     whose = meta.namespace, meta.name, meta.uid
     about = ObjectReference(resource.kind, *whose, resource.api_version, meta.resource_version)

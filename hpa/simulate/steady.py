@@ -35,8 +35,6 @@ Wholes = NDArray[np.int64]
 
 
 class _Windows(Struct, frozen=True):
-    """The windows of stabilization."""
-
     up_s: float
     down_s: float
     passes: int  # in the longer one

@@ -4,8 +4,6 @@ from enum import IntEnum
 
 
 class PodPhase(IntEnum):
-    """``status.phase``."""
-
     UNKNOWN = 0
     PENDING = 1
     RUNNING = 2

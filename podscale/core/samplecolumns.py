@@ -38,12 +38,10 @@ class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=
 
     @property
     def values_raw(self) -> bytes:
-        """The values as they are kept."""
         return self.numbers[self.start : self.start + _BYTES * len(self.names)]
 
     @property
     def times_raw(self) -> bytes:
-        """The times as they are kept."""
         if len(self.stamps) == _BYTES:
             return self.stamps * len(self.names)
         return self.stamps[self.start : self.start + _BYTES * len(self.names)]
@@ -62,7 +60,6 @@ class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=
 
     @property
     def total_milli(self) -> int:
-        """The sum of the values."""
         if self.total is None:
             self.total = sum(self.values_milli)
         return self.total

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from podscale.core.times.moment import read_time
+from podscale.core.times.duration import read_time
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.list_selection import Key, ListSelection, listed, made
 from podscale.serving import status
@@ -64,7 +64,6 @@ class DecisionKind(Struct, frozen=True):
         }
 
     def table(self, rows: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a meta.k8s.io/v1 Table."""
         return {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",

@@ -31,10 +31,9 @@ from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
 from podscale.nodes.watchdog import LAST_ROUND
-from podscale.process.leading_part import LeadingPart
+from podscale.process.clusters import Right
+from podscale.process.leading_part import LeadingPart, PeriodicLoop
 from podscale.process.part import Part, PartKind, Shared
-from podscale.process.periodic_loop import PeriodicLoop
-from podscale.process.rights import Right
 from podscale.serving.apis.api import Route
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict

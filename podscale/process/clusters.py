@@ -1,6 +1,8 @@
 """The clusters that a process asks: for objects, for who a user is, for what a user may.
 
-They are one in nearly every installation, and then one connection.
+They are one in nearly every installation, and then one connection. What a part may do in them is
+checked at the start, with one warning per missing right: a right may be granted later, and much
+works without some.
 """
 
 import asyncio
@@ -8,14 +10,46 @@ import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.kube.client.errors import KubeError, NotConfigured
 from podscale.kube.discovery import ApiDiscovery
-from podscale.process.rights import Right
+
+log = structlog.get_logger(__name__)
+
+
+class Right(Struct, frozen=True):
+    """One thing to be allowed, and what does not work without it."""
+
+    verb: str
+    group: str
+    resource: str
+    without: str
+
+
+async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
+    """Log each missing right and return them; a server that cannot be asked is logged once."""
+    missing: list[Right] = []
+    for right in needed:
+        attributes = {"verb": right.verb, "group": right.group, "resource": right.resource}
+        try:
+            verdict = await reviewed(
+                api, {"resourceAttributes": attributes}, "SelfSubjectAccessReview"
+            )
+        except (KubeError, msgspec.DecodeError) as error:
+            log.warning("rights not checked", error=str(error))
+            return missing
+        if not verdict.allowed:
+            missing.append(right)
+            resource = f"{right.resource}.{right.group}" if right.group else right.resource
+            log.warning("right missing", right=f"{right.verb} {resource}", without=right.without)
+    return missing
+
 
 log = structlog.get_logger(__name__)
 

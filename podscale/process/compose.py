@@ -1,16 +1,21 @@
 """Parts put together in one process: one connection, one feed, one set of watches, one server.
 
-Every command goes this way, with one part or with all of them.
+Every command goes this way, with one part or with all of them. ``/metrics`` and ``/health-check``
+are served over plain HTTP as well, where upstream's manifests look for them.
 """
 
 import asyncio
+import gc
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import structlog
+from aiohttp import web
 from msgspec import Struct, structs
+from prometheus_client import CollectorRegistry, generate_latest
 
 from podscale.kube.client.api import user_agent
 from podscale.kube.client.connect import ApiServerTarget
@@ -20,9 +25,8 @@ from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod
-from podscale.process import apiservices, clusters, rights
+from podscale.process import apiservices, clusters
 from podscale.process.clusters import Targets
-from podscale.process.monitoring import monitored
 from podscale.process.part import (
     ApartKind,
     FeedReader,
@@ -108,7 +112,7 @@ async def composed(
         for name, kind in chosen.items():
             shared.parts[name] = await enter(kind.open(inside[name], shared))
             works += [
-                ("rights", partial(rights.warn_of_missing, api, needed))
+                ("rights", partial(clusters.warn_of_missing, api, needed))
                 for api, needed in reached.needs(kind.rights)
             ]
         running_parts = list(dict.fromkeys([*shared.readers, *shared.parts.values()]))
@@ -236,3 +240,82 @@ async def _open_apart(
         for name, own in flags.items()
         if isinstance(kind := kinds[name], ApartKind)
     ]
+
+
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@asynccontextmanager
+async def monitored(
+    address: str, registry: CollectorRegistry, health: Health
+) -> AsyncIterator[int]:
+    """Serve while the block runs; yields the port, 0 where ``address`` is empty.
+
+    ``address`` is Go's: ``:8942`` or ``host:port``. Raises ``OSError`` when it is taken and
+    ``ValueError`` for what is no address.
+    """
+    if not address:
+        yield 0
+        return
+    host, port = _split(address)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/metrics":
+            body = generate_latest(registry)
+            return web.Response(body=body, headers={"Content-Type": _EXPOSITION})
+        if request.path == "/health-check":
+            alive = health.report("livez")
+            text = "OK" if alive.status == 200 else alive.text
+            return web.Response(status=alive.status, text=text)
+        return web.Response(status=404, text="404 page not found")
+
+    runner = web.ServerRunner(web.Server(answer), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host or None, port).start()
+        except OSError as error:
+            # asyncio's text repeats the address as a tuple, or its errno.
+            raise OSError(
+                f"cannot listen on {address}: {os.strerror(error.errno or 0).lower()} "
+                "(--address chooses another)"
+            ) from error
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ValueError(f"--address={address}: expected HOST:PORT or :PORT")
+    return host.strip("[]"), int(port)
+
+
+_LOOK_S = 0.5
+
+
+def relax() -> None:
+    """Collect less often: a round makes some hundred thousand containers that die at once, and
+    looking for cycles after every 700 of them would cost more than all of them together."""
+    gc.set_threshold(100_000, 50, 50)
+
+
+@asynccontextmanager
+async def settling(serving: AbstractAsyncContextManager[Composed]) -> AsyncIterator[Composed]:
+    """Take what has been loaded out of the collector's sight, once all parts are ready: it stays,
+    and is walked for tens of milliseconds otherwise, again and again."""
+    async with serving as composed, asyncio.TaskGroup() as group:
+        task = group.create_task(_settle(composed), name="settle")
+        try:
+            yield composed
+        finally:
+            task.cancel()
+
+
+async def _settle(composed: Composed) -> None:
+    health = composed.health
+    while health is not None and health.report("readyz").status != 200:  # noqa: ASYNC110 - facts
+        await asyncio.sleep(_LOOK_S)
+    gc.collect()
+    gc.freeze()

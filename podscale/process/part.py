@@ -15,8 +15,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis.provider import ApiProvider
-from podscale.process.clusters import Targets
-from podscale.process.rights import Right
+from podscale.process.clusters import Right, Targets
 from podscale.serving.apis.api import ApiGroup, Route
 from podscale.serving.flags import Flag, Flags
 from podscale.serving.monitoring.health import Health
@@ -27,8 +26,6 @@ Work = tuple[str, Callable[[], Coroutine[Any, Any, object]]]
 
 
 class Part(Protocol):
-    """One part while it runs."""
-
     @property
     def groups(self) -> Sequence[ApiGroup]:
         """The API groups that it serves; read once all parts of the process are open."""

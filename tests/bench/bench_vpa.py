@@ -23,7 +23,7 @@ from statistics import fmean, median
 
 from prometheus_client import CollectorRegistry
 
-from podscale.process.garbage import relax
+from podscale.process.compose import relax
 from tests.bench import vpa_admission, vpa_past
 from tests.bench.figures import Figures, resident_mb
 from tests.bench.vpa_cast import Cast

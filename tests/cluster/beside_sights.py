@@ -12,10 +12,9 @@ from itertools import product
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from hpa.cluster.objects import TargetWorkload
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import AutoscalerRecord
-from hpa.cluster.stores import HpaStores
+from hpa.cluster.stores import HpaStores, TargetWorkload
 from hpa.cluster.targets import ScaleTargets, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.api import reading

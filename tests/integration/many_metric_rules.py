@@ -29,7 +29,7 @@ from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper
-from podscale.process import garbage
+from podscale.process import compose
 
 KINDS = 10  # of rules, the same in each namespace
 SERIES_EACH = 100  # of a rule in a namespace
@@ -106,7 +106,7 @@ def objects(namespaces: int) -> Iterator[tuple[str, RuleSet]]:
 
 async def relist(form: str, url: str, namespaces: int) -> dict[str, float]:
     """Return what relists cost and find."""
-    garbage.relax()
+    compose.relax()
     every = [f',namespace="ns-{number}"' for number in range(namespaces)]
     scopes = {"file": every, "few": [""], "objects": []}[form]
     async with PrometheusClient(PrometheusOptions(url=url)) as client:
@@ -119,7 +119,7 @@ async def relist(form: str, url: str, namespaces: int) -> dict[str, float]:
         spent = []
         await relister.relist()
         gc.collect()
-        gc.freeze()  # as a process does once it is ready (podscale.process.garbage)
+        gc.freeze()  # as a process does once it is ready (podscale.process.compose)
         for _ in range(RELISTS):
             before = cpu_s()
             await relister.relist()

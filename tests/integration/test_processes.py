@@ -16,7 +16,7 @@ from hpa.part import HpaPart
 from podscale.cli.page import composed_with_page
 from podscale.cli.parts import KINDS
 from podscale.core.metrics import ExternalSample, ExternalSamples, NotFound, Sample
-from podscale.process import garbage
+from podscale.process import compose
 from podscale.process.compose import Composed
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.server import SandboxServer
@@ -245,7 +245,7 @@ async def test_what_is_loaded_leaves_the_collectors_sight(
         part: serving_flags.parse(ground.words(part), KINDS[part].table)
         for part in COMMANDS[command]
     }
-    async with garbage.settling(composed_with_page(given, Verbosity(0), port=0)):
+    async with compose.settling(composed_with_page(given, Verbosity(0), port=0)):
         await until(lambda: frozen)
 
 

@@ -17,7 +17,7 @@ from podscale.kube.client.connect import connect
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.leadership.leading import identity, own_namespace
 from podscale.process.clusters import discover
-from podscale.process.monitoring import monitored
+from podscale.process.compose import monitored
 from podscale.process.part import ApartKind
 from podscale.serving.apis.api import Route
 from podscale.serving.certificates.keeper import service_of

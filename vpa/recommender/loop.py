@@ -20,7 +20,7 @@ from podscale.kube.informer.store import Store
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.vpa import Vpa, update_mode
-from podscale.process.periodic_loop import PeriodicLoop
+from podscale.process.leading_part import PeriodicLoop
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.api.ooms import Oom
 from vpa.model.autopilot import Autopilot, AutopilotFeed

@@ -113,7 +113,6 @@ def read_metric(metric: AutoscalerMetric) -> MetricSpec:
 
 
 def read_status(status: AutoscalerStatus) -> HpaStatus:
-    """Return the status as it was written last."""
     return HpaStatus(
         status.current_replicas,
         status.desired_replicas,

@@ -93,8 +93,6 @@ class Options(Struct, frozen=True, gc=False):
 
 
 class Condition(Struct, frozen=True, gc=False):
-    """One entry of ``status.conditions``."""
-
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str = ""

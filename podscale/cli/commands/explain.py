@@ -28,7 +28,7 @@ from podscale.cli.output import (
     wants_colour,
 )
 from podscale.core.json_decoder import decode_json
-from podscale.core.times.moment import read_time
+from podscale.core.times.duration import read_time
 
 if TYPE_CHECKING:
     from podscale.kube.client.api import Api

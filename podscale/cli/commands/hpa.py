@@ -10,7 +10,7 @@ from podscale.cli.commands.processes import hpa
 from podscale.cli.flag_program import with_subcommands
 from podscale.cli.inputs import WrongInput, called, read
 from podscale.cli.output import Form, emit, output_option, said
-from podscale.core.times.moment import read_time
+from podscale.core.times.duration import read_time
 
 if TYPE_CHECKING:
     from podscale.cli.evaluation.observation import EvaluationError

@@ -60,7 +60,7 @@ async def _run(
     from podscale.cli.page import PageChoice, composed_with_page
     from podscale.cli.parts import problems, reader_of
     from podscale.kube.leadership.leading import own_namespace
-    from podscale.process import garbage
+    from podscale.process import compose
     from podscale.process import program as running
     from podscale.process.flags import split
 
@@ -84,11 +84,11 @@ async def _run(
     ]
     shows_page = "page" in parsed.values and parsed.switch("page")
     shows = PageChoice(parsed.number("page-port")) if shows_page else None
-    garbage.relax()
+    compose.relax()
     return await running.run(
         parsed,
         wrong,
-        lambda _parsed, verbosity: garbage.settling(
+        lambda _parsed, verbosity: compose.settling(
             composed_with_page(flags, verbosity, shows=shows, is_launcher=is_launcher)
         ),
     )

@@ -5,6 +5,7 @@ compute with clocks. Messages are the originals', because they reach users.
 """
 
 import re
+from datetime import datetime
 
 from podscale.core.goquote import quote
 
@@ -164,3 +165,22 @@ def _decimal(amount: int, unit: int) -> str:
     if not fraction:
         return str(whole)
     return f"{whole}.{str(unit + fraction)[1:].rstrip('0')}"
+
+
+def read_time(text: str, now: float) -> float | None:
+    """Return unix seconds of an RFC 3339 time, or of an age in Go's notation: ``5m``.
+
+    ``now`` is in unix seconds. ``None``: neither, or a time without its zone.
+    """
+    try:
+        return now - parse_go(text)
+    except DurationError:
+        pass
+    for form in (text, text.replace(" ", "+")):  # a "+" that was not escaped
+        try:
+            found = datetime.fromisoformat(form)
+        except ValueError:
+            continue
+        if found.tzinfo is not None:
+            return found.timestamp()
+    return None

@@ -141,7 +141,6 @@ class ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner reference with ``controller: true``."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
@@ -179,8 +178,6 @@ class PartialObjectMetadata(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """One of ``matchExpressions``."""
-
     key: str
     operator: str
     values: tuple[str, ...] = ()
@@ -227,8 +224,6 @@ class ListOf(Struct, Generic[T], frozen=True, rename="camel"):
 
 
 class StatusCause(Struct, frozen=True, rename="camel"):
-    """One cause in the details of a Status."""
-
     reason: str = ""
     message: str = ""
     field: str = ""

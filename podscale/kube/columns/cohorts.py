@@ -112,7 +112,6 @@ class Cohorts:
             self._moved.pop(namespace, None)  # one that comes back has a number never seen
 
     def in_namespace(self, namespace: str | None) -> list[Cohort]:
-        """Return the cohorts of ``namespace``, or all (None)."""
         if namespace is None:
             return list(self._by_key.values())
         return list(self._by_namespace.get(namespace))
@@ -142,7 +141,6 @@ class Cohorts:
         return Version(cohorts, newest, moved)
 
     def find(self, namespace: str | None, selector: Selector) -> list[Cohort]:
-        """Return the cohorts that ``selector`` matches, in ``namespace`` or everywhere (None)."""
         if selector.nothing:
             return []
         if namespace is None:

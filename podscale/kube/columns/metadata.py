@@ -49,17 +49,12 @@ _LOOK_S = 0.05  # how often a caller that waits for the first list looks for its
 _MOST_SINGLE = 100
 
 
-class _Watched:
-    """One running store."""
-
-    def __init__(
-        self, store: MetadataStore, task: asyncio.Task[None], asked: float, namespace: str
-    ) -> None:
-        self.store = store
-        self.task = task
-        self.asked = asked
-        self.namespace = namespace  # "": all
-        self.is_refused = False  # the first list was forbidden
+class _Watched(Struct, eq=False):
+    store: MetadataStore
+    task: asyncio.Task[None]
+    asked: float
+    namespace: str  # "": all
+    is_refused: bool = False  # the first list was forbidden
 
 
 class OnDemandMetadata:

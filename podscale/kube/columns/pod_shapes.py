@@ -30,7 +30,6 @@ class TemplateShape(Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, spec: PodSpec) -> "TemplateShape":
-        """Return the part of a spec."""
         return cls(
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.priority
         )
@@ -44,12 +43,10 @@ class StateShape(Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, status: PodStatus) -> "StateShape":
-        """Return the part of a status."""
         return cls(status.init_container_statuses, status.container_statuses)
 
 
 def template(shape: TemplateShape) -> WirePodTemplate:
-    """Return the shape with its amounts parsed."""
     resources = shape.resources
     return WirePodTemplate(
         containers=tuple(map(_container, shape.containers)),

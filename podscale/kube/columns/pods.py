@@ -168,7 +168,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
         return self._set(self._rows.cohorts.owned_by(uid))
 
     def select_all(self, namespace: str | None = None) -> PodSet:
-        """Return the pods of ``namespace``, or of the cluster (None)."""
         return self._set(self._rows.cohorts.in_namespace(namespace))
 
     def _set(self, cohorts: list[Cohort]) -> PodSet:

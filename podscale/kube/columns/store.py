@@ -218,7 +218,7 @@ class ColumnarStore(FedStore[T, V]):
 
     def _note_last_state(self, obj: T) -> None:
         # No earlier event may have shown it. An object that cannot be read is mere metadata.
-        if self._listeners and isinstance(obj, self._type):
+        if self._callbacks and isinstance(obj, self._type):
             self._put(obj)
 
     def _version(self, namespace: str, name: str) -> int | None:

@@ -44,62 +44,6 @@ class Change(Struct, Generic[V], frozen=True):
     new: V | None
 
 
-class Listeners(Generic[V]):
-    """Callbacks and readers of one store. False while there are none."""
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[Change[V]], None]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._callbacks)
-
-    def subscribe(self, callback: Callable[[Change[V]], None]) -> Callable[[], None]:
-        """Add a callback; returns the way out."""
-        self._callbacks.append(callback)
-
-        def leave() -> None:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
-
-        return leave
-
-    def replaced(self, namespace: str, name: str, old: V | None, new: V | None) -> None:
-        """Tell everybody."""
-        change = Change(namespace, name, old, new)
-        for callback in list(self._callbacks):
-            callback(change)
-
-    def changes(self) -> AsyncIterator[list[Change[V]]]:
-        """Yield what changed since the last round, folded per object; counts from this call on."""
-        pending: dict[tuple[str, str], Change[V]] = {}
-        is_pending = asyncio.Event()
-
-        def note(change: Change[V]) -> None:
-            key = (change.namespace, change.name)
-            earlier = pending.pop(key, None)  # and to the end: the order of last changes
-            if earlier is None:
-                pending[key] = change
-            elif earlier.old is not None or change.new is not None:
-                pending[key] = Change(*key, earlier.old, change.new)
-            is_pending.set()
-
-        leave = self.subscribe(note)
-
-        async def rounds() -> AsyncIterator[list[Change[V]]]:
-            try:
-                while True:
-                    await is_pending.wait()
-                    is_pending.clear()
-                    changes = list(pending.values())
-                    pending.clear()
-                    if changes:
-                        yield changes
-            finally:
-                leave()
-
-        return rounds()
-
-
 T = TypeVar("T", bound=HasMetadata)
 
 _LOOK_S = 0.05
@@ -123,7 +67,7 @@ class FedStore(ABC, Generic[T, V]):
         self.scopes = tuple(scopes)  # namespaces; "" is all
         self._tracker = FreshnessTracker(scopes)
         self._heads = NewestVersions()
-        self._listeners: Listeners[V] = Listeners()
+        self._callbacks: list[Callable[[Change[V]], None]] = []
 
     def freshness(self, now: float | None = None) -> Freshness:
         """Return how far the store may be believed at ``now`` (time.monotonic)."""
@@ -176,12 +120,50 @@ class FedStore(ABC, Generic[T, V]):
 
         Callbacks must be quick and must not raise.
         """
-        return self._listeners.subscribe(callback)
+        self._callbacks.append(callback)
+
+        def leave() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return leave
 
     def changes(self) -> AsyncIterator[list[Change[V]]]:
         """Yield changes since the last round, one per object (old of the first, new of the
-        last): bounded by the number of objects however slow the reader is."""
-        return self._listeners.changes()
+        last): bounded by the number of objects however slow the reader is. Counts from this call
+        on."""
+        pending: dict[tuple[str, str], Change[V]] = {}
+        is_pending = asyncio.Event()
+
+        def note(change: Change[V]) -> None:
+            key = (change.namespace, change.name)
+            earlier = pending.pop(key, None)  # and to the end: the order of last changes
+            if earlier is None:
+                pending[key] = change
+            elif earlier.old is not None or change.new is not None:
+                pending[key] = Change(*key, earlier.old, change.new)
+            is_pending.set()
+
+        leave = self.subscribe(note)
+
+        async def rounds() -> AsyncIterator[list[Change[V]]]:
+            try:
+                while True:
+                    await is_pending.wait()
+                    is_pending.clear()
+                    changes = list(pending.values())
+                    pending.clear()
+                    if changes:
+                        yield changes
+            finally:
+                leave()
+
+        return rounds()
+
+    def _tell(self, namespace: str, name: str, old: V | None, new: V | None) -> None:
+        change = Change(namespace, name, old, new)
+        for callback in list(self._callbacks):
+            callback(change)
 
     def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
         """Take in what a reflector saw."""
@@ -234,22 +216,22 @@ class FedStore(ABC, Generic[T, V]):
             # An equal version is the same state: our own write coming back, or a list.
             if is_older(version, known) or 0 <= version == known:
                 return
-        if not self._listeners:
+        if not self._callbacks:
             self._write(obj)
             return
         old = self.get(*key)
         is_another = old is not None and self._uid(*key) != meta.uid
         self._write(obj)
         if is_another:
-            self._listeners.replaced(*key, old, None)
+            self._tell(*key, old, None)
             old = None
-        self._listeners.replaced(*key, old, self.get(*key))
+        self._tell(*key, old, self.get(*key))
 
     def _remove(self, namespace: str, name: str) -> None:
-        old = self.get(namespace, name) if self._listeners else None
+        old = self.get(namespace, name) if self._callbacks else None
         self._erase(namespace, name)
         if old is not None:
-            self._listeners.replaced(namespace, name, old, None)
+            self._tell(namespace, name, old, None)
 
     @abstractmethod
     def get(self, namespace: str, name: str) -> V | None:

@@ -49,7 +49,6 @@ class NewestVersions:
         self._rewritten: dict[str, bool] = {}
 
     def start_list(self, scope: str) -> None:
-        """A list begins."""
         self._rewritten.pop(scope, None)
 
     def note_page(self, scope: str, resource_version: str) -> bool:
@@ -84,18 +83,17 @@ class Freshness(Struct, frozen=True):
     error: KubeError | None = None  # the failure behind it, where there is one
 
 
-class _Scope:
+class _Scope(Struct, eq=False):
     """What is known of one list-and-watch."""
 
-    def __init__(self) -> None:
-        self.is_synced = False
-        self.is_polling = False
-        self.heard = float("-inf")
-        self.good_for_s = 0.0
-        self.doubt = "not listed yet"  # "" while a watch stands
-        self.believed_since = float("inf")
-        self.doubted_since = float("-inf")  # where there is a doubt
-        self.error: KubeError | None = None
+    is_synced: bool = False
+    is_polling: bool = False
+    heard: float = -math.inf
+    good_for_s: float = 0.0
+    doubt: str = "not listed yet"  # "" while a watch stands
+    believed_since: float = math.inf
+    doubted_since: float = -math.inf  # where there is a doubt
+    error: KubeError | None = None
 
     def is_believed(self, now: float) -> bool:
         return not self.doubt and now - self.heard <= self.good_for_s

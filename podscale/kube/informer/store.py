@@ -43,7 +43,6 @@ class Store(FedStore[T, T]):
             yield from list(objects.values())
 
     def select(self, namespace: str, selector: Selector) -> list[T]:
-        """Return the objects of ``namespace`` that ``selector`` matches, by name."""
         objects = self._objects.get(namespace, {})
         found = [
             (name, obj)

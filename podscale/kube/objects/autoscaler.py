@@ -118,8 +118,6 @@ class AutoscalerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class AutoscalerCondition(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``status.conditions``."""
-
     type: str = ""
     status: str = ""
     reason: str = ""

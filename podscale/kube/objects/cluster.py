@@ -10,8 +10,6 @@ from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
 
 
 class ServiceName(Struct, frozen=True):
-    """A Service by namespace and name."""
-
     namespace: str = ""
     name: str = ""
 
@@ -28,8 +26,6 @@ class ApiServiceSpec(Struct, frozen=True):
 
 
 class ApiServiceCondition(Struct, frozen=True):
-    """One of ``status.conditions``."""
-
     type: str = ""
     status: str = ""
     message: str = ""
@@ -48,16 +44,12 @@ class ApiService(Struct, frozen=True):
 
 
 class Taint(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``spec.taints``."""
-
     key: str
     effect: str
     value: str = ""
 
 
 class NodePodPreemptionPolicy(Struct, frozen=True, gc=False, rename="camel"):
-    """``podPreemptionPolicy``."""
-
     disable_resize_preemption: tuple[str, ...] = ()  # by whom
 
 

@@ -61,16 +61,12 @@ class Waiting(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class State(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``state`` and ``lastState``."""
-
     running: Running | None = None
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``containerStatuses``."""
-
     name: str
     restart_count: int = 0
     state: State = State()
@@ -79,8 +75,6 @@ class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``status.conditions``."""
-
     type: str
     status: str
     reason: str = ""

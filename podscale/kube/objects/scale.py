@@ -38,8 +38,6 @@ class WorkloadSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WorkloadStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The size that a workload has."""
-
     replicas: int = 0
     desired_number_scheduled: int = 0  # DaemonSet
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from hpa.cluster import writer
-from hpa.cluster.anchors import VpaAnchors
+from hpa.cluster.stores import VpaAnchors
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.pods import Pods

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.core.times.moment import read_time
+from podscale.core.times.duration import read_time
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.anchors import VpaAnchors, is_coordinated
+from hpa.cluster.stores import VpaAnchors, is_coordinated
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import HPA, MetricSpec, Options
 from hpa.decide.observation import HeldTarget

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.cluster.objects import TargetWorkload
+from hpa.cluster.stores import TargetWorkload
 from hpa.decide import Settings
 from hpa.loop.state import Options
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict

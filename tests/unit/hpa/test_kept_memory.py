@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from hpa.cluster.objects import kept_autoscaler
 from hpa.cluster.record import AutoscalerRecord, Catalog
+from hpa.cluster.stores import kept_autoscaler
 from hpa.decide import Scale, Settings
 from hpa.decide.selection import check
 from podscale.kube.client.wire import decode

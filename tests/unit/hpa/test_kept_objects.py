@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hpa.cluster.objects import TargetWorkload, kept_autoscaler, kept_workload
+from hpa.cluster.stores import TargetWorkload, kept_autoscaler, kept_workload
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import Workload

@@ -93,11 +93,11 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
         "Deployment/web", "Deployment/web", "", "Job/nightly",
     ]  # fmt: skip
     template = pods.templates[pods.template[2]]
-    assert [(c.name, c.is_init, c.is_restartable) for c in template.containers] == [
-        ("mesh", True, True), ("setup", True, False), ("app", False, False),
-    ]  # fmt: skip
-    assert template.containers[0].requests == {"cpu": 50}
-    assert template.overhead == {"cpu": 10}
+    mesh, setup = template.init_containers
+    assert [each.name for each in template.running] == ["app", "mesh"]
+    assert (setup.name, setup.is_sidecar) == ("setup", False)
+    assert mesh.requests_milli == {"cpu": 50}
+    assert template.overhead_milli == {"cpu": 10}
     assert pods.template[0] == pods.template[1]
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hpa.cluster.objects import TargetWorkload
-from hpa.cluster.stores import HpaStores
+from hpa.cluster.stores import HpaStores, TargetWorkload
 from hpa.decide import Settings
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps

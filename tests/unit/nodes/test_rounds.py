@@ -16,7 +16,7 @@ from podscale.nodes.decide.ballast import Reason
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
 from podscale.nodes.settings import NodesChoice
-from podscale.process.periodic_loop import PeriodicLoop
+from podscale.process.leading_part import PeriodicLoop
 from tests.unit.nodes.fleet import GI, Fleet
 
 NOW = 1_795_000_000.0  # 2026-11-18

@@ -15,8 +15,8 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.objects.cluster import ServiceName
 from podscale.process.apiservices import ServiceBackend, certificates, warn_of_others
+from podscale.process.clusters import warn_of_missing
 from podscale.process.part import Shared
-from podscale.process.rights import warn_of_missing
 from podscale.serving import flags as serving_flags
 from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.tls import ServingTls

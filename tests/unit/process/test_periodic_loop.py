@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from podscale.kube.client.errors import NotLeading
-from podscale.process.periodic_loop import PeriodicLoop
+from podscale.process.leading_part import PeriodicLoop
 
 pytestmark = pytest.mark.looptime
 

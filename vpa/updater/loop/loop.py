@@ -15,7 +15,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.vpa import update_mode
-from podscale.process.periodic_loop import PeriodicLoop
+from podscale.process.leading_part import PeriodicLoop
 from vpa.admission.matching import Candidate
 from vpa.admission.patches.boost import is_boosted
 from vpa.model.samples.membership import VpaKey

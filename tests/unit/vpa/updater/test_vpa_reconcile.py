@@ -107,7 +107,7 @@ async def test_pods_that_others_take_away_are_no_longer_there_to_evict(when: str
 async def test_a_turn_leaves_no_follower_behind() -> None:
     crowd, pods = crowd_of(4)
     await crowd.turn(pods)
-    assert not crowd.pods._listeners
+    assert not crowd.pods._callbacks
 
 
 async def test_pods_that_count_themselves_in_their_labels_are_asked_for_once() -> None:
