@@ -18,10 +18,10 @@ from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.decision_api import (
     DecisionApi,
     DecisionKind,
+    ListSelection,
     decision_metadata,
     not_decided_yet,
 )
-from podscale.explain.list_selection import ListSelection
 from podscale.kube.client.wire import UNREADABLE_MANAGER, builtins
 from podscale.serving import status
 from podscale.serving.apis.api import ApiResource

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from hpa.decide.api.spec import HPA

@@ -14,9 +14,8 @@ from hpa.decide.api.spec import HPA
 from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Scale
-from hpa.simulate.load import Floats, LoadHistory, held, key_of
-from hpa.simulate.verdict import target_of
-from hpa.simulate.workload import Plant
+from hpa.simulate.loop import target_of
+from hpa.simulate.workload import Floats, LoadHistory, Plant, held, key_of
 
 SLOT_S = 60.0
 DAY = 1440  # slots

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from hpa.decide.behavior import MOST
 from hpa.decide.observation import ExpectedDemand
 from hpa.forecast.demand import DAY, SLOT_S, features, next_lags
-from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE, SEASONAL, forecast, learnt
-from hpa.simulate.load import Floats
+from hpa.forecast.gate import NONE, SEASONAL, KnownPast, forecast, learnt
+from hpa.simulate.workload import Floats
 
 PLANNED_DAYS = 2  # that a plan lasts: a gate that fails once changes nothing
 _LEAST = 1e-9  # pods

@@ -18,7 +18,7 @@ from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.forecast.daily import GateAnswer, GateQuestion, day_of, is_alike
-from hpa.forecast.models import NONE
+from hpa.forecast.gate import NONE
 from hpa.forecast.plan import LiveForecast
 from hpa.history.clock import SteadyClock
 from hpa.history.memory import HistoryMemory

@@ -21,8 +21,15 @@ from hpa.decide.metrics.replicas import Tolerance, tolerance_of
 from hpa.decide.metrics.requests import requests_of
 from hpa.decide.numbers import INT32_MAX
 from hpa.decide.observation import Recommendation
-from hpa.simulate.load import Floats, LoadHistory, key_of
-from hpa.simulate.workload import Counts, Plant, PodShares, SimulatedWorkload
+from hpa.simulate.workload import (
+    Counts,
+    Floats,
+    LoadHistory,
+    Plant,
+    PodShares,
+    SimulatedWorkload,
+    key_of,
+)
 
 _FIRST = 64  # passes looked at together; four times as many whenever none of them turns
 _SLACK_S = 1e-3  # what is this near to the end of a policy's period is decided plainly

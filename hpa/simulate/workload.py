@@ -1,22 +1,64 @@
-"""The plant: pods that come up, and what each of them measures of the load.
+"""The load of each metric over time, and the plant: pods that come up, and what each of them
+measures of it.
 
 Pods are created at once and ready some time later; the load spreads evenly over those that are
 ready. Names ascend with the time of creation, so that columns stay sorted.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from struct import pack
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from hpa.decide.api.spec import MetricSpec
 from hpa.decide.pods import Pods
-from hpa.simulate.load import Floats
 from podscale.core.metrics import Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
+
+Floats = NDArray[np.float64]
+_LONGEST_HOLD = 4.0  # steps that a value holds: scrapes fail now and then
+_SHORTEST_HOLD_S = 60.0
+
+
+class LoadHistory(Struct, frozen=True, eq=False, dict=True):
+    """Times, ascending, and one column of them for each metric by its key (``key_of``): what the
+    whole workload was asked for in natural units (cores, bytes, requests a second). A value holds
+    until the next one comes; NaN is a load that nobody knows."""
+
+    time_s: Floats
+    columns: Mapping[str, Floats]
+    hidden: NDArray[np.bool_]  # what was measured is less than what was asked for
+    replicas: Floats | None = None  # as they were recorded, where somebody recorded them
+
+    @cached_property
+    def step_s(self) -> float:
+        """The usual distance of two samples."""
+        return float(np.median(np.diff(self.time_s))) if len(self.time_s) > 1 else 15.0
+
+    @property
+    def end_s(self) -> float:
+        """Until when the last value holds."""
+        return float(self.time_s[-1]) + self.step_s
+
+
+def key_of(metric: MetricSpec) -> str:
+    """Return what a column of the load is called: the metric's name, of one container with it."""
+    return f"{metric.name}/{metric.container}" if metric.container else metric.name
+
+
+def held(load: LoadHistory, column: Floats, at_s: Floats) -> Floats:
+    """Return the values at these times; NaN before the first, and after a gap that is too long."""
+    rows = np.searchsorted(load.time_s, at_s, side="right") - 1
+    found = column[np.maximum(rows, 0)]
+    hold_s = max(_LONGEST_HOLD * load.step_s, _SHORTEST_HOLD_S)
+    is_known = (rows >= 0) & (at_s - load.time_s[np.maximum(rows, 0)] <= hold_s)
+    return np.where(is_known, found, np.nan)
+
 
 Counts = int | NDArray[np.intp]
 _MOST_PODS = 150_000  # as many as Kubernetes supports in a cluster: more are never created

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from podscale.core import metrics as questions
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import NotLeading
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store

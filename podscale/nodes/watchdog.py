@@ -17,7 +17,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import LEASES, PODS
 from podscale.kube.client.wire import ListOf, decode, parse_time
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.patches import LEAST_REQUESTS, each_of, remove_taints, resize

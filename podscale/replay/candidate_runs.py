@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory, key_of
-from hpa.simulate.loop import SimulatedRun, simulate
-from hpa.simulate.verdict import (
+from hpa.simulate.loop import (
     NeededPods,
     RunVerdict,
+    SimulatedRun,
     capacity_of,
     first_size,
     judge,
     needed,
     period_of,
+    simulate,
 )
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import LoadHistory, Plant, key_of
 from podscale.replay import parallel
 from podscale.replay.errors import ReplayError
 

@@ -20,7 +20,7 @@ from hpa.decide.api.spec import HPA
 from hpa.decide.settings import Settings
 from hpa.forecast import daily
 from hpa.forecast.daily import GateAnswer, GateQuestion, GateSight
-from hpa.forecast.models import NONE
+from hpa.forecast.gate import NONE
 from hpa.simulate.workload import Plant
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import QueryError

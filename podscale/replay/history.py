@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import Floats, LoadHistory
+from hpa.simulate.workload import Floats, LoadHistory
 from podscale.core.goquote import quote
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.feed.errors import QueryError

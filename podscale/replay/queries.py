@@ -15,7 +15,7 @@ from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import RuleSet
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.simulate.load import key_of
+from hpa.simulate.workload import key_of
 from podscale.core.goquote import quote
 from podscale.core.selectors.selector import EVERYTHING, SelectorError
 from podscale.feed.plan import QueryPlan

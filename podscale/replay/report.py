@@ -6,10 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from hpa.decide.api.spec import HPA
+from hpa.forecast.daily import trial
 from hpa.forecast.gate import FEWEST_DAYS, GateVerdict
-from hpa.forecast.trial import trial
-from hpa.simulate.loop import simulate
-from hpa.simulate.verdict import RunVerdict, judge
+from hpa.simulate.loop import RunVerdict, judge, simulate
 from podscale.replay.candidate_runs import ReplayQuestion, ReplayRow, need_of
 from podscale.replay.errors import ReplayError
 

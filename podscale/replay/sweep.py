@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpa.simulate.verdict import RunVerdict
+from hpa.simulate.loop import RunVerdict
 from podscale.core.quantity import Quantity, QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.kube.objects.autoscaler import AutoscalerSpec

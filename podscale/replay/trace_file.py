@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory, key_of
+from hpa.simulate.workload import LoadHistory, key_of
 from podscale.replay.errors import ReplayError, TraceInvalid
 
 _FEWEST = 2  # rows

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hpa.decide.api import reading
-from hpa.decide.api.conversion import (
+from hpa.decide.api.options import MOST_PROBLEMS, read_options
+from hpa.decide.api.reading import (
     BEHAVIOR,
     CONDITIONS,
     METRICS,
     ConversionError,
     to_v2,
 )
-from hpa.decide.api.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from podscale.core import disruptions
 from podscale.core.quantity import QuantityError

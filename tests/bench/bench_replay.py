@@ -23,12 +23,10 @@ from statistics import median
 import numpy as np
 
 from hpa.decide import Settings
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory
 from hpa.simulate.loop import SimulatedRun
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import LoadHistory, Plant
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
 from podscale.replay.candidate_runs import ReplayCandidate, ReplayRow, question, rows

@@ -16,11 +16,9 @@ from msgspec import Struct, structs
 
 from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
-from hpa.forecast.trial import ForecastTrial, trial
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import simulate
-from hpa.simulate.verdict import RunVerdict, first_size, measure, needed, oracle
-from hpa.simulate.workload import Plant
+from hpa.forecast.daily import ForecastTrial, trial
+from hpa.simulate.loop import RunVerdict, first_size, measure, needed, oracle, simulate
+from hpa.simulate.workload import LoadHistory, Plant
 from tests.bench.figures import Figures
 
 DELAYS_S = (180.0, 600.0)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.api.conversion import PREFIX, to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import PREFIX, read, to_v2
 from hpa.decide.api.spec import HPA
 from tests.cluster.plane import Plane
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
 from podscale.cli.evaluation.manifest import problems
 from tests.cluster.hpa_specs import SOURCES, hpa, random_hpa

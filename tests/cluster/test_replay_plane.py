@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import MetricSpec
 from hpa.simulate.workload import Plant
 from podscale.cli.evaluation.observation import settings_for

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import HeldTarget
-from hpa.simulate.load import LoadHistory, held
 from hpa.simulate.loop import SimulatedRun, pass_times
-from hpa.simulate.workload import Plant, SimulatedWorkload
+from hpa.simulate.workload import LoadHistory, Plant, SimulatedWorkload, held
 from podscale.coordinate.anchor import Anchor
 from podscale.coordinate.sizes import (
     DAY_S,

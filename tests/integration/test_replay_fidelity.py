@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.workload import Plant
+from hpa.decide.api.reading import read, to_v2
+from hpa.simulate.workload import LoadHistory, Plant
 from podscale.core.metrics import PodMetric, Question
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.leadership.lease import Term

@@ -16,8 +16,7 @@ from msgspec import structs
 
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.flags import HpaChoice
 from hpa.loop.state import Options
 from hpa.part import HpaPart

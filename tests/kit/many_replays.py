@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from click.testing import CliRunner
 
-from hpa.simulate.load import LoadHistory
+from hpa.simulate.workload import LoadHistory
 from podscale.cli.replay.run import ReplayOptions, Subject, one_report
 from podscale.cli.replay.shown import print_all
 from podscale.replay.errors import ReplayError

@@ -8,9 +8,8 @@ import numpy as np
 
 from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory, key_of
 from hpa.simulate.loop import SimulatedRun, simulate
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import LoadHistory, Plant, key_of
 
 NOT_DETERMINED = "not determined"
 

@@ -17,9 +17,8 @@ from podscale.core.json_decoder import decode_json
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.selector import Selector
-from podscale.explain.decision_api import DecisionApi, not_decided_yet
+from podscale.explain.decision_api import DecisionApi, Key, ListSelection, not_decided_yet
 from podscale.explain.decision_history import ChangeRing, DecisionHistory
-from podscale.explain.list_selection import Key, ListSelection
 from podscale.kube.client.api import METADATA_LIST
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import PODS

@@ -19,8 +19,7 @@ from msgspec import Struct
 from hpa import decisions
 from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
-from hpa.decide.api.conversion import ConversionError, to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import ConversionError, read, to_v2
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.observation import (
     MetricAnswer,

@@ -17,7 +17,7 @@ from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.simulate.load import LoadHistory
+from hpa.simulate.workload import LoadHistory
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.plan import rules_of

@@ -10,10 +10,8 @@ from msgspec import Struct, structs
 from hpa.decide import Settings
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory, held
-from hpa.simulate.loop import SimulatedRun
-from hpa.simulate.verdict import judge, oracle
-from hpa.simulate.workload import Plant
+from hpa.simulate.loop import SimulatedRun, judge, oracle
+from hpa.simulate.workload import LoadHistory, Plant, held
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.inputs import WrongInput, write
 from podscale.cli.output import Progress, progress

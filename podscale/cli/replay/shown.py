@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from hpa.simulate.load import LoadHistory, held
-from hpa.simulate.verdict import NeededPods
+from hpa.simulate.loop import NeededPods
+from hpa.simulate.workload import LoadHistory, held
 from podscale.cli.output import count, emit, print_csv, printable, table
 from podscale.core.times.duration import format_prometheus
 from podscale.replay.report import (

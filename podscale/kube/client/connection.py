@@ -138,27 +138,20 @@ class Connection:
             sent["Content-Type"] = content_type
         with _translated(method, path, timeout_s):
             async with asyncio.timeout_at(deadline):
-                identity = await self._credentials.current()
-                renewed = False
                 while True:
-                    await self._turn(method, path, deadline)
-                    async with self._send(
-                        identity, method, path, query, body, sent, guard
-                    ) as answer:
-                        content = await self._body(answer, method, path)
-                    if answer.status < 400:
-                        return Response(answer.status, answer.headers, content)
-                    error = _error(answer, content, identity)
-                    if error.status == 401 and not renewed:
-                        renewed = True
-                        identity = await self._credentials.renew()
-                        continue
-                    pause_s = error.retry_after_s
-                    is_repeatable = method == "GET" and error.status in (429, 503)
-                    if not is_repeatable or pause_s is None:
-                        raise error
-                    if asyncio.get_running_loop().time() + pause_s >= deadline:
-                        raise error
+                    try:
+                        async with contextlib.AsyncExitStack() as stack:
+                            answer = await self._open(
+                                stack, deadline, method, path, query, body, sent, guard
+                            )
+                            content = await self._body(answer, method, path)
+                            return Response(answer.status, answer.headers, content)
+                    except ApiError as error:
+                        pause_s = error.retry_after_s
+                        if method != "GET" or error.status not in (429, 503) or pause_s is None:
+                            raise
+                        if asyncio.get_running_loop().time() + pause_s >= deadline:
+                            raise
                     await asyncio.sleep(pause_s)
 
     async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
@@ -186,27 +179,31 @@ class Connection:
             with _translated("GET", path, opens_s):
                 deadline = asyncio.get_running_loop().time() + opens_s
                 async with asyncio.timeout_at(deadline):
-                    answer = await self._open(stack, path, query, accept, deadline)
+                    sent = {"Accept": accept}
+                    answer = await self._open(stack, deadline, "GET", path, query, None, sent, None)
             yield _lines(answer, path, silence_s)
 
     async def _open(
         self,
         stack: contextlib.AsyncExitStack,
+        deadline: float,
+        method: Method,
         path: str,
         query: Mapping[str, str] | None,
-        accept: str,
-        deadline: float,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        guard: Callable[[], None] | None,
     ) -> aiohttp.ClientResponse:
+        """Return an answer below 400, after a 401 once with fresh credentials; raises others."""
         identity = await self._credentials.current()
         for is_last in (False, True):
-            await self._turn("GET", path, deadline)
-            sent = {"Accept": accept}
+            await self._turn(method, path, deadline)
             answer = await stack.enter_async_context(
-                self._send(identity, "GET", path, query, None, sent, None)
+                self._send(identity, method, path, query, body, headers, guard)
             )
             if answer.status < 400:
                 break
-            error = _error(answer, await answer.read(), identity)
+            error = _error(answer, await self._body(answer, method, path), identity)
             if error.status != 401 or is_last:
                 raise error
             identity = await self._credentials.renew()

@@ -18,8 +18,15 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.columns.cohorts import Cohort, Version
-from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodSet, PodView
-from podscale.kube.columns.pod_shapes import StateShape, TemplateShape, states, template
+from podscale.kube.columns.pod_set import (
+    NO_ANNOTATIONS,
+    PodSet,
+    PodView,
+    StateShape,
+    TemplateShape,
+    states,
+    template,
+)
 from podscale.kube.columns.store import ColumnarStore, Rows
 from podscale.kube.informer.list_watch import Happening, WatchBroken
 from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate

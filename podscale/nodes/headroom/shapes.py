@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from podscale.core.json_decoder import decode_json
 from podscale.kube.client.resource import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, decode
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Taint
 from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
 from podscale.nodes.decide.headroom import ComingPods

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from podscale.core.disruptions import MAKE_ROOM, PaceError, allowance, pace_of
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.nodes.cluster.pod_sums import is_ballast, is_headroom
 from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from podscale.kube.client.wire import PartialObjectMetadata
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
 from podscale.nodes.scheduling import objects

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 
 from podscale.core import quantity
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.patches import TAINT_KEY
 from podscale.nodes.scheduling.cluster_view import LEAST, ClusterView, NodeRefusal, PodRefusal

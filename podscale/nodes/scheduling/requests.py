@@ -7,7 +7,7 @@ but CPU in whole units, rounded up.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.pod import Container, PodCondition
 from podscale.nodes.scheduling.objects import ScheduledPod
 

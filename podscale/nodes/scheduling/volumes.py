@@ -7,7 +7,7 @@ a class can still provision, disks of the pod's own, limits of CSI volumes.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from podscale.kube.client.wire import Quantity
-from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Node
 from podscale.nodes.scheduling import objects
 from podscale.nodes.scheduling.cluster_view import ClusterView, NodeRefusal, PodRefusal

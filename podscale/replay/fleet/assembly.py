@@ -12,11 +12,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from hpa.decide import Settings
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import LoadHistory, Plant
 from podscale.replay.candidate_runs import ReplayCandidate, question, run
 from podscale.replay.fleet import risk
 from podscale.replay.fleet.blocks import THROTTLED, Floats, needs

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.decide import Settings
-from hpa.simulate.verdict import judge, measure, needed, oracle
+from hpa.simulate.loop import judge, measure, needed, oracle
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from tests.unit.hpa.simulate.loads import load, simulated, web
 
@@ -54,7 +54,7 @@ def test_measures_do_not_depend_on_how_finely_time_is_cut(pairs, finer):
     def of(times_each: int):
         d = np.repeat([d for d, _ in pairs], times_each)
         s = np.repeat([s for _, s in pairs], times_each)
-        from hpa.simulate.verdict import NeededPods
+        from hpa.simulate.loop import NeededPods
 
         times = np.arange(len(d)) * (60.0 / times_each)
         need = NeededPods(times, d, np.ones(len(d), np.bool_))

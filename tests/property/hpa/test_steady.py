@@ -13,10 +13,9 @@ from msgspec import structs
 
 from hpa.decide import Gates, Settings
 from hpa.decide.api.spec import HPA, Fallback, Options
-from hpa.simulate.load import LoadHistory, key_of
 from hpa.simulate.loop import pass_times, simulate
 from hpa.simulate.steady import covers
-from hpa.simulate.workload import Plant
+from hpa.simulate.workload import LoadHistory, Plant, key_of
 from tests.kit import traces
 from tests.unit.hpa.decide.handwritten import hpa, resource
 from tests.unit.hpa.simulate.loads import START_S, load, no_forecast, simulated, web

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import to_v2
 from podscale.cli.evaluation.manifest import problems as problems_of
 from tests.unit.hpa.decide.handwritten import TARGET, resource, written
 

@@ -71,7 +71,7 @@ BOUNDED = {
     "adapter/apis/schemas.py:paths": CODE,
     "hpa/decide/selection.py:_problem": "65,536 selectors of 256 characters",
     "hpa/decide/behavior.py:recommendation": "1,000 pairs of numbers",
-    "hpa/simulate/load.py:step_s": "one number of each load",
+    "hpa/simulate/workload.py:step_s": "one number of each load",
     "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
     "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",
     "podscale/core/gotemplate/parse.py:_Parser._fields": SCRATCH,

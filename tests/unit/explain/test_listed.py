@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.explain.list_selection import Key, ListSelection, listed, made
+from podscale.explain.decision_api import Key, ListSelection, listed, made
 from podscale.serving.apis.api import ApiRequest, Media
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info

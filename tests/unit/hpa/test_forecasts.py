@@ -11,7 +11,7 @@ from hpa.decide import Settings
 from hpa.explain import explain
 from hpa.forecast.daily import GateAnswer, GateQuestion, day_of
 from hpa.forecast.demand import DAY, FEATURES, lags
-from hpa.forecast.models import NONE
+from hpa.forecast.gate import NONE
 from hpa.forecast.plan import ForecastPlan, ForecastVerdict
 from podscale.core.metrics import NoData
 from podscale.kube.leadership.lease import Term

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from podscale.page.board import PointRing
 from podscale.page.what_if import ReplayInputs, WhatIf, WhatIfAnswer, load_csv, replayed_spec
 from tests.browser.scenes import SHOP, Played

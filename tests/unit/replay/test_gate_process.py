@@ -7,7 +7,7 @@ import pytest
 from hpa.decide import Settings
 from hpa.forecast.daily import DAY_S, GateQuestion
 from hpa.forecast.demand import DAY
-from hpa.simulate.load import key_of
+from hpa.simulate.workload import key_of
 from podscale.feed.range_reader import HistoryColumns, HistorySlice
 from podscale.replay.gate_process import _Answered, _answered, _Asked, _Batch, _Failed
 from podscale.replay.queries import LoadQuery

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from hpa.simulate.verdict import RunVerdict
+from hpa.simulate.loop import RunVerdict
 from podscale.replay.errors import ReplayError
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from tests.unit.hpa.decide.handwritten import resource, written

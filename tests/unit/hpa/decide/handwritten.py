@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hpa.decide.api.conversion import to_v2
-from hpa.decide.api.reading import read
+from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

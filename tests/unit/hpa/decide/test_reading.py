@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.api.conversion import ConversionError, to_v2
-from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
+from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, ConversionError, read, to_v2
 from hpa.decide.api.spec import HPA, Condition, MetricSpec, Rules
 from podscale.cli.evaluation.manifest import problems
 from podscale.kube.objects import autoscaler as wire

@@ -8,12 +8,12 @@ from hpa.forecast.gate import (
     GateSubject,
     GateVerdict,
     KnownPast,
+    LoopRules,
     day_sums,
     slots_ahead,
     verdict,
 )
-from hpa.forecast.lanes import LoopRules
-from hpa.simulate.load import Floats
+from hpa.simulate.workload import Floats
 from tests.unit.hpa.simulate.loads import web
 
 START_S = 1_700_000_040.0  # a whole minute

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
+from hpa.forecast.daily import delay_of
 from hpa.forecast.demand import DAY
-from hpa.forecast.gate import DaySums, KnownPast, verdict
-from hpa.forecast.lanes import LoopRules, run
-from hpa.forecast.models import CANDIDATES, NONE, forecast, learnt
-from hpa.forecast.trial import delay_of
+from hpa.forecast.gate import (
+    CANDIDATES,
+    NONE,
+    DaySums,
+    KnownPast,
+    LoopRules,
+    forecast,
+    learnt,
+    run,
+    verdict,
+)
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, judged, jumps, walk
 from tests.unit.hpa.simulate.loads import load, simulated, web

@@ -11,11 +11,9 @@ from hpa.decide.observation import HeldTarget, MetricAnswer
 from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
 from hpa.forecast.demand import DAY, lags, measured, next_lags
-from hpa.forecast.gate import KnownPast
-from hpa.forecast.models import NONE, forecast
+from hpa.forecast.gate import NONE, KnownPast, forecast
 from hpa.forecast.plan import ForecastVerdict, LivedDay, LiveForecast
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.workload import Plant, SimulatedWorkload
+from hpa.simulate.workload import LoadHistory, Plant, SimulatedWorkload
 from podscale.core.metrics import ExternalSample, ExternalSamples, NoData, PodSamples, Sample
 from tests.unit.hpa.forecast.demands import DELAY_S, jumps, walk
 from tests.unit.hpa.simulate.loads import pods_metric, web

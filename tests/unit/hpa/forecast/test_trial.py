@@ -4,8 +4,8 @@ import numpy as np
 from msgspec import structs
 
 from hpa.decide import Settings
+from hpa.forecast.daily import trial
 from hpa.forecast.demand import DAY, demand_of
-from hpa.forecast.trial import trial
 from hpa.simulate.workload import Plant
 from tests.unit.hpa.forecast.demands import START_S, jumps
 from tests.unit.hpa.simulate.loads import load, simulated, web

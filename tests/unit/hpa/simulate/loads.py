@@ -7,10 +7,8 @@ import numpy as np
 from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import ExpectedDemand
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.loop import SimulatedRun, pass_times, simulate
-from hpa.simulate.verdict import period_of
-from hpa.simulate.workload import Plant
+from hpa.simulate.loop import SimulatedRun, pass_times, period_of, simulate
+from hpa.simulate.workload import LoadHistory, Plant
 from tests.unit.hpa.decide.handwritten import hpa
 
 START_S = 1_700_000_000.0

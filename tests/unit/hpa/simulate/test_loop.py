@@ -42,7 +42,7 @@ def test_a_gap_ends_the_last_value():
     gapped = load([400.0] * 10 + [100.0] * 10)
     times = gapped.time_s.copy()
     times[10:] += 3600.0
-    from hpa.simulate.load import LoadHistory
+    from hpa.simulate.workload import LoadHistory
 
     run = simulated(web(), LoadHistory(times, gapped.columns, gapped.hidden), PLANT, SETTINGS, 8)
     in_gap = (run.time_s > times[9] + 120.0) & (run.time_s < times[10])

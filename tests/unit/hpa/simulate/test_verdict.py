@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.verdict import NeededPods, capacity_of, judge, measure, needed, oracle
-from hpa.simulate.workload import Plant
+from hpa.simulate.loop import NeededPods, capacity_of, judge, measure, needed, oracle
+from hpa.simulate.workload import LoadHistory, Plant
 from tests.unit.hpa.decide.handwritten import hpa, resource
 from tests.unit.hpa.simulate.loads import load, simulated, web
 
