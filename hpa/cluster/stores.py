@@ -22,17 +22,9 @@ from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import pair
 from podscale.core.settings import PREFIX
+from podscale.kube.client import resource as resources
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
-from podscale.kube.client.resource import (
-    DEPLOYMENTS,
-    HPAS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-    VPAS,
-    Resource,
-)
 from podscale.kube.client.wire import (
     UNREADABLE_MANAGER,
     HasMetadata,
@@ -173,27 +165,33 @@ class HpaStores:
     async def run(
         self,
         api: Api,
-        resource: Resource,
+        resource: resources.Resource,
         *,
         selector: str = "",
         rhythm: WatchTiming = DEFAULT_RHYTHM,
     ) -> None:
         """Feed every store but the pods' for ever. ``selector`` narrows the autoscalers."""
-        self._has_claims = resource != HPAS
+        self._has_claims = resource != resources.HPAS
 
-        def watch(what: Resource, as_: type[T], store: Store[T], labels: str = "") -> None:
+        def watch(
+            what: resources.Resource, as_: type[T], store: Store[T], labels: str = ""
+        ) -> None:
             source = WatchSource(what, as_, label_selector=labels, rhythm=rhythm)
             group.create_task(Reflector(api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
             if self._has_claims:
-                watch(HPAS, Autoscaler, self.claims)
+                watch(resources.HPAS, Autoscaler, self.claims)
             group.create_task(self.anchors.run(api, rhythm))
             watch(resource, Autoscaler, self.autoscalers, selector)
-            watch(DEPLOYMENTS, TargetWorkload, self.deployments)
-            watch(STATEFUL_SETS, TargetWorkload, self.stateful_sets)
-            watch(REPLICA_SETS, Workload, self.replica_sets)
-            watch(REPLICATION_CONTROLLERS, ReplicationController, self.replication_controllers)
+            watch(resources.DEPLOYMENTS, TargetWorkload, self.deployments)
+            watch(resources.STATEFUL_SETS, TargetWorkload, self.stateful_sets)
+            watch(resources.REPLICA_SETS, Workload, self.replica_sets)
+            watch(
+                resources.REPLICATION_CONTROLLERS,
+                ReplicationController,
+                self.replication_controllers,
+            )
 
     async def wait_synced(self) -> None:
         """Wait for the first lists, but not for what may not be listed, and not for ever for what
@@ -249,7 +247,9 @@ class VpaAnchors:
     async def run(self, api: Api, rhythm: WatchTiming) -> None:
         """Watch for ever, from when somebody is to be coordinated."""
         await self._is_wanted.wait()
-        await Reflector(api, WatchSource(VPAS, StoredVpa, rhythm=rhythm), self.store).run()
+        await Reflector(
+            api, WatchSource(resources.VPAS, StoredVpa, rhythm=rhythm), self.store
+        ).run()
 
     async def wait_listed(self) -> None:
         """Wait for the first list: before it, pods that are smaller than their anchor would look

@@ -19,15 +19,9 @@ from podscale.core.goquote import quote
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client import resource as served
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.client.resource import (
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-    Resource,
-)
 from podscale.kube.client.wire import decode
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.store import Store
@@ -53,12 +47,12 @@ class ScaleTargets:
         self._api = api
         self._kinds = kinds
         self._silent: frozenset[tuple[str, str]] = frozenset()  # kinds that are read by GET
-        self._workloads: Mapping[tuple[str, str], tuple[Resource, _Store]] = {
-            ("apps", "Deployment"): (DEPLOYMENTS, stores.deployments),
-            ("apps", "StatefulSet"): (STATEFUL_SETS, stores.stateful_sets),
-            ("apps", "ReplicaSet"): (REPLICA_SETS, stores.replica_sets),
+        self._workloads: Mapping[tuple[str, str], tuple[served.Resource, _Store]] = {
+            ("apps", "Deployment"): (served.DEPLOYMENTS, stores.deployments),
+            ("apps", "StatefulSet"): (served.STATEFUL_SETS, stores.stateful_sets),
+            ("apps", "ReplicaSet"): (served.REPLICA_SETS, stores.replica_sets),
             ("", "ReplicationController"): (
-                REPLICATION_CONTROLLERS,
+                served.REPLICATION_CONTROLLERS,
                 stores.replication_controllers,
             ),
         }
@@ -146,7 +140,7 @@ class ScaleTargets:
             meta = replace(workload.metadata, resource_version=version)
             store.accept(replace(workload, metadata=meta, spec=spec))
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> TargetScale:
+    async def get(self, resource: served.Resource, namespace: str, name: str) -> TargetScale:
         """Return the newest scale by GET; raises ``KubeError`` and ``DecodeError``."""
         answer = await self._api.request(
             "GET", resource.path(namespace, name, "scale"), timeout_s=_TIMEOUT_S
@@ -161,7 +155,7 @@ class ScaleTargets:
         )
 
 
-def _watched(resource: Resource, workload: Workload | None, name: str) -> TargetScale:
+def _watched(resource: served.Resource, workload: Workload | None, name: str) -> TargetScale:
     if workload is None:
         text = f'{resource.group_resource} "{name}" not found'
         return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)

@@ -32,13 +32,8 @@ from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
 from podscale.core.quantity import format_milli
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.client import errors
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import (
-    ApiUnreachable,
-    KubeError,
-    ServerFailed,
-    WriteConflict,
-)
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import builtins, decode, encode
 from podscale.kube.informer.store import Store
@@ -49,7 +44,7 @@ _ATTEMPTS = 5
 _PAUSE_S = 0.01
 _TIMEOUT_S = 10.0
 # An API server that answers 5xx may have stored (etcd's answer came too late for it).
-_UNKNOWN = (ApiUnreachable, ServerFailed, msgspec.DecodeError)
+_UNKNOWN = (errors.ApiUnreachable, errors.ServerFailed, msgspec.DecodeError)
 
 
 class ScaleAnswer(Struct, frozen=True):
@@ -110,11 +105,11 @@ class AutoscalerWriter:
                     return ScaleAnswer(Outcome("not_tried"))
                 is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
-            except WriteConflict as conflict:
+            except errors.WriteConflict as conflict:
                 self._writes["scale", "conflict"] += 1
                 error = str(conflict)
                 continue
-            except (KubeError, msgspec.DecodeError) as failure:
+            except (errors.KubeError, msgspec.DecodeError) as failure:
                 self._writes["scale", "error"] += 1
                 # Not sent: the conflict before it may have been one with ourselves, as above.
                 is_lost = not is_sent or isinstance(failure, _UNKNOWN)
@@ -141,8 +136,8 @@ class AutoscalerWriter:
                 timeout_s=_TIMEOUT_S,
             )
             self._store.accept(decode(answer.body, Autoscaler))
-        except (KubeError, msgspec.DecodeError) as failure:
-            result = "conflict" if isinstance(failure, WriteConflict) else "error"
+        except (errors.KubeError, msgspec.DecodeError) as failure:
+            result = "conflict" if isinstance(failure, errors.WriteConflict) else "error"
             self._writes["status", result] += 1
             return str(failure)
         self._writes["status", "ok"] += 1

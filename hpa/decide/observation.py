@@ -11,20 +11,12 @@ from msgspec import Struct
 from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
 from podscale.coordinate.anchor import Anchor
-from podscale.core.metrics import (
-    ExternalSamples,
-    NoData,
-    NotFound,
-    ObjectSample,
-    PodSamples,
-    Refused,
-    SampleGap,
-    Stale,
-    Unavailable,
-)
+from podscale.core import metrics
 
-MetricFailure = NotFound | NoData | Stale | Unavailable | Refused
-MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
+MetricFailure = (
+    metrics.NotFound | metrics.NoData | metrics.Stale | metrics.Unavailable | metrics.Refused
+)
+MetricAnswer = metrics.PodSamples | metrics.ObjectSample | metrics.ExternalSamples | MetricFailure
 
 
 # Selector: there is a scale, whose selector cannot be parsed.
@@ -93,10 +85,10 @@ class Observation(Struct, frozen=True, gc=False):
     held: HeldTarget | None = None  # None: of what pods request, as upstream
 
     @property
-    def gap(self) -> SampleGap | None:
+    def gap(self) -> metrics.SampleGap | None:
         """Of the gaps in what the metrics were measured by, the one that is felt longest."""
         found = [getattr(answer, "gap", None) for answer in self.answers]
-        known = [gap for gap in found if isinstance(gap, SampleGap)]
+        known = [gap for gap in found if isinstance(gap, metrics.SampleGap)]
         return max(known, key=lambda gap: gap.whole_s, default=None)
 
 

@@ -6,34 +6,24 @@ from typing import TypeVar
 from msgspec import Struct
 
 from hpa.decide import Observation, Scale, Trace
+from hpa.decide import decision as steps
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.decide.decision import (
-    Blocked,
-    Chosen,
-    Conflict,
-    LimitApplied,
-    Measured,
-    Paused,
-    Scheduled,
-    Step,
-    WindowApplied,
-)
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.pods import PodGroups, Pods
 
-AStep = TypeVar("AStep", bound=Step)
+AStep = TypeVar("AStep", bound=steps.Step)
 
 
 class ReadTrace(Struct, frozen=True):
     """One trace and its parts; None where the pass did not get that far."""
 
     trace: Trace
-    measured: tuple[Measured, ...]
-    chosen: Chosen | None
-    blocked: Blocked | None
-    window: WindowApplied | None
-    limit: LimitApplied | None
-    winner: Measured | None  # the metric whose proposal counts
+    measured: tuple[steps.Measured, ...]
+    chosen: steps.Chosen | None
+    blocked: steps.Blocked | None
+    window: steps.WindowApplied | None
+    limit: steps.LimitApplied | None
+    winner: steps.Measured | None  # the metric whose proposal counts
     groups: tuple[PodGroups, ...]  # how pods counted, the winner's view first
 
     @property
@@ -47,7 +37,7 @@ class ReadTrace(Struct, frozen=True):
     @property
     def minimum(self) -> int:
         """minReplicas as of the pass: a schedule may have raised it."""
-        scheduled = step_of(self.trace, Scheduled)
+        scheduled = step_of(self.trace, steps.Scheduled)
         return self.hpa.min_replicas if scheduled is None else scheduled.minimum.replicas
 
     @property
@@ -72,7 +62,7 @@ class ReadTrace(Struct, frozen=True):
     def size_after(self) -> int | None:
         """The size of the target after the pass; what was only decided does not count."""
         decided = self.trace.decided
-        is_kept = self.is_vain or decided is None or step_of(self.trace, Paused) is not None
+        is_kept = self.is_vain or decided is None or step_of(self.trace, steps.Paused) is not None
         return self.current if is_kept else decided
 
     @property
@@ -88,9 +78,9 @@ class ReadTrace(Struct, frozen=True):
         """Whether the pass came as far as to look for them: not while paused, nor without a
         selector that can be read."""
         for step in self.trace.steps:
-            if isinstance(step, Paused):
+            if isinstance(step, steps.Paused):
                 return False
-            if isinstance(step, Conflict) and step.reason != "AmbiguousSelector":
+            if isinstance(step, steps.Conflict) and step.reason != "AmbiguousSelector":
                 return False
         return True
 
@@ -98,32 +88,32 @@ class ReadTrace(Struct, frozen=True):
     def target(self) -> str:
         return f"{self.hpa.target.kind}/{self.hpa.target.name}"
 
-    def spec(self, measured: Measured) -> MetricSpec:
+    def spec(self, measured: steps.Measured) -> MetricSpec:
         return self.hpa.metrics[measured.index]
 
-    def invalid(self) -> list[tuple[Measured, Invalid]]:
+    def invalid(self) -> list[tuple[steps.Measured, Invalid]]:
         """The metrics that could not be used, in the order of the spec."""
         return [(each, each.result) for each in self.measured if isinstance(each.result, Invalid)]
 
-    def valid(self) -> list[tuple[Measured, Valid]]:
+    def valid(self) -> list[tuple[steps.Measured, Valid]]:
         """The metrics that could be used, in the order of the spec."""
         return [(each, each.result) for each in self.measured if isinstance(each.result, Valid)]
 
 
 def tell(trace: Trace) -> ReadTrace:
-    measured: list[Measured] = []
+    measured: list[steps.Measured] = []
     chosen = blocked = window = limit = None
     for step in trace.steps:
         match step:
-            case Measured():
+            case steps.Measured():
                 measured.append(step)
-            case Chosen():
+            case steps.Chosen():
                 chosen = step
-            case Blocked():
+            case steps.Blocked():
                 blocked = step
-            case WindowApplied():
+            case steps.WindowApplied():
                 window = step
-            case LimitApplied():
+            case steps.LimitApplied():
                 limit = step
     winner = None
     ordered = measured
@@ -134,7 +124,7 @@ def tell(trace: Trace) -> ReadTrace:
     return ReadTrace(trace, tuple(measured), chosen, blocked, window, limit, winner, groups)
 
 
-def _groups(measured: Measured) -> PodGroups | None:
+def _groups(measured: steps.Measured) -> PodGroups | None:
     result = measured.result
     return result.groups if isinstance(result, Invalid) else result.calculation.groups
 

@@ -2,21 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from hpa.decide import decision as steps
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
 from hpa.decide.conditions import GAP, REFUSED, gap_text, refusal_text
-from hpa.decide.decision import (
-    Conflict,
-    Corrected,
-    ForecastApplied,
-    KeptAtZero,
-    Measured,
-    Paused,
-    ScaledFromZero,
-    Scheduled,
-    ShrinkWaits,
-    Step,
-    TargetUnreadable,
-)
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
@@ -81,7 +69,7 @@ def sentence_of(told: ReadTrace, reason: str) -> str:
         case "ShadowMode" | "ScaleUpdateFailed" | "ScaleUpdateConflict":
             found = _done(told)
         case _ if reason == SCHEDULED:
-            found = (text for step in told.trace.steps if isinstance(step, Scheduled)
+            found = (text for step in told.trace.steps if isinstance(step, steps.Scheduled)
                      for text in _before_metrics(told, step))  # fmt: skip
         case _ if not told.measured:
             found = (text for step in reversed(told.trace.steps)
@@ -111,11 +99,11 @@ def sentence_of(told: ReadTrace, reason: str) -> str:
     return next(found, None) or next(_done(told), "")
 
 
-def _before_metrics(told: ReadTrace, step: Step) -> Iterator[str]:
+def _before_metrics(told: ReadTrace, step: steps.Step) -> Iterator[str]:
     match step:
-        case Paused():
+        case steps.Paused():
             yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
-        case Scheduled():
+        case steps.Scheduled():
             found, of = step.minimum, step.minimum.schedule
             when = f"{of.start} to {of.end}"
             zone = f" {of.zone}" if of.start_s is None else ""
@@ -124,17 +112,17 @@ def _before_metrics(told: ReadTrace, step: Step) -> Iterator[str]:
                 f"A schedule ({when}{zone}, minReplicas {of.min_replicas}) raises minReplicas "
                 f"from {told.hpa.min_replicas} to {found.replicas}{way}."
             )
-        case TargetUnreadable():
+        case steps.TargetUnreadable():
             yield f"The scale of {told.target} cannot be read: {step.text}."
             if step.kind == "Other":
                 yield f"Whether {told.target} exists is not known from that."
-        case KeptAtZero():
+        case steps.KeptAtZero():
             yield "At zero replicas the HPA is switched off unless it went there itself."
-        case Corrected(reason="AboveMaxCorrected"):
+        case steps.Corrected(reason="AboveMaxCorrected"):
             yield f"{step.before} is above maxReplicas; corrected without reading metrics."
-        case Corrected():
+        case steps.Corrected():
             yield f"{step.before} is below minReplicas; corrected without reading metrics."
-        case Conflict():
+        case steps.Conflict():
             yield f"Nothing is computed: {step.text}."
 
 
@@ -164,7 +152,7 @@ def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[tuple[str, 
         )
 
 
-def _metric(told: ReadTrace, measured: Measured) -> Iterator[str]:
+def _metric(told: ReadTrace, measured: steps.Measured) -> Iterator[str]:
     spec = told.spec(measured)
     name = _name(spec)
     if isinstance(measured.result, Invalid):
@@ -288,13 +276,13 @@ def _held(told: ReadTrace) -> Iterator[str]:
     held = told.observation.held
     if held is not None:
         yield f"{held.text[:1].upper()}{held.text[1:]}."
-    step = step_of(told.trace, ShrinkWaits)
+    step = step_of(told.trace, steps.ShrinkWaits)
     if step is not None and step.reason == "AnchorMissing":
         yield f"Until the anchor is known nothing shrinks: {step.before} becomes {step.replicas}."
 
 
 def _waits(told: ReadTrace) -> Iterator[str]:
-    step = step_of(told.trace, ShrinkWaits)
+    step = step_of(told.trace, steps.ShrinkWaits)
     if step is not None and step.reason != "AnchorMissing":
         text = refusal_text(told.hpa) if step.gap is None else gap_text(step.gap)
         yield (
@@ -317,7 +305,7 @@ def _window(told: ReadTrace) -> Iterator[str]:
 
 
 def _forecast(told: ReadTrace) -> Iterator[str]:
-    step, expected = step_of(told.trace, ForecastApplied), told.observation.expected
+    step, expected = step_of(told.trace, steps.ForecastApplied), told.observation.expected
     if step is None or expected is None:
         return
     metrics = told.hpa.metrics
@@ -366,7 +354,7 @@ def _limit(told: ReadTrace) -> Iterator[str]:
 
 
 def _woken(told: ReadTrace) -> Iterator[str]:
-    step = step_of(told.trace, ScaledFromZero)
+    step = step_of(told.trace, steps.ScaledFromZero)
     if step is not None:
         yield f"minReplicas raises {step.before} to {step.replicas}."
 

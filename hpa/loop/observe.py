@@ -28,15 +28,7 @@ from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
-from podscale.core.metrics import (
-    ExternalMetric,
-    NotFound,
-    ObjectMetric,
-    PodMetric,
-    PodResource,
-    Question,
-    Refused,
-)
+from podscale.core import metrics as core
 from podscale.core.selectors.labels import since_1_36
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.errors import NoMatch
@@ -169,7 +161,9 @@ def _reads_metrics(hpa: HPA, scale: Scale, settings: Settings) -> bool:
     return hpa.min_replicas <= current <= hpa.max_replicas
 
 
-_UNASKED = frozenset({NotFound, Refused, NoneType})  # what stands for what cannot be asked
+_UNASKED = frozenset(
+    {core.NotFound, core.Refused, NoneType}
+)  # what stands for what cannot be asked
 
 
 def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[MetricQuestion, ...]:
@@ -183,7 +177,7 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[MetricQuestion, 
     return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
 
 
-def is_question(asked: MetricQuestion) -> TypeGuard[Question]:
+def is_question(asked: MetricQuestion) -> TypeGuard[core.Question]:
     """Return whether it can be asked; what cannot is the answer itself."""
     return type(asked) not in _UNASKED  # isinstance takes three times as long, six times a pass
 
@@ -192,19 +186,19 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Me
     namespace = hpa.namespace
     match metric.type:
         case "Resource":
-            return PodResource(namespace, selector, metric.name)
+            return core.PodResource(namespace, selector, metric.name)
         case "ContainerResource":
-            return PodResource(namespace, selector, metric.name, metric.container)
+            return core.PodResource(namespace, selector, metric.name, metric.container)
     try:
         written = metric.selector
         wanted = "" if written is None else str(written.parsed())
     except SelectorError as error:
-        return Refused(BAD_SELECTOR, since_1_36(str(error)))
+        return core.Refused(BAD_SELECTOR, since_1_36(str(error)))
     match metric.type:
         case "Pods":
-            return PodMetric(namespace, metric.name, selector, wanted)
+            return core.PodMetric(namespace, metric.name, selector, wanted)
         case "External":
-            return ExternalMetric(namespace, metric.name, wanted)
+            return core.ExternalMetric(namespace, metric.name, wanted)
         case "Object":
             return _object(metric, namespace, wanted, mapper)
     return None
@@ -216,13 +210,15 @@ def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> 
         return None
     if described.kind == "Namespace":
         # Upstream ignores the name: it is the HPA's own namespace that is asked about.
-        return ObjectMetric(namespace, "namespaces", namespace, metric.name, wanted)
+        return core.ObjectMetric(namespace, "namespaces", namespace, metric.name, wanted)
     group, _, version = described.api_version.rpartition("/")
     try:
         resource = mapper.for_kind(described.kind, group, version)[0]
     except NoMatch as error:
-        return NotFound("NoMatch", str(error))
-    return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
+        return core.NotFound("NoMatch", str(error))
+    return core.ObjectMetric(
+        namespace, resource.group_resource, described.name, metric.name, wanted
+    )
 
 
 _KEPT_PLACES = 1000

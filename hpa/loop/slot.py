@@ -23,19 +23,7 @@ from hpa.decide.observation import MetricAnswer
 from hpa.history.clock import SteadyClock
 from hpa.loop.observe import is_question
 from hpa.selfmetrics import HpaMetrics
-from podscale.core.metrics import (
-    Answer,
-    ExternalSamples,
-    MetricsProvider,
-    NoData,
-    NotFound,
-    ObjectSample,
-    PodSamples,
-    Question,
-    Refused,
-    Stale,
-    Unavailable,
-)
+from podscale.core import metrics as core
 from podscale.core.samplecolumns import SampleColumns
 from podscale.kube.client.wire import GO_ZERO_TIME_S
 
@@ -140,7 +128,7 @@ class MetricsReader:
 
     def __init__(
         self,
-        provider: MetricsProvider,
+        provider: core.MetricsProvider,
         metrics: HpaMetrics,
         *,
         timeout_s: float,
@@ -160,7 +148,7 @@ class MetricsReader:
 
     async def about(self, views: Sequence[AutoscalerView]) -> list[MetricAnswers]:
         """Return the answers for each view. One that is to be read apart comes alone."""
-        questions: list[Question] = [
+        questions: list[core.Question] = [
             each for view in views for each in view.questions if is_question(each)
         ]
         is_apart = len(views) == 1 and views[0].hpa.is_read_apart
@@ -190,7 +178,7 @@ class MetricsReader:
         if unreadable:
             _log.error("metrics provider failed", error="WrongAnswer", autoscalers=unreadable)
 
-    async def _together(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    async def _together(self, questions: Sequence[core.Question]) -> Sequence[core.Answer]:
         began = time.monotonic()
         try:
             return await self._answers(questions)
@@ -198,39 +186,39 @@ class MetricsReader:
             if time.monotonic() - began > _SLOW_S:
                 self._apart_until = time.monotonic() + _APART_S
 
-    async def _in_parts(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    async def _in_parts(self, questions: Sequence[core.Question]) -> Sequence[core.Answer]:
         """Return the answers of one that has many: however many such there are, one part of one
         of them is under way, so that others never wait for more than that."""
-        found: list[Answer] = []
+        found: list[core.Answer] = []
         while len(found) < len(questions):
             async with self._apart:
                 part = questions[len(found) : len(found) + MOST_METRICS_TOGETHER]
                 answers = await self._answers(part)
             found += answers
             last = answers[-1]
-            is_late = isinstance(last, Unavailable) and last.is_timeout
+            is_late = isinstance(last, core.Unavailable) and last.is_timeout
             if is_late and all(each is last for each in answers):
                 break  # nor would the others be answered in time
         found += found[-1:] * (len(questions) - len(found))
         return found
 
-    async def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    async def _answers(self, questions: Sequence[core.Question]) -> Sequence[core.Answer]:
         try:
             async with asyncio.timeout(self._timeout_s):
                 answers = await self._provider.answer(questions)
             if len(answers) == len(questions):
                 return answers
-            failure = Unavailable(
+            failure = core.Unavailable(
                 "WrongAnswer", f"{len(answers)} answers to {len(questions)} questions"
             )
             _log.error("metrics provider failed", error=failure.message)
         except TimeoutError:
-            failure = Unavailable(
+            failure = core.Unavailable(
                 "MetricsTimeout", f"no answer within {self._timeout_s:g} s", is_timeout=True
             )
         except Exception as error:  # noqa: BLE001 - a provider of another package may do anything
             _log.exception("metrics provider failed")
-            failure = Unavailable("ProviderFailed", f"{type(error).__name__}: {error}")
+            failure = core.Unavailable("ProviderFailed", f"{type(error).__name__}: {error}")
         return [failure] * len(questions)
 
 
@@ -238,7 +226,7 @@ def _oldest(answers: MetricAnswers, known: dict[int, float]) -> float:
     """Return when the oldest sample was taken; infinite where there is none: all failed."""
     oldest = _NONE
     for answer in answers:
-        if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
+        if type(answer) is core.PodSamples and type(answer.pods) is SampleColumns:
             if not answer.pods.names:
                 continue
             at = answer.pods.oldest_s
@@ -252,13 +240,20 @@ def _oldest(answers: MetricAnswers, known: dict[int, float]) -> float:
 
 def _times(answer: MetricAnswer | None) -> list[float]:
     match answer:
-        case PodSamples(pods=pods, asked_s=asked_s):
+        case core.PodSamples(pods=pods, asked_s=asked_s):
             samples = list(pods.values())
-        case ObjectSample(sample=sample, asked_s=asked_s):
+        case core.ObjectSample(sample=sample, asked_s=asked_s):
             samples = [sample]
-        case ExternalSamples(series=series, asked_s=asked_s):
+        case core.ExternalSamples(series=series, asked_s=asked_s):
             samples = [each.sample for each in series]
-        case None | NotFound() | NoData() | Stale() | Unavailable() | Refused():
+        case (
+            None
+            | core.NotFound()
+            | core.NoData()
+            | core.Stale()
+            | core.Unavailable()
+            | core.Refused()
+        ):
             return [_NONE]
         case _:
             raise TypeError(f"{type(answer).__name__} is no answer")
@@ -273,7 +268,7 @@ def _readable(answer: MetricAnswer | None) -> MetricAnswer | None:
     try:
         _oldest((answer,), {})
     except Exception as error:  # noqa: BLE001 - a provider of another package may answer anything
-        return Unavailable("WrongAnswer", f"not readable: {type(error).__name__}: {error}")
+        return core.Unavailable("WrongAnswer", f"not readable: {type(error).__name__}: {error}")
     return answer
 
 

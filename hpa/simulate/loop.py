@@ -19,17 +19,10 @@ from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import ExpectedDemand, MetricAnswer
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Floats, LoadHistory, Plant, SimulatedWorkload, held, key_of
-from podscale.core.metrics import (
-    ExternalSample,
-    ExternalSamples,
-    NoData,
-    ObjectSample,
-    PodSamples,
-    Sample,
-)
+from podscale.core import metrics as core
 
 _SELECTOR = "app=replayed"
-_NO_SAMPLE = NoData("NoSample", "the history has no sample of then")
+_NO_SAMPLE = core.NoData("NoSample", "the history has no sample of then")
 
 
 class SimulatedRun(Struct, frozen=True, eq=False):
@@ -121,12 +114,12 @@ def _answer(
     if metric.type in ("Object", "External"):
         # A whole that is compared with one target shrinks as pods are added: decide's own reading.
         shares = max(workload.served_by(now), 1) if metric.is_by_value else 1
-        sample = Sample(round(load * 1000.0 / shares), now)
+        sample = core.Sample(round(load * 1000.0 / shares), now)
         if metric.type == "Object":
-            return ObjectSample(sample, now)
-        return ExternalSamples((ExternalSample({}, sample),), now)
+            return core.ObjectSample(sample, now)
+        return core.ExternalSamples((core.ExternalSample({}, sample),), now)
     samples = workload.samples(load, now, in_columns=metric.type == "Pods")
-    return PodSamples(samples, now) if samples else _NO_SAMPLE
+    return core.PodSamples(samples, now) if samples else _NO_SAMPLE
 
 
 _HEADROOM = 0.8  # a pod serves target / 0.8 where nobody says what it serves

@@ -21,16 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.client import errors
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import (
-    ApiError,
-    ApiUnreachable,
-    KubeError,
-    NotLeading,
-    ObjectNotFound,
-    ServerFailed,
-    TooManyRequests,
-)
 from podscale.kube.client.resource import EVENTS
 from podscale.kube.client.wire import PartialObjectMetadata, builtins, decode, encode
 from podscale.kube.objects.cluster import ObjectReference
@@ -308,12 +300,12 @@ class Recorder:
             return
         try:
             name = await self._send(seen, series)
-        except NotLeading:
+        except errors.NotLeading:
             # What waits is older than what the leader says now.
             self._dropped += 1 + len(self._waiting)
             self._waiting.clear()
             self._due.clear()
-        except KubeError as error:
+        except errors.KubeError as error:
             self._dropped += 1
             self._correlator.failed(seen, series, now())
             _log.warning(
@@ -327,14 +319,14 @@ class Recorder:
         for attempt in range(_ATTEMPTS - 1):
             try:
                 return await self._put(seen, series)
-            except (ServerFailed, TooManyRequests, ApiUnreachable) as error:
-                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+            except (errors.ServerFailed, errors.TooManyRequests, errors.ApiUnreachable) as error:
+                asked_s = error.retry_after_s if isinstance(error, errors.ApiError) else None
                 await asyncio.sleep(min(asked_s or _PAUSE_S * 2**attempt, _PAUSE_MAX_S))
         return await self._put(seen, series)
 
     async def _put(self, seen: Occurrence, series: EventSeries) -> str:
         if series.name:
-            with contextlib.suppress(ObjectNotFound):  # events live an hour
+            with contextlib.suppress(errors.ObjectNotFound):  # events live an hour
                 await self._count(seen, series)
                 return series.name
         return await self._create(seen, series)

@@ -18,20 +18,8 @@ from msgspec import Struct
 
 from hpa.decide.api.spec import Fallback, MinimumSchedule, Options
 from podscale.coordinate.horizontal import ComfortError, parse_comfort
+from podscale.core import settings
 from podscale.core.json_decoder import JsonDecoder
-from podscale.core.settings import (
-    COMFORT,
-    COORDINATE,
-    FALLBACK,
-    FORECAST,
-    MAY_LOWER,
-    PAUSED,
-    PODS_BY,
-    PREFIX,
-    SCHEDULE,
-    SYNC_PERIOD,
-    unknown_settings,
-)
 from podscale.core.times.duration import DurationError, parse_go
 
 SHORTEST_PERIOD_S = 1.0
@@ -49,26 +37,29 @@ _FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
 
 def read_options(annotations: Mapping[str, str], max_replicas: int | None = None) -> Options:
     """Return the settings that ``annotations`` write down, of an object with ``max_replicas``."""
-    if not any(key.startswith(PREFIX) for key in annotations):
+    if not any(key.startswith(settings.PREFIX) for key in annotations):
         return _DEFAULTS
     problems: list[str] = []
     refused: list[str] = []
     try:
-        parse_comfort(annotations.get(COMFORT))
+        parse_comfort(annotations.get(settings.COMFORT))
     except ComfortError as error:
-        problems.append(f"{COMFORT}: {error}")
-    schedules = read_schedules(annotations.get(SCHEDULE), max_replicas, refused, problems)
+        problems.append(f"{settings.COMFORT}: {error}")
+    schedules = read_schedules(annotations.get(settings.SCHEDULE), max_replicas, refused, problems)
     return Options(
-        is_paused=_flag(annotations, PAUSED, problems),
+        is_paused=_flag(annotations, settings.PAUSED, problems),
         sync_period_s=_period(annotations, problems),
         fallbacks=_fallbacks(annotations, problems),
-        may_lower=_flag(annotations, MAY_LOWER, problems),
-        pods_by_owner=_choice(annotations, PODS_BY, problems, "owner", "labels") == "owner",
-        coordinates=_COORDINATES.get(_choice(annotations, COORDINATE, problems, "on", "off")),
+        may_lower=_flag(annotations, settings.MAY_LOWER, problems),
+        pods_by_owner=_choice(annotations, settings.PODS_BY, problems, "owner", "labels")
+        == "owner",
+        coordinates=_COORDINATES.get(
+            _choice(annotations, settings.COORDINATE, problems, "on", "off")
+        ),
         schedules=schedules,
         refused_schedule=next(iter(_shown(refused)), ""),
-        forecasts=_choice(annotations, FORECAST, problems, "auto") == "auto",
-        problems=_shown([*refused, *problems, *unknown_settings(annotations)]),
+        forecasts=_choice(annotations, settings.FORECAST, problems, "auto") == "auto",
+        problems=_shown([*refused, *problems, *settings.unknown_settings(annotations)]),
     )
 
 
@@ -100,16 +91,16 @@ def _choice(annotations: Mapping[str, str], key: str, problems: list[str], *word
 
 
 def _period(annotations: Mapping[str, str], problems: list[str]) -> float | None:
-    text = annotations.get(SYNC_PERIOD)
+    text = annotations.get(settings.SYNC_PERIOD)
     if text is None:
         return None
     try:
         period = parse_go(text)
     except DurationError as error:
-        problems.append(f"{SYNC_PERIOD}: {error.advice}")
+        problems.append(f"{settings.SYNC_PERIOD}: {error.advice}")
         return None
     if not SHORTEST_PERIOD_S <= period <= LONGEST_PERIOD_S:
-        problems.append(f"{SYNC_PERIOD}: {text} is not between 1s and 1h")
+        problems.append(f"{settings.SYNC_PERIOD}: {text} is not between 1s and 1h")
         return None
     return period
 
@@ -117,16 +108,16 @@ def _period(annotations: Mapping[str, str], problems: list[str]) -> float | None
 def _fallbacks(
     annotations: Mapping[str, str], problems: list[str]
 ) -> tuple[tuple[str, Fallback], ...]:
-    text = annotations.get(FALLBACK)
+    text = annotations.get(settings.FALLBACK)
     if text is None:
         return ()
     try:
         written = _NAMED.decode(text)
     except msgspec.ValidationError:
-        problems.append(f"{FALLBACK}: not an object of metric names")
+        problems.append(f"{settings.FALLBACK}: not an object of metric names")
         return ()
     except msgspec.DecodeError as error:
-        problems.append(f"{FALLBACK}: not JSON: {error}")
+        problems.append(f"{settings.FALLBACK}: not JSON: {error}")
         return ()
     found = []
     for metric, raw in sorted(written.items()):
@@ -134,7 +125,7 @@ def _fallbacks(
         if fallback is None:
             value = bytes(raw).decode(errors="replace")
             problems.append(
-                f"{FALLBACK}: {metric}: {value} is none of hold, last:DURATION, replicas:N"
+                f"{settings.FALLBACK}: {metric}: {value} is none of hold, last:DURATION, replicas:N"
             )
         else:
             found.append((metric, fallback))
@@ -227,22 +218,24 @@ def read_schedules(
     try:
         written = _LIST.decode(text)
     except msgspec.DecodeError as error:
-        refused.append(f"{SCHEDULE}: not a JSON list: {error}")
+        refused.append(f"{settings.SCHEDULE}: not a JSON list: {error}")
         return ()
     if len(written) > MOST_SCHEDULES:
-        refused.append(f"{SCHEDULE}: {len(written)} entries, and {MOST_SCHEDULES} are the most")
+        refused.append(
+            f"{settings.SCHEDULE}: {len(written)} entries, and {MOST_SCHEDULES} are the most"
+        )
         return ()
     found, steps = [], iter(range(_MOST_STEPS))
     for place, raw in enumerate(written):
         try:
             read = _schedule(_ENTRY.decode(raw), steps)
         except ValueError as error:
-            refused.append(f"{SCHEDULE}: entry {place}: {error}")
+            refused.append(f"{settings.SCHEDULE}: entry {place}: {error}")
             continue
         if most is not None and read.min_replicas > most:
             warnings.append(
-                f"{SCHEDULE}: entry {place}: minReplicas {read.min_replicas} is above maxReplicas "
-                f"{most}, which counts"
+                f"{settings.SCHEDULE}: entry {place}: minReplicas {read.min_replicas} is above "
+                f"maxReplicas {most}, which counts"
             )
         found.append(read)
     return tuple(found)

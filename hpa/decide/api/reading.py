@@ -28,23 +28,14 @@ from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
 from podscale.kube.client.wire import Quantity, convert
-from podscale.kube.objects.autoscaler import (
-    Autoscaler,
-    AutoscalerCondition,
-    AutoscalerMetric,
-    AutoscalerSource,
-    AutoscalerStatus,
-    Policy,
-    ScalingBehavior,
-    ScalingRules,
-)
+from podscale.kube.objects import autoscaler as wire
 
-UP = Rules(0, "Max", (Policy("Pods", 4, 15), Policy("Percent", 100, 15)))
-DOWN = Rules(None, "Max", (Policy("Percent", 100, 15),))
+UP = Rules(0, "Max", (wire.Policy("Pods", 4, 15), wire.Policy("Percent", 100, 15)))
+DOWN = Rules(None, "Max", (wire.Policy("Percent", 100, 15),))
 DEFAULT_METRIC = MetricSpec("Resource", "cpu", target_type="Utilization", average_utilization=80)
 
 
-def read(written: Autoscaler) -> HPA:
+def read(written: wire.Autoscaler) -> HPA:
     """Return the object to decide on.
 
     Raises ``quantity.QuantityError`` for a quantity that is none, which an API server
@@ -65,14 +56,14 @@ def read(written: Autoscaler) -> HPA:
     )
 
 
-def read_behavior(behavior: ScalingBehavior | None) -> Behavior | None:
+def read_behavior(behavior: wire.ScalingBehavior | None) -> Behavior | None:
     """Return both directions, filled field by field; None stays None (the legacy path)."""
     if behavior is None:
         return None
     return Behavior(read_rules(behavior.scale_up, UP), read_rules(behavior.scale_down, DOWN))
 
 
-def read_rules(rules: ScalingRules | None, default: Rules) -> Rules:
+def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
     """Return ``rules`` over ``default``; a list of policies replaces the whole default list."""
     if rules is None:
         return default
@@ -86,9 +77,9 @@ def read_rules(rules: ScalingRules | None, default: Rules) -> Rules:
     )
 
 
-def _deciding(policies: tuple[Policy, ...], select: str) -> tuple[Policy, ...]:
+def _deciding(policies: tuple[wire.Policy, ...], select: str) -> tuple[wire.Policy, ...]:
     # Of those of one type and period one decides: of thousands few are left.
-    found: dict[tuple[str, int], Policy] = {}
+    found: dict[tuple[str, int], wire.Policy] = {}
     for each in policies:
         key = each.type, min(each.period_seconds, LONGEST_POLICY_S)
         known = found.get(key)
@@ -99,7 +90,7 @@ def _deciding(policies: tuple[Policy, ...], select: str) -> tuple[Policy, ...]:
     return tuple(found.values())
 
 
-def read_metric(metric: AutoscalerMetric) -> MetricSpec:
+def read_metric(metric: wire.AutoscalerMetric) -> MetricSpec:
     """Return one metric; a type nobody knows keeps only its type."""
     source = metric.sources.get(metric.type)
     if source is None:
@@ -118,7 +109,7 @@ def read_metric(metric: AutoscalerMetric) -> MetricSpec:
     )
 
 
-def read_status(status: AutoscalerStatus) -> HpaStatus:
+def read_status(status: wire.AutoscalerStatus) -> HpaStatus:
     return HpaStatus(
         status.current_replicas,
         status.desired_replicas,
@@ -129,7 +120,7 @@ def read_status(status: AutoscalerStatus) -> HpaStatus:
     )
 
 
-def _current(metric: AutoscalerMetric) -> MetricStatus:
+def _current(metric: wire.AutoscalerMetric) -> MetricStatus:
     source = metric.sources.get(metric.type)
     if source is None:
         return MetricStatus(metric.type)
@@ -145,7 +136,7 @@ def _current(metric: AutoscalerMetric) -> MetricStatus:
     )
 
 
-def _name(metric: AutoscalerMetric, source: AutoscalerSource) -> str:
+def _name(metric: wire.AutoscalerMetric, source: wire.AutoscalerSource) -> str:
     return source.name if metric.type in ("Resource", "ContainerResource") else source.metric.name
 
 
@@ -161,7 +152,7 @@ def _shown(amount: Quantity | None) -> int | None:
         return None  # only a CRD lets it through; the next write puts it right
 
 
-def _condition(condition: AutoscalerCondition) -> Condition:
+def _condition(condition: wire.AutoscalerCondition) -> Condition:
     statuses: dict[str, Literal["True", "False"]] = {"True": "True", "False": "False"}
     return Condition(
         condition.type,
@@ -196,7 +187,7 @@ class ConversionError(ValueError):
     """The object cannot be read as an HPA; the message says which part."""
 
 
-def to_v2(written: Mapping[str, Any]) -> Autoscaler:
+def to_v2(written: Mapping[str, Any]) -> wire.Autoscaler:
     """Return the object in v2's form; the v1 annotations are gone from it."""
     version = written.get("apiVersion", "autoscaling/v2")
     if version == "autoscaling/v1":
@@ -211,7 +202,7 @@ def to_v2(written: Mapping[str, Any]) -> Autoscaler:
     metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
     converted["metadata"] = metadata
     try:
-        return _fitting(converted, Autoscaler)
+        return _fitting(converted, wire.Autoscaler)
     except msgspec.ValidationError as error:
         raise ConversionError(str(error)) from None
 
@@ -250,14 +241,14 @@ def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any]
 
 def _metrics(value: Any) -> list[Json]:
     found = [_metric(each) for each in msgspec.convert(value, _Olds | None) or []]
-    for each in _fitting(found, list[AutoscalerMetric]):
+    for each in _fitting(found, list[wire.AutoscalerMetric]):
         read_metric(each)  # raises for quantities that are none
     return found
 
 
 def _behavior(value: Any) -> Json | None:
     found: Json = _lowered(value)
-    behavior = _fitting(found, ScalingBehavior)
+    behavior = _fitting(found, wire.ScalingBehavior)
     read_behavior(behavior)
     is_set = behavior.scale_up is not None or behavior.scale_down is not None
     return found if is_set else None
@@ -265,7 +256,7 @@ def _behavior(value: Any) -> Json | None:
 
 def _conditions(value: Any) -> Any:
     found = [] if value is None else value
-    _fitting(found, list[AutoscalerCondition])
+    _fitting(found, list[wire.AutoscalerCondition])
     return found
 
 

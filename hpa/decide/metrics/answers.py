@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer, MetricFailure
-from podscale.core.metrics import (
-    ExternalSamples,
-    NoData,
-    ObjectSample,
-    PodSamples,
-    Refused,
-    Sample,
-    Stale,
-)
+from podscale.core import metrics
 
 BAD_SELECTOR = "BadSelector"  # reason: the selector of the spec is none
 
@@ -33,14 +25,14 @@ def checked(
 
     Samples of pods are judged later, when it is known which of them count.
     """
-    if isinstance(answer, ExternalSamples):
+    if isinstance(answer, metrics.ExternalSamples):
         if not answer.series:
-            return NoData("NoSeries", "")
+            return metrics.NoData("NoSeries", "")
         if answer.left_out:
             # The rest is a smaller sum, and would shrink because of what is no number.
-            return NoData("NotANumber", f"{answer.left_out} of its series are no numbers")
+            return metrics.NoData("NotANumber", f"{answer.left_out} of its series are no numbers")
         samples = [each.sample for each in answer.series]
-    elif isinstance(answer, ObjectSample):
+    elif isinstance(answer, metrics.ObjectSample):
         samples = [answer.sample]
     else:
         return answer
@@ -50,26 +42,28 @@ def checked(
 
 
 def too_old(
-    samples: Sequence[Sample], asked_s: float, max_age_s: float, now: float
-) -> Stale | None:
+    samples: Sequence[metrics.Sample], asked_s: float, max_age_s: float, now: float
+) -> metrics.Stale | None:
     """Return the failure that the oldest of ``samples`` is, or None."""
     age = now - min(asked_s if each.time_s is None else each.time_s for each in samples)
     if age <= max_age_s:
         return None
     text = f"the sample is {age:.0f} s old and the limit is {max_age_s:.0f} s"
-    return Stale("Stale", text, age_s=age)
+    return metrics.Stale("Stale", text, age_s=age)
 
 
 def failure_of(answer: MetricAnswer | None) -> MetricFailure:
     """Return the failure that ``answer`` is to a metric that needed another kind of answer."""
-    if answer is None or isinstance(answer, PodSamples | ObjectSample | ExternalSamples):
-        return NoData("NotAsked", "the metric was not asked for")
+    if answer is None or isinstance(
+        answer, metrics.PodSamples | metrics.ObjectSample | metrics.ExternalSamples
+    ):
+        return metrics.NoData("NotAsked", "the metric was not asked for")
     return answer
 
 
 def is_bad_selector(answer: MetricAnswer | None) -> bool:
     """Return whether the selector of the metric cannot be parsed: no API was asked."""
-    return isinstance(answer, Refused) and answer.reason == BAD_SELECTOR
+    return isinstance(answer, metrics.Refused) and answer.reason == BAD_SELECTOR
 
 
 def text_of(failure: MetricFailure, api: str) -> str:
@@ -79,7 +73,7 @@ def text_of(failure: MetricFailure, api: str) -> str:
     """
     if is_bad_selector(failure) or failure.message.startswith(_WHOLE):
         return failure.message
-    if isinstance(failure, NoData) and not failure.message:
+    if isinstance(failure, metrics.NoData) and not failure.message:
         return f"no metrics returned from {api} metrics API"
     return f"unable to fetch metrics from {api} metrics API: {failure.message}"
 

@@ -11,24 +11,8 @@ from typing import Literal, TypeGuard
 from msgspec import Struct, structs
 
 from hpa.decide.api.spec import MetricSpec, MetricStatus
-from hpa.decide.metrics.answers import (
-    checked,
-    failure_of,
-    is_bad_selector,
-    summed,
-    text_of,
-    too_old,
-)
-from hpa.decide.metrics.replicas import (
-    NO_MATCH,
-    Calculation,
-    Tolerance,
-    by_average,
-    by_average_value,
-    by_plain_average,
-    by_utilization,
-    by_value,
-)
+from hpa.decide.metrics import answers
+from hpa.decide.metrics import replicas as calculations
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.numbers import Amount, ceil32
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
@@ -49,7 +33,7 @@ Cause = Literal[
 class Valid(Struct, frozen=True, gc=False, tag=True):
     """A metric that can decide."""
 
-    calculation: Calculation
+    calculation: calculations.Calculation
     status: MetricStatus
 
     @property
@@ -83,7 +67,7 @@ class _Unusable(Struct, frozen=True, gc=False):
     before: str = ""  # what the error, not the text of the condition, says before ``text``
 
 
-_Found = Calculation | _Unusable
+_Found = calculations.Calculation | _Unusable
 
 
 def name_of(spec: MetricSpec) -> str:
@@ -119,7 +103,7 @@ class MetricEvaluation(Struct, frozen=True, gc=False):
     observation: Observation
     pods: Pods
     scale: Scale
-    tolerance: Tolerance
+    tolerance: calculations.Tolerance
     settings: Settings
     now: float
     variation: Variation
@@ -134,7 +118,7 @@ def evaluate(
         return Invalid("InvalidMetricSourceType", text, text, "SpecInvalid", "spec")
     what, measure = _BY_TYPE[spec.type]
     found = measure(spec, answer, pass_)
-    if isinstance(found, Calculation):
+    if isinstance(found, calculations.Calculation):
         return Valid(found, _status(spec, found))
     what = what.format(name=spec.name, container=spec.container)
     return Invalid(
@@ -148,7 +132,7 @@ def evaluate(
     )
 
 
-def _status(spec: MetricSpec, found: Calculation) -> MetricStatus:
+def _status(spec: MetricSpec, found: calculations.Calculation) -> MetricStatus:
     of = spec.container, spec.described, spec.selector
     value, average = (found.usage, None) if spec.is_by_value else (None, found.usage)
     return MetricStatus(spec.type, spec.name, *of, value, average, found.utilization)
@@ -163,7 +147,7 @@ def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvalua
             "NoTarget",
         )
     found = _resource_calculation(spec, answer, pass_)
-    if isinstance(found, Calculation):
+    if isinstance(found, calculations.Calculation):
         return found
     share = "usage" if by_use else "utilization"
     return structs.replace(found, text=f"failed to get {spec.name} {share}: {found.text}")
@@ -183,7 +167,7 @@ def _resource_calculation(
     current, variation = pass_.scale.spec_replicas, pass_.variation
     if spec.average_value_milli is not None:
         target = spec.average_value_milli
-        return by_average(current, target, usage, groups, pass_.tolerance, variation)
+        return calculations.by_average(current, target, usage, groups, pass_.tolerance, variation)
     requests = requests_of(
         pass_.pods,
         spec.name,
@@ -199,13 +183,13 @@ def _resource_calculation(
         or held.anchor is None
         or (spec.name, spec.container) != ("cpu", held.container)
     ):
-        found = by_utilization(
+        found = calculations.by_utilization(
             current, percent, usage, requests, groups, pass_.tolerance, variation
         )
     else:
         counted = counted_requests(requests, held.anchor)
         found = _by_anchor(percent, usage, _values(samples.pods), counted, groups, pass_)
-    return _Unusable(NO_MATCH, "NoMatch", groups=groups) if found is None else found
+    return _Unusable(calculations.NO_MATCH, "NoMatch", groups=groups) if found is None else found
 
 
 def _by_anchor(
@@ -215,11 +199,11 @@ def _by_anchor(
     counted: Mapping[str, int],
     groups: PodGroups,
     pass_: MetricEvaluation,
-) -> Calculation | None:
+) -> calculations.Calculation | None:
     """Return what a utilization of what pods are ``counted`` for asks for; ``sampled`` is what
     all pods use, also those that leave or are not ready yet."""
     current = pass_.scale.spec_replicas
-    found = by_utilization(
+    found = calculations.by_utilization(
         current, percent, usage, counted, groups, pass_.tolerance, pass_.variation
     )
     if found is None or found.replicas >= current:
@@ -242,21 +226,21 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation
         return _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
     if _is_plain(samples.pods, pass_):
         total, groups = samples.pods.total_milli, PodGroups(len(samples.pods))
-        return by_plain_average(current, target, total, groups, pass_.tolerance)
+        return calculations.by_plain_average(current, target, total, groups, pass_.tolerance)
     grouped = _usage(samples, "", pass_)
     if isinstance(grouped, _Unusable):
         return grouped
-    return by_average(current, target, *grouped, pass_.tolerance, pass_.variation)
+    return calculations.by_average(current, target, *grouped, pass_.tolerance, pass_.variation)
 
 
 def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvaluation) -> _Found:
-    if is_bad_selector(answer):  # upstream parses it before it looks at the target
+    if answers.is_bad_selector(answer):  # upstream parses it before it looks at the target
         return _failed(answer, "custom", "")
     target = spec.value_milli if spec.is_by_value else spec.average_value_milli
     if spec.target_type not in ("Value", "AverageValue") or not _is_target(target):
         text = "invalid object metric source: neither a value target nor an average value target"
         return _Unusable(f"{text} was set", "NoTarget")
-    sample = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
+    sample = answers.checked(answer, pass_.settings.metric_max_age_s, pass_.now)
     if isinstance(sample, ObjectSample):
         return _of_whole(spec, target, sample.sample.value_milli, pass_)
     before = "" if spec.is_by_value else f"failed to get {spec.name} object metric: "
@@ -269,16 +253,16 @@ def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: MetricEvalua
     if not _is_target(target):
         text = "invalid external metric source: neither a value target nor an average value target"
         return _Unusable(f"{text} was set", "NoTarget")
-    series = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
+    series = answers.checked(answer, pass_.settings.metric_max_age_s, pass_.now)
     found: _Found
     if isinstance(series, ExternalSamples):
-        usage = summed([each.sample.value_milli for each in series.series])
+        usage = answers.summed([each.sample.value_milli for each in series.series])
         found = _of_whole(spec, target, usage, pass_)
     else:
         selector = "nil" if spec.selector is None else str(spec.selector)
         where = f"{pass_.observation.hpa.namespace}/{spec.name}/{selector}"
         found = _failed(series, "external", f"unable to get external metric {where}: ")
-    if isinstance(found, Calculation):
+    if isinstance(found, calculations.Calculation):
         return found
     what = f"external metric {spec.name}" if spec.is_by_value else f"{spec.name} external metric"
     return structs.replace(found, before=f"failed to get {what}: ")
@@ -305,7 +289,7 @@ def _of_whole(spec: MetricSpec, target: int, usage: int, pass_: MetricEvaluation
     scale, pods, tolerance = pass_.scale, pass_.pods, pass_.tolerance
     if not spec.is_by_value:
         guards = pass_.settings.guards_zero_status
-        return by_average_value(
+        return calculations.by_average_value(
             scale.status_replicas,
             target,
             usage,
@@ -318,7 +302,7 @@ def _of_whole(spec: MetricSpec, target: int, usage: int, pass_: MetricEvaluation
         if not len(pods):
             return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
         counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
-    return by_value(scale.spec_replicas, target, usage, counted, tolerance)
+    return calculations.by_value(scale.spec_replicas, target, usage, counted, tolerance)
 
 
 def _usage(
@@ -339,7 +323,7 @@ def _usage(
     limit = pass_.settings.metric_max_age_s
     if limit is not None:
         used = [samples.pods[pod] for pod in usage]
-        stale = too_old(used, samples.asked_s, limit, pass_.now)
+        stale = answers.too_old(used, samples.asked_s, limit, pass_.now)
         if stale is not None:
             return _Unusable(stale.message, "Failure", stale, groups=groups)
     return usage, groups
@@ -378,10 +362,10 @@ def _pod_samples(
 
 
 def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
-    failure = failure_of(answer)
-    if is_bad_selector(failure):
+    failure = answers.failure_of(answer)
+    if answers.is_bad_selector(failure):
         prefix = ""  # nothing was asked for
-    return _Unusable(prefix + text_of(failure, api), "Failure", failure)
+    return _Unusable(prefix + answers.text_of(failure, api), "Failure", failure)
 
 
 def _of_object(spec: MetricSpec, pass_: MetricEvaluation) -> str:

@@ -12,18 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpa.decide import numbers
 from hpa.decide.api.spec import HPA
-from hpa.decide.numbers import (
-    INT32_MAX,
-    INT64_MAX,
-    INT64_MIN,
-    Amount,
-    ceil32,
-    quotient,
-    ratio_of,
-    wrap32,
-    wrap64,
-)
 from hpa.decide.pods import PodGroups
 from hpa.decide.settings import ACTUAL, Settings, Variation
 
@@ -74,10 +64,10 @@ def tolerance_of(hpa: HPA, settings: Settings, variation: Variation = ACTUAL) ->
 
 
 def resource_ratio(
-    usage: Mapping[str, Amount], requests: Mapping[str, int], target_utilization: int
+    usage: Mapping[str, numbers.Amount], requests: Mapping[str, int], target_utilization: int
 ) -> ResourceRatio | None:
     """Return the ratio, or None if no pod of ``usage`` has a request above zero in sum."""
-    total: Amount = 0
+    total: numbers.Amount = 0
     requested = count = 0
     for pod, amount in usage.items():
         request = requests.get(pod)
@@ -87,19 +77,21 @@ def resource_ratio(
             count += 1
     if requested == 0:
         return None
-    if total >= INT64_MAX:
-        utilization = INT32_MAX  # of what Go has no room for
+    if total >= numbers.INT64_MAX:
+        utilization = numbers.INT32_MAX  # of what Go has no room for
     else:
         hundredfold = total * 100
         if isinstance(hundredfold, int):
-            hundredfold = wrap64(hundredfold)
-        utilization = wrap32(quotient(hundredfold, requested))
-    return ResourceRatio(utilization / target_utilization, utilization, quotient(total, count))
+            hundredfold = numbers.wrap64(hundredfold)
+        utilization = numbers.wrap32(numbers.quotient(hundredfold, requested))
+    return ResourceRatio(
+        utilization / target_utilization, utilization, numbers.quotient(total, count)
+    )
 
 
-def metric_ratio(usage: Mapping[str, Amount], target_average: int) -> MetricRatio:
+def metric_ratio(usage: Mapping[str, numbers.Amount], target_average: int) -> MetricRatio:
     """Return the ratio over all of ``usage``, which is not empty."""
-    average = quotient(sum(usage.values()), len(usage))
+    average = numbers.quotient(sum(usage.values()), len(usage))
     # Doubles first, then the quotient: whole numbers would be divided more exactly.
     return MetricRatio(float(average) / target_average, average)
 
@@ -119,7 +111,7 @@ class Calculation(Struct, frozen=True, gc=False):
 def by_utilization(
     current: int,
     target: int,
-    usage: dict[str, Amount],
+    usage: dict[str, numbers.Amount],
     requests: Mapping[str, int],
     groups: PodGroups,
     tolerance: Tolerance,
@@ -156,7 +148,7 @@ def by_utilization(
 def by_average(
     current: int,
     target: int,
-    usage: dict[str, Amount],
+    usage: dict[str, numbers.Amount],
     groups: PodGroups,
     tolerance: Tolerance,
     variation: Variation = ACTUAL,
@@ -190,7 +182,7 @@ def by_plain_average(
 ) -> Calculation:
     """Return what ``by_average`` does where every pod is ready and has a sample: nothing is
     filled in, so that their sum says everything."""
-    average = quotient(total, groups.ready)
+    average = numbers.quotient(total, groups.ready)
     ratio = float(average) / target
     replicas, outcome = _settle(current, ratio, None, groups.ready, groups.ready, tolerance)
     return Calculation(replicas, ratio, outcome, average, None, None, groups)
@@ -202,10 +194,10 @@ def by_value(
     """Return the ratio times ``counted_pods`` (the ready ones); from zero, the ratio alone."""
     ratio = float(usage) / target
     if current == 0:
-        return Calculation(ceil32(ratio), ratio, "TargetMissed", usage)
+        return Calculation(numbers.ceil32(ratio), ratio, "TargetMissed", usage)
     if tolerance.holds(ratio):
         return Calculation(current, ratio, "WithinTolerance", usage)
-    return Calculation(ceil32(ratio * counted_pods), ratio, "TargetMissed", usage)
+    return Calculation(numbers.ceil32(ratio * counted_pods), ratio, "TargetMissed", usage)
 
 
 def by_average_value(
@@ -218,12 +210,12 @@ def by_average_value(
     caps: bool = True,
 ) -> Calculation:
     """Return ``usage / target``; within tolerance ``status_replicas``, whatever the spec says."""
-    ratio = ratio_of(float(usage), float(target) * status_replicas)
+    ratio = numbers.ratio_of(float(usage), float(target) * status_replicas)
     per_pod = usage_per_pod(usage, status_replicas, guards_zero=guards_zero, caps=caps)
     if tolerance.holds(ratio):
         return Calculation(status_replicas, ratio, "WithinTolerance", per_pod)
     shown = ratio if math.isfinite(ratio) else None
-    return Calculation(ceil32(float(usage) / target), shown, "TargetMissed", per_pod)
+    return Calculation(numbers.ceil32(float(usage) / target), shown, "TargetMissed", per_pod)
 
 
 def usage_per_pod(usage: int, status_replicas: int, *, guards_zero: bool, caps: bool = True) -> int:
@@ -234,11 +226,11 @@ def usage_per_pod(usage: int, status_replicas: int, *, guards_zero: bool, caps: 
     """
     if guards_zero and status_replicas == 0:
         return 0
-    if caps and float(usage) >= INT64_MAX:
-        return INT64_MAX  # of the whole usage, not of the quotient
+    if caps and float(usage) >= numbers.INT64_MAX:
+        return numbers.INT64_MAX  # of the whole usage, not of the quotient
     if status_replicas == 0:
-        return INT64_MIN
-    return min(math.ceil(float(usage) / status_replicas), INT64_MAX)
+        return numbers.INT64_MIN
+    return min(math.ceil(float(usage) / status_replicas), numbers.INT64_MAX)
 
 
 def _averaged(groups: PodGroups, variation: Variation) -> tuple[str, ...]:
@@ -270,13 +262,13 @@ def _settle(
     if corrected is None:
         if tolerance.holds(ratio):
             return current, "WithinTolerance"
-        return ceil32(ratio * ready), "TargetMissed"
+        return numbers.ceil32(ratio * ready), "TargetMissed"
     # Pods that were filled in may keep the size as it is, never turn the direction round.
     if tolerance.holds(corrected):
         return current, "WithinTolerance"
     if (ratio < 1.0 and corrected > 1.0) or (ratio > 1.0 and corrected < 1.0):
         return current, "DirectionWouldFlip"
-    replicas = ceil32(corrected * entries)
+    replicas = numbers.ceil32(corrected * entries)
     if (corrected < 1.0 and replicas > current) or (corrected > 1.0 and replicas < current):
         return current, "DirectionWouldFlip"
     return replicas, "TargetMissed"

@@ -7,19 +7,7 @@ from functools import reduce
 from msgspec import Struct
 
 from podscale.core.goquote import quote
-from podscale.core.gotemplate.functions import (
-    FUNCTIONS,
-    LEFT,
-    Operand,
-    Output,
-    TemplateConstructRefused,
-    TemplateFields,
-    TemplateSyntaxError,
-    Value,
-    field_of,
-    items,
-    show,
-)
+from podscale.core.gotemplate import functions
 
 _S = " \t\r\n"
 _SPACE = re.compile(f"[{_S}]*")
@@ -55,11 +43,11 @@ _DEEPEST = 100  # blocks, parentheses and pipes in each other
 
 
 class _Scope(Struct, frozen=True):
-    variables: Mapping[str, Operand]  # by name; "": the dot
-    output: Output
+    variables: Mapping[str, functions.Operand]  # by name; "": the dot
+    output: functions.Output
 
 
-_Expression = Callable[[_Scope], Operand]
+_Expression = Callable[[_Scope], functions.Operand]
 _Body = Sequence[str | _Expression]
 
 
@@ -69,9 +57,9 @@ class Template(Struct, frozen=True):
     body: _Body
     fields: frozenset[str]  # the first name of each path in it
 
-    def render(self, fields: Mapping[str, Value]) -> str:
+    def render(self, fields: Mapping[str, functions.Value]) -> str:
         """Return the text; raises ``TemplateExecutionError`` for an unknown field or a bad call."""
-        dot, output = TemplateFields(fields), Output()
+        dot, output = functions.TemplateFields(fields), functions.Output()
         _write(self.body, _Scope({"": dot, "$": dot}, output))
         return "".join(output.written)
 
@@ -97,9 +85,9 @@ class _Parser:
     def _body(self) -> tuple[_Body, str]:
         """Return texts, values and blocks up to ``end``, ``else`` or the text's end ("")."""
         body: list[str | _Expression] = []
-        while (opens := self._text.find(LEFT, self._at)) >= 0:
+        while (opens := self._text.find(functions.LEFT, self._at)) >= 0:
             plain = self._text[self._at : opens]
-            self._at, self._action = opens + len(LEFT), opens
+            self._at, self._action = opens + len(functions.LEFT), opens
             body.append(plain.rstrip(_S) if self._take(_TRIM) else plain)
             if self._take(_COMMENT):
                 continue
@@ -158,7 +146,7 @@ class _Parser:
         self._take(_SPACE)
         word = _WORD.match(self._text, self._at)
         name = word[0] if word else ""
-        if name not in FUNCTIONS:
+        if name not in functions.FUNCTIONS:
             if word and name not in ("true", "false") and not _OUTSIDE.match(self._text, self._at):
                 raise self._error(f"function {quote(name)} not defined")
             value = self._operand()
@@ -177,7 +165,7 @@ class _Parser:
         arity = 1 + len(verbs) if name == "printf" else 2
         if count != arity:
             raise self._refused(f"{name} with {count} arguments, not {arity},")
-        function, arguments = FUNCTIONS[name], [*arguments, *piped]
+        function, arguments = functions.FUNCTIONS[name], [*arguments, *piped]
         return lambda scope: function(scope.output.step(), [each(scope) for each in arguments])
 
     def _operand(self) -> _Expression:
@@ -202,7 +190,7 @@ class _Parser:
                     raise self._refused(f"{variable} where no range declares it")
                 self._fields.update(names[:1])
                 path = [name for name in names if name]
-                return lambda scope: reduce(field_of, path, scope.variables[variable])
+                return lambda scope: reduce(functions.field_of, path, scope.variables[variable])
             case _:
                 self._deeper()
                 value = self._pipeline()
@@ -226,7 +214,7 @@ class _Parser:
         if self._depth > _DEEPEST:
             raise self._refused(f"more than {_DEEPEST} levels")
 
-    def _unexpected(self) -> TemplateSyntaxError:
+    def _unexpected(self) -> functions.TemplateSyntaxError:
         outside = _OUTSIDE.match(self._text, self._at)
         if outside:
             return self._refused(outside[0].strip())
@@ -234,16 +222,16 @@ class _Parser:
         text = self._text[self._at : self._at + 1]
         return self._error(f"unexpected {quote(text)} in action" if text else "unclosed action")
 
-    def _refused(self, construct: str) -> TemplateSyntaxError:
-        return TemplateConstructRefused(self._text, self._action, construct)
+    def _refused(self, construct: str) -> functions.TemplateSyntaxError:
+        return functions.TemplateConstructRefused(self._text, self._action, construct)
 
-    def _error(self, reason: str) -> TemplateSyntaxError:
-        return TemplateSyntaxError(self._text, self._action, reason)
+    def _error(self, reason: str) -> functions.TemplateSyntaxError:
+        return functions.TemplateSyntaxError(self._text, self._action, reason)
 
 
 def _loop(value: _Expression, names: Sequence[str], body: _Body, otherwise: _Body) -> _Expression:
     def write(scope: _Scope) -> str:
-        each = items(value(scope))
+        each = functions.items(value(scope))
         for key, item in each:
             named = dict(zip(names, (key, item)[-len(names) :], strict=True)) if names else {}
             _write(body, _Scope({**scope.variables, "": item, **named}, scope.output))
@@ -256,5 +244,5 @@ def _write(body: _Body, scope: _Scope) -> str:
     """Write texts and values in their order; a block writes itself, and has none."""
     for part in body:
         scope.output.step()
-        scope.output.write(part if isinstance(part, str) else show(part(scope)))
+        scope.output.write(part if isinstance(part, str) else functions.show(part(scope)))
     return ""

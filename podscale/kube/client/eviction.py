@@ -4,15 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from podscale.kube.client import errors
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import (
-    ApiUnreachable,
-    KubeError,
-    ObjectNotFound,
-    ServerFailed,
-    TooManyRequests,
-    WriteConflict,
-)
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import encode
 
@@ -52,20 +45,23 @@ async def evict(
     path = PODS.path(namespace, name, "eviction")
     try:
         await api.request("POST", path, body=encode(body), timeout_s=_TIMEOUT_S)
-    except (ObjectNotFound, WriteConflict) as error:  # a conflict: another one has the name
+    except (
+        errors.ObjectNotFound,
+        errors.WriteConflict,
+    ) as error:  # a conflict: another one has the name
         return EvictionOutcome("gone", error.message)
-    except TooManyRequests as refused:
+    except errors.TooManyRequests as refused:
         is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
         return EvictionOutcome("pdb" if is_budget else "busy", refused.message)
-    except KubeError as error:
-        if isinstance(error, ServerFailed) and _SEVERAL in error.message:
+    except errors.KubeError as error:
+        if isinstance(error, errors.ServerFailed) and _SEVERAL in error.message:
             return EvictionOutcome("pdb", error.message)
         return EvictionOutcome("unknown" if may_have_happened(error) else "failed", str(error))
     return EvictionOutcome("done")
 
 
-def may_have_happened(error: KubeError) -> bool:
+def may_have_happened(error: errors.KubeError) -> bool:
     """Return whether a write may have happened although it failed so."""
     # A refused connection is no answer as well: what went out before it broke is not known.
     # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
-    return isinstance(error, ApiUnreachable | ServerFailed)
+    return isinstance(error, errors.ApiUnreachable | errors.ServerFailed)

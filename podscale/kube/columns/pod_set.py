@@ -1,5 +1,5 @@
-"""Pods as they are read: one as an object, a selection as columns; and what many of them share, from
-wire form to amounts."""
+"""Pods as they are read: one as an object, a selection as columns; and what many of them share,
+from wire form to amounts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -11,18 +11,7 @@ from numpy.typing import NDArray
 from podscale.core import quantity
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import OwnerReference, Quantity
-from podscale.kube.objects.pod import (
-    Amounts,
-    Container,
-    ContainerState,
-    ContainerStatus,
-    PodCondition,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-    TemplateContainer,
-    WirePodTemplate,
-)
+from podscale.kube.objects import pod as objects
 
 NO_ANNOTATIONS: Mapping[str, str] = {}  # of a pod that has no such field
 
@@ -44,16 +33,18 @@ class PodView(Struct, frozen=True, dict=True):
     started: float  # status.startTime
     created: float
     deleted: float  # deletionTimestamp
-    template: WirePodTemplate
-    states: tuple[ContainerState, ...]  # containers that have a status, init containers first
-    resize: tuple[PodCondition, ...]  # the PodResize* conditions
+    template: objects.WirePodTemplate
+    states: tuple[
+        objects.ContainerState, ...
+    ]  # containers that have a status, init containers first
+    resize: tuple[objects.PodCondition, ...]  # the PodResize* conditions
 
     @cached_property
-    def present(self) -> Mapping[str, ContainerState | TemplateContainer]:
+    def present(self) -> Mapping[str, objects.ContainerState | objects.TemplateContainer]:
         """Who says what each container has now: its state where the kubelet reports its
         resources, else the template. Init containers are not looked at.
         """
-        present: dict[str, ContainerState | TemplateContainer] = {}
+        present: dict[str, objects.ContainerState | objects.TemplateContainer] = {}
         for state in self.states:
             if not state.is_init and state.requests_milli is not None:
                 present.setdefault(state.name, state)
@@ -61,7 +52,9 @@ class PodView(Struct, frozen=True, dict=True):
             present.setdefault(container.name, container)
         return present
 
-    def requests_and_limits(self, container: str) -> tuple[Amounts | None, Amounts | None]:
+    def requests_and_limits(
+        self, container: str
+    ) -> tuple[objects.Amounts | None, objects.Amounts | None]:
         """Return what the container has now; both are None where neither is written."""
         now = self.present.get(container)
         return (now.requests, now.limits) if now is not None else (None, None)
@@ -80,7 +73,7 @@ class PodSet:
         *,
         version: tuple[int, int],
         spans: Sequence[tuple[str, int, str]],
-        templates: Mapping[int, WirePodTemplate],
+        templates: Mapping[int, objects.WirePodTemplate],
         owners: Mapping[str, OwnerReference],
         get: Callable[[str, str], PodView | None],
     ) -> None:
@@ -122,14 +115,14 @@ class PodSet:
 class TemplateShape(Struct, frozen=True, array_like=True):
     """The part of a pod that its template decides, as decoded; equal for equal pods."""
 
-    containers: tuple[Container, ...]
-    init_containers: tuple[Container, ...]
-    resources: ResourceRequirements | None
+    containers: tuple[objects.Container, ...]
+    init_containers: tuple[objects.Container, ...]
+    resources: objects.ResourceRequirements | None
     overhead: dict[str, Quantity] | None
     priority: int
 
     @classmethod
-    def of(cls, spec: PodSpec) -> "TemplateShape":
+    def of(cls, spec: objects.PodSpec) -> "TemplateShape":
         return cls(
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.priority
         )
@@ -138,17 +131,17 @@ class TemplateShape(Struct, frozen=True, array_like=True):
 class StateShape(Struct, frozen=True, array_like=True):
     """The container statuses of a pod, as decoded."""
 
-    init_containers: tuple[ContainerStatus, ...]
-    containers: tuple[ContainerStatus, ...]
+    init_containers: tuple[objects.ContainerStatus, ...]
+    containers: tuple[objects.ContainerStatus, ...]
 
     @classmethod
-    def of(cls, status: PodStatus) -> "StateShape":
+    def of(cls, status: objects.PodStatus) -> "StateShape":
         return cls(status.init_container_statuses, status.container_statuses)
 
 
-def template(shape: TemplateShape) -> WirePodTemplate:
+def template(shape: TemplateShape) -> objects.WirePodTemplate:
     resources = shape.resources
-    return WirePodTemplate(
+    return objects.WirePodTemplate(
         containers=tuple(map(_container, shape.containers)),
         init_containers=tuple(map(_container, shape.init_containers)),
         pod_requests_milli=None if resources is None else amounts(resources.requests),
@@ -159,7 +152,7 @@ def template(shape: TemplateShape) -> WirePodTemplate:
     )
 
 
-def states(shape: StateShape) -> tuple[ContainerState, ...]:
+def states(shape: StateShape) -> tuple[objects.ContainerState, ...]:
     """Return the statuses, init containers first."""
     return (*_states(shape.init_containers, True), *_states(shape.containers, False))
 
@@ -169,7 +162,7 @@ def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
     return {name: amount.milli_int64 for name, amount in (_exact(resources) or {}).items()}
 
 
-def _exact(resources: Mapping[str, Quantity] | None) -> Amounts | None:
+def _exact(resources: Mapping[str, Quantity] | None) -> objects.Amounts | None:
     # The API server validates quantities, so only a strange server sends one that is not.
     if resources is None:
         return None
@@ -182,8 +175,8 @@ def _exact(resources: Mapping[str, Quantity] | None) -> Amounts | None:
     return parsed
 
 
-def _container(container: Container) -> TemplateContainer:
-    return TemplateContainer(
+def _container(container: objects.Container) -> objects.TemplateContainer:
+    return objects.TemplateContainer(
         name=container.name,
         requests_milli=amounts(container.resources.requests),
         limits_milli=amounts(container.resources.limits),
@@ -196,7 +189,9 @@ def _container(container: Container) -> TemplateContainer:
     )
 
 
-def _states(statuses: Iterable[ContainerStatus], is_init: bool) -> Iterable[ContainerState]:
+def _states(
+    statuses: Iterable[objects.ContainerStatus], is_init: bool
+) -> Iterable[objects.ContainerState]:
     for status in statuses:
         state = status.state
         phase = (
@@ -210,7 +205,7 @@ def _states(statuses: Iterable[ContainerStatus], is_init: bool) -> Iterable[Cont
         )
         ended = state.waiting or state.terminated
         resources = status.resources
-        yield ContainerState(
+        yield objects.ContainerState(
             name=status.name,
             is_init=is_init,
             restart_count=status.restart_count,

@@ -16,20 +16,13 @@ from msgspec import Struct
 
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer import list_watch
 from podscale.kube.informer.freshness import (
     Freshness,
     FreshnessTracker,
     NewestVersions,
     is_older,
     number,
-)
-from podscale.kube.informer.list_watch import (
-    Changes,
-    Happening,
-    ListBegan,
-    ListEnded,
-    ListPage,
-    WatchAlive,
 )
 
 V = TypeVar("V")
@@ -56,7 +49,7 @@ class Sink(Protocol[T]):
     def scopes(self) -> Sequence[str]:
         """The namespaces to watch; "" is all."""
 
-    def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
+    def apply(self, happening: list_watch.Happening[T], *, scope: str, now: float) -> None:
         """Take in what happened in ``scope`` (a namespace; "" is all) at ``now`` (monotonic)."""
 
 
@@ -165,27 +158,27 @@ class FedStore(ABC, Generic[T, V]):
         for callback in list(self._callbacks):
             callback(change)
 
-    def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
+    def apply(self, happening: list_watch.Happening[T], *, scope: str, now: float) -> None:
         """Take in what a reflector saw."""
         match happening:
-            case Changes(events=events, resource_version=resource_version):
+            case list_watch.Changes(events=events, resource_version=resource_version):
                 for kind, obj in events:
                     if kind == "DELETED":
                         self._deleted(obj)
                     else:
                         self._put(obj)
                 self._heads.note_seen(scope, resource_version)
-            case WatchAlive(resource_version=resource_version):
+            case list_watch.WatchAlive(resource_version=resource_version):
                 self._heads.note_seen(scope, resource_version)
-            case ListBegan():
+            case list_watch.ListBegan():
                 self._heads.start_list(scope)
                 self._start_list(scope)
-            case ListPage(items=items, resource_version=resource_version):
+            case list_watch.ListPage(items=items, resource_version=resource_version):
                 is_forced = self._heads.note_page(scope, resource_version)
                 for obj in items:
                     self._note_listed(scope, obj)
                     self._put(obj, is_forced=is_forced)
-            case ListEnded(resource_version=resource_version):
+            case list_watch.ListEnded(resource_version=resource_version):
                 self._sweep(scope, resource_version)
                 self._heads.note_seen(scope, resource_version, is_list=True)
         self._tracker.note(happening, scope=scope, now=now)

@@ -16,14 +16,7 @@ from msgspec import Struct
 from podscale.core.ascii_text import whole_number
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import HasMetadata
-from podscale.kube.informer.list_watch import (
-    Changes,
-    Happening,
-    ListBegan,
-    ListEnded,
-    WatchAlive,
-    WatchBroken,
-)
+from podscale.kube.informer import list_watch
 
 
 def number(resource_version: str) -> int:
@@ -111,32 +104,32 @@ class FreshnessTracker:
         self._is_synced = False
         self._synced = asyncio.Event()
 
-    def note(self, happening: Happening[T], *, scope: str, now: float) -> None:
+    def note(self, happening: list_watch.Happening[T], *, scope: str, now: float) -> None:
         """Take in a sign of life, or of its end."""
         state = self._scopes[scope]
         state.doubted_since = state.believed_until(now)
         was_believed = state.is_believed(now)
         match happening:
-            case ListBegan(is_poll=is_poll):
+            case list_watch.ListBegan(is_poll=is_poll):
                 if not is_poll:
                     state.doubt = "listing" if not state.is_synced else "listing again"
             # A page is no sign of life: a list that always fails at a later one never is whole.
-            case ListEnded():
+            case list_watch.ListEnded():
                 state.heard = now
                 state.is_synced = True
                 state.error = None
                 if math.isinf(state.doubted_since):  # the first list: its watch comes next
                     state.doubted_since = now
                 self._note_synced()
-            case WatchAlive(good_for_s=good_for_s, is_poll=is_poll):
+            case list_watch.WatchAlive(good_for_s=good_for_s, is_poll=is_poll):
                 state.heard = now
                 state.good_for_s = good_for_s
                 state.is_polling = is_poll
                 state.doubt = ""
                 state.error = None
-            case Changes():
+            case list_watch.Changes():
                 state.heard = now
-            case WatchBroken(reason=reason, error=error):
+            case list_watch.WatchBroken(reason=reason, error=error):
                 # A failed poll only lets the last list grow older, towards its limit.
                 if not state.is_polling or not state.is_synced:
                     state.doubt = reason

@@ -15,29 +15,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.kube.client import errors, wire
 from podscale.kube.client.api import JSON, METADATA, METADATA_LIST, WATCH_OPENS_S, Api
-from podscale.kube.client.errors import (
-    ApiError,
-    ApiUnreachable,
-    Forbidden,
-    Gone,
-    KubeError,
-    MethodNotAllowed,
-    ObjectNotFound,
-)
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import (
-    HasMetadata,
-    ListMeta,
-    ListOf,
-    PartialObjectMetadata,
-    WatchEvent,
-    WireStatusDetails,
-    decode,
-    decoder,
-)
 
-T = TypeVar("T", bound=HasMetadata)
+T = TypeVar("T", bound=wire.HasMetadata)
 Kind = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _log = structlog.get_logger()
@@ -119,7 +101,7 @@ class WatchBroken(Struct, frozen=True):
     """The picture is growing old: what failed, in words."""
 
     reason: str
-    error: KubeError | None = None
+    error: errors.KubeError | None = None
 
 
 Happening = ListBegan | ListPage[T] | ListEnded | Changes[T] | WatchAlive | WatchBroken
@@ -153,7 +135,7 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
                 "listing instead of watching", resource=source.path, reason=str(refusal.reason)
             )
             polls_left, is_polling = _POLLS_BEFORE_WATCH, True
-        except KubeError as error:
+        except errors.KubeError as error:
             yield WatchBroken(str(error), error)
             await pause.after(error)
         except msgspec.DecodeError as error:
@@ -209,14 +191,14 @@ async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T]
                 continue_ = meta.continue_
                 if not continue_:
                     return
-        except Gone:
+        except errors.Gone:
             if not continue_ or attempt == 2:
                 raise
 
 
 async def _page(
     api: Api, source: WatchSource[T], limit: int, continue_: str
-) -> tuple[ListMeta, list[T]]:
+) -> tuple[wire.ListMeta, list[T]]:
     query = _selectors(source)
     if limit:
         query["limit"] = str(limit)
@@ -230,9 +212,9 @@ async def _page(
         timeout_s=source.rhythm.list_timeout_s,
     )
     try:
-        page = decode(answer.body, ListOf[source.type])  # type: ignore[name-defined]
+        page = wire.decode(answer.body, wire.ListOf[source.type])  # type: ignore[name-defined]
     except msgspec.DecodeError:
-        raw = decode(answer.body, ListOf[msgspec.Raw])
+        raw = wire.decode(answer.body, wire.ListOf[msgspec.Raw])
         return raw.metadata, list(_readable(source, raw.items or []))
     return page.metadata, page.items or []
 
@@ -241,7 +223,7 @@ def _readable(source: WatchSource[T], items: Sequence[msgspec.Raw]) -> Iterator[
     """What can be read of a page in which something cannot: a bad object affects itself only."""
     for item in items:
         try:
-            yield decode(item, source.type)
+            yield wire.decode(item, source.type)
         except msgspec.DecodeError as error:
             _log_unreadable(source, item, error)
 
@@ -264,18 +246,18 @@ async def _watch(
                 pause.reset()
             else:
                 await pause.after(None)
-        except Gone as error:
+        except errors.Gone as error:
             yield WatchBroken(str(error), error)
             return
-        except (Forbidden, MethodNotAllowed) as error:
+        except (errors.Forbidden, errors.MethodNotAllowed) as error:
             raise _CannotWatch(str(error)) from error
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             raise  # the resource itself is gone (its CRD was deleted): list until it is back
-        except (ApiError, ApiUnreachable) as error:
+        except (errors.ApiError, errors.ApiUnreachable) as error:
             yield WatchBroken(str(error), error)
             if loop.time() - opened >= _SHORT_S:
                 pause.reset()
-            if isinstance(error, ApiError):
+            if isinstance(error, errors.ApiError):
                 failures += 1
                 if failures >= _WATCH_FAILURES:
                     return
@@ -295,7 +277,7 @@ async def _connection(
     # Spread, so that all watches of all replicas do not come back in the same second.
     query["timeoutSeconds"] = str(int(rhythm.watch_timeout_s * random.uniform(1, 2)) or 1)
     accept = METADATA if source.metadata_only else JSON
-    read = decoder(WatchEvent[source.type]).decode  # type: ignore[name-defined]
+    read = wire.decoder(wire.WatchEvent[source.type]).decode  # type: ignore[name-defined]
     stream = api.stream(source.path, query=query, accept=accept, silence_s=rhythm.silence_s)
     good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
@@ -307,14 +289,14 @@ async def _connection(
                 if changes.events:
                     yield changes
                 yield WatchAlive(resource_version, good_for_s)
-        except ApiUnreachable as error:
+        except errors.ApiUnreachable as error:
             if not error.is_timeout:
                 raise
 
 
 def _changes(
     source: WatchSource[T],
-    read: Callable[[bytes], WatchEvent[T]],
+    read: Callable[[bytes], wire.WatchEvent[T]],
     lines: Sequence[bytes],
     resource_version: str,
 ) -> Changes[T]:
@@ -333,7 +315,7 @@ def _changes(
 
 
 def _event(
-    source: WatchSource[T], read: Callable[[bytes], WatchEvent[T]], line: bytes
+    source: WatchSource[T], read: Callable[[bytes], wire.WatchEvent[T]], line: bytes
 ) -> tuple[Kind, T] | str | None:
     """Return the event of a line, the resourceVersion of a bookmark, or None to skip it."""
     try:
@@ -352,13 +334,13 @@ def _other_event(
     source: WatchSource[T], line: bytes, failure: msgspec.DecodeError | None = None
 ) -> tuple[Kind, T] | str | None:
     """A bookmark, an error, or an object that cannot be read because of ``failure``."""
-    event = decode(line, WatchEvent[msgspec.Raw])
+    event = wire.decode(line, wire.WatchEvent[msgspec.Raw])
     if event.type == "ERROR":
-        status = decode(event.object, WireStatusDetails)
-        raise ApiError.of(status.code or 500, status.reason, status.message)
+        status = wire.decode(event.object, wire.WireStatusDetails)
+        raise errors.ApiError.of(status.code or 500, status.reason, status.message)
     if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         return None
-    partial = decode(event.object, PartialObjectMetadata)
+    partial = wire.decode(event.object, wire.PartialObjectMetadata)
     if event.type == "BOOKMARK":
         return partial.metadata.resource_version
     _log_unreadable(source, event.object, failure)
@@ -370,7 +352,7 @@ def _log_unreadable(
     source: WatchSource[T], item: msgspec.Raw, failure: msgspec.DecodeError | None
 ) -> None:
     try:
-        meta = decode(item, PartialObjectMetadata).metadata
+        meta = wire.decode(item, wire.PartialObjectMetadata).metadata
         name = f"{meta.namespace}/{meta.name}"
     except msgspec.DecodeError:
         name = "<unknown>"
@@ -404,9 +386,9 @@ class WatchPause:
     def reset(self) -> None:
         self._next_s = self._rhythm.backoff_s
 
-    async def after(self, error: KubeError | None) -> None:
+    async def after(self, error: errors.KubeError | None) -> None:
         most_s = self._rhythm.backoff_max_s
-        asked = error.retry_after_s if isinstance(error, ApiError) else None
+        asked = error.retry_after_s if isinstance(error, errors.ApiError) else None
         # A proxy in between may ask for an hour, through which we would be blind.
         asked_s = min(asked or 0.0, most_s)
         await asyncio.sleep(max(self._next_s * random.uniform(0.5, 1.0), asked_s))

@@ -12,16 +12,8 @@ from msgspec.structs import replace
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Gone
 from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer import list_watch
 from podscale.kube.informer.fed_store import Sink
-from podscale.kube.informer.list_watch import (
-    Changes,
-    Happening,
-    ListPage,
-    WatchBroken,
-    WatchPause,
-    WatchSource,
-    happenings,
-)
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -34,7 +26,7 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         api: Api,
-        source: WatchSource[T],
+        source: list_watch.WatchSource[T],
         sink: Sink[T],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -50,30 +42,30 @@ class Reflector(Generic[T]):
             for source in self._sources:
                 group.create_task(self._feed(source), name=f"reflect {source.path}")
 
-    async def _feed(self, source: WatchSource[T]) -> None:
-        pause = WatchPause(source.rhythm)
+    async def _feed(self, source: list_watch.WatchSource[T]) -> None:
+        pause = list_watch.WatchPause(source.rhythm)
         while True:
             try:
                 await self._follow(source)
             except Exception as error:  # noqa: BLE001 - no object may end the process
                 _log.exception("watch failed", resource=source.path)
-                broken: WatchBroken = WatchBroken(f"{source.path}: {error!r}")
+                broken: list_watch.WatchBroken = list_watch.WatchBroken(f"{source.path}: {error!r}")
                 self._sink.apply(broken, scope=source.namespace, now=self._clock())
                 await pause.after(None)
 
-    async def _follow(self, source: WatchSource[T]) -> None:
+    async def _follow(self, source: list_watch.WatchSource[T]) -> None:
         told = ""
-        async with aclosing(happenings(self._api, source)) as stream:
+        async with aclosing(list_watch.happenings(self._api, source)) as stream:
             async for happening in stream:
                 self._apply(happening, source)
-                if isinstance(happening, ListPage):
+                if isinstance(happening, list_watch.ListPage):
                     await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
-                elif isinstance(happening, WatchBroken):
+                elif isinstance(happening, list_watch.WatchBroken):
                     if happening.reason != told and not isinstance(happening.error, Gone):
                         _log.warning("watch broken", resource=source.path, reason=happening.reason)
                     told = happening.reason
 
-    def _apply(self, happening: Happening[T], source: WatchSource[T]) -> None:
+    def _apply(self, happening: list_watch.Happening[T], source: list_watch.WatchSource[T]) -> None:
         try:
             self._sink.apply(happening, scope=source.namespace, now=self._clock())
         except Exception:
@@ -88,11 +80,11 @@ class Reflector(Generic[T]):
                 self._apply(each, source)
 
 
-def _one_by_one(happening: Happening[T]) -> list[Happening[T]]:
+def _one_by_one(happening: list_watch.Happening[T]) -> list[list_watch.Happening[T]]:
     match happening:
-        case Changes(events=events, resource_version=resource_version):
-            return [Changes([event], resource_version) for event in events]
-        case ListPage(items=items, resource_version=resource_version):
-            return [ListPage([item], resource_version) for item in items]
+        case list_watch.Changes(events=events, resource_version=resource_version):
+            return [list_watch.Changes([event], resource_version) for event in events]
+        case list_watch.ListPage(items=items, resource_version=resource_version):
+            return [list_watch.ListPage([item], resource_version) for item in items]
         case _:
             return []

@@ -3,17 +3,7 @@
 from msgspec import Struct
 
 from podscale.core.metrics import Failure, NotFound, Refused, Unavailable
-from podscale.kube.client.errors import (
-    ApiError,
-    ApiUnreachable,
-    BadRequest,
-    Forbidden,
-    KubeError,
-    MethodNotAllowed,
-    ObjectNotFound,
-    Unauthorized,
-    Unprocessable,
-)
+from podscale.kube.client import errors
 from podscale.kube.client.wire import ObjectMeta, Quantity, Time
 
 # How our adapter's Warning header begins beside an external list from which series that are no
@@ -72,24 +62,30 @@ class ExternalValue(Struct, frozen=True, gc=False, rename="camel"):
     window: int | None = None
 
 
-_REFUSALS = (BadRequest, Forbidden, MethodNotAllowed, Unauthorized, Unprocessable)
+_REFUSALS = (
+    errors.BadRequest,
+    errors.Forbidden,
+    errors.MethodNotAllowed,
+    errors.Unauthorized,
+    errors.Unprocessable,
+)
 
 
-def failure_of(error: KubeError, doing: str) -> Failure:
+def failure_of(error: errors.KubeError, doing: str) -> Failure:
     """Return the failure that ``error`` is; ``doing`` starts its message.
 
     The reason is the first cause of the Status where one is named (podscale's own
     adapter says there at which stage the metric was lost), else the Status' reason.
     """
     text = f"{doing}: {error}"
-    if isinstance(error, ApiUnreachable):
+    if isinstance(error, errors.ApiUnreachable):
         reason = "Timeout" if error.is_timeout else "Unreachable"
         return Unavailable(reason, text, is_timeout=error.is_timeout)
-    if not isinstance(error, ApiError):
+    if not isinstance(error, errors.ApiError):
         return Unavailable(type(error).__name__, text)
     cause = next((cause.reason for cause in error.causes if cause.reason), "")
     reason = cause or error.reason or f"Status{error.status}"
-    if isinstance(error, ObjectNotFound):
+    if isinstance(error, errors.ObjectNotFound):
         return NotFound(reason, text)
     if isinstance(error, _REFUSALS):
         return Refused(reason, text)

@@ -16,45 +16,17 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from podscale.core import quantity
-from podscale.core.metrics import (
-    Answer,
-    ContainerColumns,
-    ContainerUsage,
-    ExternalMetric,
-    ExternalSample,
-    ExternalSamples,
-    Failure,
-    NoData,
-    NodeUsage,
-    NodeUsageColumns,
-    ObjectMetric,
-    ObjectSample,
-    PodMetric,
-    PodResource,
-    PodSamples,
-    Question,
-    Sample,
-    Unavailable,
-)
+from podscale.core import metrics, quantity
 from podscale.core.times import duration
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
 from podscale.kube.discovery import ApiDiscovery
-from podscale.kube.metrics_apis.bodies import (
-    ANSWERED_BY,
-    LEFT_OUT,
-    CustomValue,
-    ExternalValue,
-    NodeMetrics,
-    PodMetrics,
-    failure_of,
-)
+from podscale.kube.metrics_apis import bodies
 
 T = TypeVar("T")
 
-_Item = PodMetrics | NodeMetrics | CustomValue | ExternalValue
+_Item = bodies.PodMetrics | bodies.NodeMetrics | bodies.CustomValue | bodies.ExternalValue
 _Family = Literal["resource", "custom", "external"]
 _GROUPS: dict[_Family, tuple[str, str]] = {
     "resource": ("metrics.k8s.io", "v1beta1"),
@@ -74,7 +46,12 @@ class _Call(Struct, frozen=True):
 
     family: _Family
     path: str  # behind /apis/GROUP/VERSION
-    type: type[PodMetrics] | type[NodeMetrics] | type[CustomValue] | type[ExternalValue]
+    type: (
+        type[bodies.PodMetrics]
+        | type[bodies.NodeMetrics]
+        | type[bodies.CustomValue]
+        | type[bodies.ExternalValue]
+    )
     query: tuple[tuple[str, str], ...] = ()
 
 
@@ -101,7 +78,7 @@ class ApiProvider:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._wall = wall
 
-    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    async def answer(self, questions: Sequence[metrics.Question]) -> Sequence[metrics.Answer]:
         """Return one answer per question, in order."""
         calls = [_calls(question) for question in questions]
         distinct = {call: None for needed in calls for call in needed}
@@ -113,7 +90,7 @@ class ApiProvider:
             for question, needed in zip(questions, calls, strict=True)
         ]
 
-    async def _fetch(self, call: _Call) -> _Items | Failure:
+    async def _fetch(self, call: _Call) -> _Items | metrics.Failure:
         asked_s = self._wall()
         try:
             async with self._at_once:
@@ -125,13 +102,15 @@ class ApiProvider:
                 )
             items = decode(answer.body, ListOf[call.type]).items or []  # type: ignore[name-defined]
         except KubeError as error:
-            return failure_of(error, f"unable to fetch metrics from {call.family} metrics API")
+            return bodies.failure_of(
+                error, f"unable to fetch metrics from {call.family} metrics API"
+            )
         except msgspec.DecodeError as error:
             text = f"unable to fetch metrics from {call.family} metrics API: {error}"
-            return Unavailable("BadAnswer", text)
-        if (warning := answer.headers.get("warning", "")).startswith(LEFT_OUT):
-            return NoData("NotANumber", warning.removeprefix(LEFT_OUT).rstrip('"'))
-        return _Items(items, asked_s, answer.headers.get(ANSWERED_BY.lower(), ""))
+            return metrics.Unavailable("BadAnswer", text)
+        if (warning := answer.headers.get("warning", "")).startswith(bodies.LEFT_OUT):
+            return metrics.NoData("NotANumber", warning.removeprefix(bodies.LEFT_OUT).rstrip('"'))
+        return _Items(items, asked_s, answer.headers.get(bodies.ANSWERED_BY.lower(), ""))
 
     def _root(self, family: _Family) -> str:
         """The path of the group in its preferred version that we can read."""
@@ -143,33 +122,33 @@ class ApiProvider:
 
 
 def _calls(
-    question: Question,
+    question: metrics.Question,
 ) -> list[_Call]:
     match question:
-        case PodResource(namespace=namespace, selector=selector):
+        case metrics.PodResource(namespace=namespace, selector=selector):
             path = f"/namespaces/{_segment(namespace)}/pods"
-            return [_Call("resource", path, PodMetrics, _query(labelSelector=selector))]
-        case ContainerUsage(namespaces=namespaces):
+            return [_Call("resource", path, bodies.PodMetrics, _query(labelSelector=selector))]
+        case metrics.ContainerUsage(namespaces=namespaces):
             paths = [f"/namespaces/{_segment(namespace)}/pods" for namespace in namespaces]
-            return [_Call("resource", path, PodMetrics) for path in paths or ["/pods"]]
-        case NodeUsage():
-            return [_Call("resource", "/nodes", NodeMetrics)]
-        case PodMetric():
+            return [_Call("resource", path, bodies.PodMetrics) for path in paths or ["/pods"]]
+        case metrics.NodeUsage():
+            return [_Call("resource", "/nodes", bodies.NodeMetrics)]
+        case metrics.PodMetric():
             path = f"/namespaces/{_segment(question.namespace)}/pods/*/{_segment(question.metric)}"
             selectors = _query(
                 labelSelector=question.selector, metricLabelSelector=question.metric_selector
             )
-            return [_Call("custom", path, CustomValue, selectors)]
-        case ObjectMetric():
+            return [_Call("custom", path, bodies.CustomValue, selectors)]
+        case metrics.ObjectMetric():
             selectors = _query(metricLabelSelector=question.metric_selector)
-            return [_Call("custom", _object_path(question), CustomValue, selectors)]
-        case ExternalMetric(namespace=namespace, metric=metric):
+            return [_Call("custom", _object_path(question), bodies.CustomValue, selectors)]
+        case metrics.ExternalMetric(namespace=namespace, metric=metric):
             path = f"/namespaces/{_segment(namespace)}/{_segment(metric)}"
             selectors = _query(labelSelector=question.metric_selector)
-            return [_Call("external", path, ExternalValue, selectors)]
+            return [_Call("external", path, bodies.ExternalValue, selectors)]
 
 
-def _object_path(question: ObjectMetric) -> str:
+def _object_path(question: metrics.ObjectMetric) -> str:
     metric = _segment(question.metric)
     if question.resource == "namespaces":
         return f"/namespaces/{_segment(question.name)}/metrics/{metric}"
@@ -177,7 +156,9 @@ def _object_path(question: ObjectMetric) -> str:
     return f"{place}/{_segment(question.resource)}/{_segment(question.name)}/{metric}"
 
 
-def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
+def _answer(
+    question: metrics.Question, fetched: Sequence[_Items | metrics.Failure]
+) -> metrics.Answer:
     parts: list[_Items] = []
     for part in fetched:
         if not isinstance(part, _Items):
@@ -187,35 +168,35 @@ def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
     asked_s = min(part.asked_s for part in parts)
     try:
         match question:
-            case PodResource(resource=resource, container=container):
-                return _pod_resources(_only(PodMetrics, items), resource, container, asked_s)
-            case ContainerUsage():
-                return _columns(_only(PodMetrics, items), asked_s)
-            case NodeUsage(names=names):
-                return _node_columns(_only(NodeMetrics, items), names, asked_s)
-            case PodMetric():
+            case metrics.PodResource(resource=resource, container=container):
+                return _pod_resources(_only(bodies.PodMetrics, items), resource, container, asked_s)
+            case metrics.ContainerUsage():
+                return _columns(_only(bodies.PodMetrics, items), asked_s)
+            case metrics.NodeUsage(names=names):
+                return _node_columns(_only(bodies.NodeMetrics, items), names, asked_s)
+            case metrics.PodMetric():
                 if not items:
                     return _nothing("custom")
-                return _pod_values(_only(CustomValue, items), asked_s)
-            case ObjectMetric():
-                return _object(_only(CustomValue, items), asked_s)
-            case ExternalMetric():
+                return _pod_values(_only(bodies.CustomValue, items), asked_s)
+            case metrics.ObjectMetric():
+                return _object(_only(bodies.CustomValue, items), asked_s)
+            case metrics.ExternalMetric():
                 if not items:
                     return _nothing("external")
                 by = parts[0].answered_by
-                return external_samples(_only(ExternalValue, items), asked_s, by)
+                return external_samples(_only(bodies.ExternalValue, items), asked_s, by)
     except (quantity.QuantityError, duration.DurationError) as error:
         said = error.reason if isinstance(error, quantity.QuantityError) else error
         family = _calls(question)[0].family
-        return Unavailable(
+        return metrics.Unavailable(
             "BadAnswer", f"unable to fetch metrics from {family} metrics API: {said}"
         )
 
 
 def _pod_resources(
-    pods: Iterable[PodMetrics], resource: str, container: str | None, asked_s: float
-) -> Answer:
-    samples: dict[str, Sample] = {}
+    pods: Iterable[bodies.PodMetrics], resource: str, container: str | None, asked_s: float
+) -> metrics.Answer:
+    samples: dict[str, metrics.Sample] = {}
     is_empty = True
     for pod in pods:
         is_empty = False
@@ -227,17 +208,17 @@ def _pod_resources(
         # A null time is Go's zero time, before every start: the pod is not ready for it yet.
         taken = _taken(pod.timestamp)
         taken = GO_ZERO_TIME_S if taken is None else taken
-        samples[pod.metadata.name] = Sample(value_milli, taken, window_s)
+        samples[pod.metadata.name] = metrics.Sample(value_milli, taken, window_s)
     if is_empty:
         return _nothing("resource")
-    return PodSamples(samples, asked_s)
+    return metrics.PodSamples(samples, asked_s)
 
 
-def _nothing(family: _Family) -> NoData:
-    return NoData("NoMetricsReturned", f"no metrics returned from {family} metrics API")
+def _nothing(family: _Family) -> metrics.NoData:
+    return metrics.NoData("NoMetricsReturned", f"no metrics returned from {family} metrics API")
 
 
-def _usage_milli(pod: PodMetrics, resource: str, container: str | None) -> int | None:
+def _usage_milli(pod: bodies.PodMetrics, resource: str, container: str | None) -> int | None:
     """The pod's usage, or that of one container; None when any counted part is missing."""
     containers = pod.containers or ()
     if container is not None:
@@ -248,7 +229,7 @@ def _usage_milli(pod: PodMetrics, resource: str, container: str | None) -> int |
     return min(usage, -_GO_OVERFLOW - 1)
 
 
-def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
+def _columns(pods: Iterable[bodies.PodMetrics], asked_s: float) -> metrics.ContainerColumns:
     rows = [
         (
             pod.metadata.namespace,
@@ -264,7 +245,7 @@ def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
         for container in pod.containers or ()
     ]
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
-    return ContainerColumns(
+    return metrics.ContainerColumns(
         namespace=columns[0],
         pod=columns[1],
         container=columns[2],
@@ -276,8 +257,8 @@ def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
 
 
 def _node_columns(
-    nodes: Iterable[NodeMetrics], names: Sequence[str], asked_s: float
-) -> NodeUsageColumns:
+    nodes: Iterable[bodies.NodeMetrics], names: Sequence[str], asked_s: float
+) -> metrics.NodeUsageColumns:
     rows = {
         node.metadata.name: (
             _rounded_up(node.usage.get("cpu"), 1000),
@@ -289,40 +270,40 @@ def _node_columns(
     unmeasured = (np.nan, np.nan, np.nan)
     found = np.array([rows.get(name, unmeasured) for name in names], np.float64).reshape(-1, 3)
     found[:, :2][found[:, :2] < 0] = np.nan
-    return NodeUsageColumns(found[:, 0], found[:, 1], found[:, 2], asked_s)
+    return metrics.NodeUsageColumns(found[:, 0], found[:, 1], found[:, 2], asked_s)
 
 
-def _pod_values(values: Iterable[CustomValue], asked_s: float) -> PodSamples:
-    samples: dict[str, Sample] = {}
+def _pod_values(values: Iterable[bodies.CustomValue], asked_s: float) -> metrics.PodSamples:
+    samples: dict[str, metrics.Sample] = {}
     for value in values:
         # One pod's infinity is that pod's missing sample, not the failure of all.
         with contextlib.suppress(quantity.QuantityError):
             samples[value.described_object.name] = _sample(value)
-    return PodSamples(samples, asked_s)
+    return metrics.PodSamples(samples, asked_s)
 
 
-def _object(values: Sequence[CustomValue], asked_s: float) -> Answer:
+def _object(values: Sequence[bodies.CustomValue], asked_s: float) -> metrics.Answer:
     if len(values) != 1:
         text = (
             f"the custom metrics API server returned {len(values)} results when we asked "
             "for exactly one"
         )
-        return Unavailable("NotExactlyOne", text)
-    return ObjectSample(_sample(values[0]), asked_s)
+        return metrics.Unavailable("NotExactlyOne", text)
+    return metrics.ObjectSample(_sample(values[0]), asked_s)
 
 
 def external_samples(
-    values: Iterable[ExternalValue], asked_s: float, answered_by: str
-) -> ExternalSamples:
+    values: Iterable[bodies.ExternalValue], asked_s: float, answered_by: str
+) -> metrics.ExternalSamples:
     """Return items of external.metrics.k8s.io as samples; raises ``QuantityError``."""
-    series = [ExternalSample(value.metric_labels or {}, _sample(value)) for value in values]
-    return ExternalSamples(series, asked_s, answered_by=answered_by)
+    series = [metrics.ExternalSample(value.metric_labels or {}, _sample(value)) for value in values]
+    return metrics.ExternalSamples(series, asked_s, answered_by=answered_by)
 
 
-def _sample(value: CustomValue | ExternalValue) -> Sample:
+def _sample(value: bodies.CustomValue | bodies.ExternalValue) -> metrics.Sample:
     seconds = value.window_seconds if value.window_seconds is not None else value.window
     window_s = None if seconds is None else float(seconds)
-    return Sample(_milli(value.value), _taken(value.timestamp), window_s)
+    return metrics.Sample(_milli(value.value), _taken(value.timestamp), window_s)
 
 
 def _taken(timestamp: Time | None) -> float | None:
