@@ -19,6 +19,7 @@ from hpa.explain.explanation import NOT_ENOUGH, NOTHING_ELSE
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.quantity import parse
 from podscale.explain.explanation import Explanation
+from podscale.kube.objects.pod import WirePodTemplate
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case, cases
 from tests.conformance.explain_hpa import LABELS
@@ -93,15 +94,14 @@ class Tried:
         self.seen = replace(self.seen, answers=tuple(answers))
 
 
-def _request(template: object, spec: MetricSpec) -> int:
-    level = getattr(template, "pod_level", {})
+def _request(template: WirePodTemplate, spec: MetricSpec) -> int:
+    level = template.pod_requests_milli or {}
     if not spec.container and spec.name in level:
-        return int(level[spec.name] + getattr(template, "overhead", {}).get(spec.name, 0))
+        return level[spec.name] + template.overhead_milli.get(spec.name, 0)
     return sum(
-        each.requests.get(spec.name, 0)
-        for each in getattr(template, "containers", ())
-        if (not each.is_init or each.is_restartable)
-        and (not spec.container or each.name == spec.container)
+        each.requests_milli.get(spec.name, 0)
+        for each in template.running
+        if not spec.container or each.name == spec.container
     )
 
 
