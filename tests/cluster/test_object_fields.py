@@ -4,6 +4,7 @@ import pkgutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -22,13 +23,21 @@ from podscale.kube.objects.cluster import (
 )
 from podscale.kube.objects.pod import ContainerState, Pod, TemplateContainer, WirePodTemplate
 from podscale.kube.objects.scale import CronJob, ReplicationController, WireScale, Workload
+from podscale.kube.objects.vpa import LimitRangeItem, Resources, StoredVpa, Vpa
 from tests.cluster.plane import Plane
+from tests.tools.process import wait_until
 
+ROOT = Path(__file__).parent.parent.parent
+VPA = "io.k8s.autoscaling.v1.VerticalPodAutoscaler"
 ROOTS: Mapping[type[Struct], tuple[str, ...]] = {
     Autoscaler: ("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",),
     WireScale: ("io.k8s.api.autoscaling.v1.Scale",),
     Pod: ("io.k8s.api.core.v1.Pod",),
     Node: ("io.k8s.api.core.v1.Node",),
+    LimitRangeItem: ("io.k8s.api.core.v1.LimitRangeItem",),
+    Resources: ("io.k8s.api.core.v1.ResourceRequirements",),
+    StoredVpa: (VPA,),
+    Vpa: (VPA,),
     ConfigMap: ("io.k8s.api.core.v1.ConfigMap",),
     ObjectReference: ("io.k8s.api.core.v1.ObjectReference",),
     ReplicationController: ("io.k8s.api.core.v1.ReplicationController",),
@@ -48,7 +57,15 @@ DERIVED = {ContainerState, TemplateContainer, WirePodTemplate}
 
 @pytest.fixture(scope="module")
 def definitions(plane: Plane) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = plane.admin.get("/openapi/v2")["definitions"]
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "config/crds/vpa/vpa.yaml"))
+    found: Mapping[str, Any] = {}
+
+    def is_published() -> bool:
+        nonlocal found
+        found = plane.admin.get("/openapi/v2")["definitions"]
+        return VPA in found
+
+    wait_until("the CRD of VPAs is published", is_published, 60.0)
     return found
 
 
@@ -56,7 +73,7 @@ class Walk:
     """The structs that are reached from the roots, and the schemas at which each of them stands."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
-        self._definitions = definitions
+        self._definitions = dict(definitions)
         self.schemas: dict[type[Struct], set[str]] = defaultdict(set)
         for root, names in ROOTS.items():
             for name in names:
@@ -73,8 +90,19 @@ class Walk:
         properties = self.fields(name)
         for field in structs.fields(struct):
             for below in structs_in(field.type):
-                for reference in references(properties.get(field.encode_name, {})):
+                place = f"{name}.{field.encode_name}"
+                for reference in self._references(place, properties.get(field.encode_name, {})):
                     self._visit(below, reference)
+
+    def _references(self, place: str, schema: Mapping[str, Any]) -> Iterator[str]:
+        if "$ref" in schema:
+            yield schema["$ref"].rpartition("/")[2]
+        if "properties" in schema:  # of a CRD, which refers to nothing
+            self._definitions[place] = schema
+            yield place
+        for below in (schema.get("items"), schema.get("additionalProperties")):
+            if isinstance(below, Mapping):
+                yield from self._references(place, below)
 
 
 def structs_in(kind: Any) -> Iterator[type[Struct]]:
@@ -82,14 +110,6 @@ def structs_in(kind: Any) -> Iterator[type[Struct]]:
         yield kind
     for each in get_args(kind):
         yield from structs_in(each)
-
-
-def references(schema: Mapping[str, Any]) -> Iterator[str]:
-    if "$ref" in schema:
-        yield schema["$ref"].rpartition("/")[2]
-    for below in (schema.get("items"), schema.get("additionalProperties")):
-        if isinstance(below, Mapping):
-            yield from references(below)
 
 
 def test_every_field_of_our_structs_is_one_of_the_api_servers(
