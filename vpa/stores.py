@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
+from msgspec import Raw, Struct
 
+from podscale.core.json_decoder import JsonDecoder
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
-from podscale.kube.client.wire import HasMetadata, decode, encode
+from podscale.kube.client.wire import HasMetadata, ObjectMeta, decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.fed_store import Change, Sink
@@ -17,14 +19,21 @@ from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.vpa import LimitRangeItem, ObjectError, StoredVpa, Vpa, vpa_of
+from podscale.kube.objects.vpa import (
+    LimitRangeItem,
+    ObjectError,
+    StoredVpa,
+    Vpa,
+    decode_hook,
+    read,
+    vpa_of,
+)
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
-from vpa.capping.limits import merged
+from vpa.capping.limits import LimitRangeSpec, merged
 from vpa.capping.processor import LimitRanges
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import StoredLimitRange, limits_of
 from vpa.targets import Workloads
 
 T = TypeVar("T", bound=HasMetadata)
@@ -32,7 +41,15 @@ T = TypeVar("T", bound=HasMetadata)
 _log = structlog.get_logger()
 _WRITE_TIMEOUT_S = 10.0
 
+_LIMITS = JsonDecoder(LimitRangeSpec, dec_hook=decode_hook)
 Listener = Callable[[VpaKey, Vpa | None], None]
+
+
+class StoredLimitRange(Struct, frozen=True):
+    """A LimitRange; its spec is read on its own, as a VPA's."""
+
+    metadata: ObjectMeta
+    spec: Raw = Raw(b"{}")
 
 
 class VpaStores:
@@ -154,7 +171,7 @@ class VpaStores:
             found: list[LimitRangeItem] = []
             for stored in self.limit_ranges.values(namespace):
                 try:
-                    found += limits_of(stored).limits
+                    found += read(_LIMITS, stored.spec, "spec").limits
                 except ObjectError as error:
                     name = stored.metadata.name
                     _log.warning("LimitRange not read", namespace=namespace, name=name,

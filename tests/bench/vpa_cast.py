@@ -22,7 +22,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from podscale.kube.objects.vpa import StoredVpa
 from tests.kit.stores import fill
-from vpa.stored import StoredEvent
+from vpa.recommender.pod_feed import StoredEvent
 from vpa.stores import VpaStores
 
 NAMESPACES = 50

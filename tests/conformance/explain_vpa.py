@@ -41,8 +41,7 @@ from vpa.model.estimation.estimator import Bound
 from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import RecommendedUsage, recommend
 from vpa.model.samples.container_rows import holding
-from vpa.updater.decide.admission_lease import AdmissionLease
-from vpa.updater.decide.decision import LoopView, Pdb, UpdatedPod, decide_update
+from vpa.updater.decide.decision import AdmissionLease, LoopView, Pdb, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
 

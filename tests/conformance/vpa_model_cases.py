@@ -35,8 +35,7 @@ from vpa.model.estimation.recommendation import (
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
 from vpa.recommender import flags as recommender_flags
-from vpa.recommender.pod_feed import from_pod_update
-from vpa.stored import StoredEvent, ooms_of
+from vpa.recommender.pod_feed import StoredEvent, from_pod_update, ooms_of
 
 
 def _confidence(i: dict[str, Json]) -> Floats:

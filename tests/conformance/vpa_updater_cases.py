@@ -28,8 +28,7 @@ from vpa.admission.patches.resources import ContainerResources, PodResources, Re
 from vpa.capping.processor import cap_for_pod
 from vpa.model.api.quantities import lower, wire
 from vpa.updater.decide import disruption_budget, priority, resize
-from vpa.updater.decide.admission_lease import AdmissionLease
-from vpa.updater.decide.decision import Pdb
+from vpa.updater.decide.decision import AdmissionLease, Pdb
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, budget_for
 from vpa.updater.decide.disruption_budget import PodGroup as ReplicaGroup
 from vpa.updater.decide.priority import UpdaterSettings

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from msgspec import Raw, Struct
 
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import KubeError
@@ -24,7 +25,7 @@ from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodView, view_of
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.pod import Pod, PodSpec, PodStatus
-from podscale.kube.objects.vpa import MOST_NAMES, ObjectError, StoredVpa, Vpa, vpa_of
+from podscale.kube.objects.vpa import MOST_NAMES, ObjectError, StoredVpa, Vpa, read, vpa_of
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
@@ -50,7 +51,6 @@ from vpa.admission.validation import (
 )
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
 from vpa.model.samples.membership import VpaKey
-from vpa.stored import policies_of
 from vpa.stores import VpaStores
 
 API_VERSION = "admission.k8s.io/v1"
@@ -144,6 +144,21 @@ MOST_BODY = 5 * 1024 * 1024  # upstream's limit
 MOST_READ = 256 * 1024  # bytes of a review that is looked at; pods have a few thousand
 _FEW = 8  # containers that are sized at once, whatever else is under way
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
+
+
+class _CountedPolicies(Struct, frozen=True, rename="camel"):
+    container_policies: list[Raw] | None = None
+
+
+class _CountedVpaSpec(Struct, frozen=True, rename="camel"):
+    resource_policy: _CountedPolicies = _CountedPolicies()
+
+
+class _CountedVpa(Struct, frozen=True):
+    spec: _CountedVpaSpec = _CountedVpaSpec()
+
+
+_COUNTED_VPA = JsonDecoder(_CountedVpa)
 
 
 class ReviewObserver(Protocol):
@@ -269,7 +284,7 @@ class Webhook:
         return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
 
     def _vpa(self, asked: ReviewRequest) -> ReviewAnswer:
-        if policies_of(asked.object) > MOST_CONTAINERS:
+        if _policies(asked.object) > MOST_CONTAINERS:
             text = f"not checked: more than {MOST_CONTAINERS} container policies"
             return ReviewAnswer(warnings=[text], outcome="skipped")
         try:
@@ -346,3 +361,12 @@ async def _reasons(pod: PodView, vpa: Vpa, view: AdmittedPod) -> str | None:
         if number % _FEW == 0:
             await asyncio.sleep(0)
     return writer.value()
+
+
+def _policies(vpa: Raw) -> int:
+    """Return how many container policies a VPA has; 0 where that cannot be read."""
+    try:
+        found = read(_COUNTED_VPA, vpa, "")
+    except ObjectError:
+        return 0
+    return len(found.spec.resource_policy.container_policies or ())

@@ -40,11 +40,10 @@ from vpa.recommender.history.initial_state import (
     told,
 )
 from vpa.recommender.node_shapes import NodeShapes
-from vpa.recommender.pod_feed import PodFeed, put
+from vpa.recommender.pod_feed import PodFeed, StoredEvent, put
 from vpa.recommender.publishing.publisher import Publisher
 from vpa.recommender.publishing.quality import QualitySamples
 from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
-from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 from vpa.targets import ResolvedTarget
 

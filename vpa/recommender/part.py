@@ -30,8 +30,8 @@ from vpa.recommender.flags import Options
 from vpa.recommender.history.initial_state import FindPast
 from vpa.recommender.history.usage_history import UsageHistory
 from vpa.recommender.loop import Recommender
+from vpa.recommender.pod_feed import StoredEvent
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent
 from vpa.stores import VpaStores, stores_of
 from vpa.updater.loop.loop import Updater
 from vpa.updater.part import UpdaterPart

@@ -1,24 +1,38 @@
 """Pods on their way from the store into the model, and the OOM kills that their updates show.
 
 Collects between two passes; what has gone is taken out of the model only after the metrics
-of the pass, so that a late sample or kill still counts.
+of the pass, so that a late sample or kill still counts. Kills follow ``input/oom/observer.go``
+of upstream's recommender.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
+from podscale.core import quantity
 from podscale.core.pod_state import PodPhase
+from podscale.core.quantity import QuantityError
+from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import ContainerState, TemplateContainer, Terminated
 from vpa.model.api.ooms import Oom
 from vpa.model.api.quantities import of
 from vpa.model.cluster import ClusterModel
-from vpa.stored import StoredEvent, ooms_of
 
 _KILLED = "OOMKilled"
 _MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
+
+
+class StoredEvent(Struct, frozen=True, rename="camel"):
+    """An event of an eviction."""
+
+    metadata: ObjectMeta
+    reason: str = ""
+    involved_object: ObjectReference = ObjectReference()
 
 
 class PodFeed:
@@ -101,6 +115,31 @@ def put(cluster: ClusterModel, view: PodView, now: float) -> None:
     names = [container.name for container in view.template.containers]
     is_active = view.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     cluster.put_pod(view.namespace, view.name, view.labels, names, now, is_active=is_active)
+
+
+def ooms_of(event: StoredEvent) -> list[Oom]:
+    """Return the kills that an event tells of, an eviction for memory; none if its lists do not
+    fit together.
+    """
+    pod, created = event.involved_object, event.metadata.creation_timestamp
+    notes = event.metadata.annotations or {}
+    containers, usages, starved = (
+        notes[key].split(",") if key in notes else []
+        for key in ("offending_containers", "offending_containers_usage", "starved_resource")
+    )
+    is_kill = event.reason == "Evicted" and pod.kind == "Pod" and created is not None
+    if not is_kill or not len(containers) == len(usages) == len(starved):
+        return []
+    time, ooms = datetime.fromtimestamp(created or 0.0, UTC), []
+    for container, usage, resource in zip(containers, usages, starved, strict=True):
+        if resource != "memory":
+            continue
+        try:
+            used = quantity.parse(usage).value
+        except QuantityError:
+            continue
+        ooms.append(Oom(pod.namespace, pod.name, container, used, time))
+    return ooms
 
 
 def from_pod_update(before: PodView, after: PodView) -> list[Oom]:

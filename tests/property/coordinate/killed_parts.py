@@ -41,8 +41,8 @@ from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
+from vpa.recommender.pod_feed import StoredEvent
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 
 START, STEP_S, PERCENT, MOST = 1.7e9, 0.25, 50, 40

@@ -13,13 +13,13 @@ from functools import partial
 
 import msgspec
 import structlog
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from podscale.core.json_decoder import decode_json
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import VPA_CHECKPOINTS, VPAS
-from podscale.kube.client.wire import ListOf, decode, encode
+from podscale.kube.client.wire import ListOf, ObjectMeta, decode, encode
 from vpa.model.checkpoint_selection import CheckpointSelection
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
@@ -36,7 +36,6 @@ from vpa.model.samples.open_windows import decode as decode_extra
 from vpa.recommender.flags import Options
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
-from vpa.stored import StoredCheckpoint
 from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
@@ -44,6 +43,14 @@ _log = structlog.get_logger()
 _PAGE = "500"
 _TIMEOUT_S = 10.0
 _LATE_TIMEOUT_S = 30.0  # of a pass, for those that were not there at the start
+
+
+class StoredCheckpoint(Struct, frozen=True):
+    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.histograms.checkpoint`` reads its status."""
+
+    metadata: ObjectMeta
+    spec: Raw = Raw(b"{}")
+    status: Raw = Raw(b"{}")
 
 
 class _Spec(Struct, frozen=True, rename="camel"):

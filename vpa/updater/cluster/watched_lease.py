@@ -18,7 +18,7 @@ from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import LEASES
 from podscale.kube.client.wire import decode
 from podscale.kube.objects.cluster import Lease as LeaseObject
-from vpa.updater.decide.admission_lease import AdmissionLease
+from vpa.updater.decide.decision import AdmissionLease
 
 _log = structlog.get_logger()
 

@@ -34,8 +34,8 @@ from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
+from vpa.recommender.pod_feed import StoredEvent
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 
 START = 1_700_000_000.0

@@ -18,8 +18,8 @@ from vpa.model.samples.membership import VpaKey
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.part import RecommenderPart
+from vpa.recommender.pod_feed import StoredEvent
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
 from vpa.targets import ResolvedTarget
 

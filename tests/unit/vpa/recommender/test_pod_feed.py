@@ -11,8 +11,7 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import ClusterModel
-from vpa.recommender.pod_feed import PodFeed
-from vpa.stored import StoredEvent
+from vpa.recommender.pod_feed import PodFeed, StoredEvent
 
 GIB = 2**30
 

@@ -6,8 +6,13 @@ from podscale.core.disruptions import pace_of
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, decode
 from tests.pods import pod_of
-from vpa.updater.decide.admission_lease import AdmissionLease
-from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
+from vpa.updater.decide.decision import (
+    AdmissionLease,
+    LoopView,
+    UpdateDecision,
+    UpdatedPod,
+    decide_update,
+)
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
 
