@@ -5,7 +5,8 @@ value, age, APIService, access (stages of ``cases/doctor.yaml``, in their order)
 generator that yields ``evidence.Need`` and is sent the answers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -21,12 +22,13 @@ from adapter.doctor.series_checks import (
     track,
     window_too_short,
 )
-from adapter.errors import ConfigInvalid, Problem
+from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
 from podscale.kube.discovery import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
+_RULE = re.compile(r"([^\[]*)\[([0-9]+)\]")  # in the path of a problem
 _SECTIONS = {"custom": "rules", "external": "externalRules"}
 
 
@@ -201,21 +203,12 @@ def _unreachable(error: str, around: evidence.Surroundings) -> Diagnosis:
 def config_invalid(error: ConfigInvalid) -> Diagnosis:
     """Return what keeps a rules file from being loaded, at the first place of it."""
     first = error.problems[0]
-    section, index = _rule_of(error.problems)
+    rule = next(filter(None, (_RULE.match(problem.path) for problem in error.problems)), None)
     return Diagnosis(
         Stage.CONFIG_INVALID,
         "The rules file is refused:\n" + "\n".join(p.describe(error.file) for p in error.problems),
         "The adapter does not start with this file, and a running one keeps its old rules.",
-        section,
-        index,
+        rule[1] if rule else "",
+        int(rule[2]) if rule else None,
         f"{error.file}:{first.line}:{first.column}" if first.line else error.file,
     )
-
-
-def _rule_of(problems: Iterable[Problem]) -> tuple[str, int | None]:
-    for problem in problems:
-        section, bracket, rest = problem.path.partition("[")
-        number = rest.partition("]")[0]
-        if bracket and number.isdigit():
-            return section, int(number)
-    return "", None

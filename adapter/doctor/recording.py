@@ -123,15 +123,11 @@ class _Mask:
         return [self.word(word) for word in words]
 
     def selector(self, text: str) -> str:
-        chosen = selector.parse(text)
-        return str(
-            selector.Selector(
-                tuple(
-                    structs.replace(each, values=tuple(self.words(each.values)))
-                    for each in chosen.requirements
-                )
-            )
+        masked = (
+            structs.replace(each, values=tuple(self.words(each.values)))
+            for each in selector.parse(text).requirements
         )
+        return str(selector.Selector(tuple(masked)))
 
     def text(self, text: str) -> str:
         written, end = "", 0

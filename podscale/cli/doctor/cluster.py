@@ -231,11 +231,10 @@ class DoctorCluster:
             "resource": resource,
             "subresource": subresource,
         }
+        review = {"user": user, "groups": groups, "resourceAttributes": attributes}
         self.requests += 1
         try:
-            verdict = await reviewed(
-                self._api, {"user": user, "groups": groups, "resourceAttributes": attributes}
-            )
+            verdict = await reviewed(self._api, review)
         except (KubeError, msgspec.DecodeError) as error:
             self.notes.append(f"Whether {user} may read the metric is not known: {error}")
             return None
