@@ -5,7 +5,7 @@ the words that the doctor has for a rule of a file; what one is refused for is f
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport
 from podscale.cli.output import plainly
 from podscale.core.showable import shown_url
 from podscale.feed.options import PrometheusOptions
-from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
 
 # Resource[.group], or "" for an external metric, and the metric's name.
@@ -132,8 +131,10 @@ async def stored_rules(
     an adapter that keeps namespaces apart by ``namespace_label`` ("": the usual one).
     """
     sources = NamedSources(access=EverySource(namespace_label or _EVERY.namespace_label))
-    found = [each async for each in _listed(cluster, objects.METRIC_RULES, namespace)]
-    found += [each async for each in _listed(cluster, objects.CLUSTER_METRIC_RULES, "")]
+    found: list[objects.StoredMetricRule] = []
+    for resource, where in ((objects.METRIC_RULES, namespace), (objects.CLUSTER_METRIC_RULES, "")):
+        async for page in cluster.listed(resource.path(where), resource.plural):
+            found += [decode(each, objects.StoredMetricRule) for each in page]
     beyond = objects.beyond_bounds(found)
     return [
         ReadObject(each, objects.compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
@@ -168,14 +169,6 @@ def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorRe
             report.notes.append(f"{asked.metric} is answered by {(own or names)[-1]}")
     is_lost = not report.is_healthy
     report.rules += [each for each in rules if not plan.asked or (each.problem and is_lost)]
-
-
-async def _listed(
-    cluster: DoctorCluster, resource: Resource, namespace: str
-) -> AsyncIterator[objects.StoredMetricRule]:
-    async for page in cluster.listed(resource.path(namespace), resource.plural):
-        for each in page:
-            yield decode(each, objects.StoredMetricRule)
 
 
 def _reported(found: ReadObject) -> RuleReport:
