@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from podscale.core.quantity import Quantity
 from podscale.kube.objects.vpa import LimitRangeItem, ResourceList
+from vpa.model.api.policy import Cap
 from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, ZERO, is_set, of, scaled
 
 
@@ -96,21 +97,6 @@ class LimitRangeSpec(Struct, frozen=True):
     limits: tuple[LimitRangeItem, ...] = ()
 
 
-class Cap(Struct, frozen=True):
-    """A boundary that changed an amount; ``note`` goes into the pod's annotation."""
-
-    resource: str
-    reason: str  # token of an explanation
-    note: str
-    limit: Quantity  # the bound as the user wrote it
-
-    @property
-    def fact(self) -> dict[str, str]:
-        """The bound as an explanation has it."""
-        names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
-        return {names.get(self.reason, "max"): str(self.limit)}
-
-
 def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
     """Return the effect of all items of one type: smallest max, largest min, last default."""
     result_max: ResourceList | None = None
@@ -157,12 +143,10 @@ def apply_container_range(
         highest = boundary_request(resource, request, limit, most, default)
         if is_set(lowest) and value.nano < lowest.nano:
             value = lowest
-            note = f"{resource} capped to fit Min in container LimitRange"
-            caps.append(Cap(resource, "LimitRangeMin", note, least))
+            caps.append(Cap(resource, "LimitRangeMin", least))
         if is_set(highest) and value.nano > highest.nano:
             value = highest
-            note = f"{resource} capped to fit Max in container LimitRange"
-            caps.append(Cap(resource, "LimitRangeMax", note, most))
+            caps.append(Cap(resource, "LimitRangeMax", most))
         result[resource] = value
     return result, caps
 
@@ -170,14 +154,10 @@ def apply_container_range(
 def _tightest(
     known: ResourceList | None, item: ResourceList | None, *, smaller: bool
 ) -> ResourceList | None:
-    if item is None:
-        return known
-    if known is None:
-        return item
+    if item is None or known is None:
+        return known if item is None else item
     result = ResourceList(known)
-    for resource in RESOURCES:
-        if resource not in item:
-            continue
+    for resource in (name for name in RESOURCES if name in item):
         value = item[resource]
         if resource not in result or (value.nano < result[resource].nano) == smaller:
             result[resource] = value

@@ -23,8 +23,8 @@ from podscale.kube.objects.vpa import (
     controlled_values,
     is_off,
 )
-from vpa.capping.limits import Cap, apply_container_range, proportional_limit
-from vpa.model.api.policy import allowed, capped
+from vpa.capping.limits import apply_container_range, proportional_limit
+from vpa.model.api.policy import Cap, allowed, capped
 from vpa.model.api.quantities import EMPTY, RESOURCES, of, scaled
 
 # One bound of all containers: container name to its resource list.
@@ -122,7 +122,7 @@ class Capped(Struct, frozen=True):
     pod_range: frozenset[tuple[str, str]] = frozenset()  # (container, resource) it changed
 
     def notes(self, container: str) -> list[str]:
-        return [cap.note for cap in self.caps.get(container, ()) if cap.note]
+        return [cap.note for cap in self.caps.get(container, ())]
 
 
 def cap_for_pod(vpa: Vpa, pod: PodView, ranges: LimitRanges) -> Capped:
@@ -216,15 +216,11 @@ def _capped_entry(
 def _within_policy(
     resources: ResourceList, policy: ContainerPolicy | None
 ) -> tuple[ResourceList, list[Cap]]:
-    if policy is None:
-        return resources, []
     bounds = allowed(policy, EMPTY)
     result, caps = ResourceList(), []
     for name, value in resources.items():
         result[name], found = capped(name, value, bounds)
-        for cap in found:
-            bound = "minAllowed" if cap.reason == "MinAllowed" else "maxAllowed"
-            caps.append(Cap(name, cap.reason, f"{name} capped to {bound}", cap.bound))
+        caps += found
     return result, caps
 
 
@@ -235,6 +231,5 @@ def _below(
     for name, limit in ceiling.items():
         if name in result and result[name].milli > limit.milli:
             result[name] = limit
-            note = f"{name} capped to container limit"
-            caps.append(Cap(name, "ContainerLimit", note, limit))
+            caps.append(Cap(name, "ContainerLimit", limit))
     return result, caps

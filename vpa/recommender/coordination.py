@@ -120,11 +120,8 @@ class Coordination:
         metrics: RecommenderMetrics,
         selector_of: Callable[[VpaKey], Selector | None],
     ) -> None:
-        self._api = api
-        self._hpas = hpas
-        self._stores = stores
-        self._metrics = metrics
-        self._selector_of = selector_of
+        self._api, self._hpas, self._stores = api, hpas, stores
+        self._metrics, self._selector_of = metrics, selector_of
         self._pairs: dict[VpaKey, _Pair] = {}
         self._usage: dict[tuple[str, str], dict[str, float]] = {}  # of pods, by container
         self._has_listed = False  # when pairs were looked for, and not since

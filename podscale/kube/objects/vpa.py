@@ -7,12 +7,12 @@ depend on it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, field, structs
 
 from podscale.core import quantity
 from podscale.core.json_decoder import JsonDecoder
@@ -165,6 +165,13 @@ class ContainerRecommendation(Struct, frozen=True, rename="camel"):
     lower_bound: ResourceList | None = None
     upper_bound: ResourceList | None = None
     uncapped_target: ResourceList | None = None
+
+    def mapped(
+        self, change: Callable[[str, ResourceList | None], ResourceList | None]
+    ) -> "ContainerRecommendation":
+        """Return what ``change`` makes of each list, by the name of its field."""
+        lists = {field: change(field, getattr(self, field)) for field in self.__struct_fields__[1:]}
+        return structs.replace(self, **lists)
 
 
 class VpaRecommendation(Struct, frozen=True, rename="camel", dict=True):

@@ -16,7 +16,7 @@ from podscale.kube.objects.vpa import (
     ResourcePolicy,
     container_policies,
 )
-from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, is_set
+from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, is_in_range, is_set
 
 
 class Windows(Struct, frozen=True):
@@ -60,11 +60,32 @@ def controlled_resources(policy: ContainerPolicy | None) -> tuple[str, ...]:
     return tuple(name for name in policy.controlled_resources if name in RESOURCES)
 
 
-class PolicyCap(Struct, frozen=True):
-    """A bound of the policy that changed an amount."""
+_CAPPED_TO = {
+    "LimitRangeMin": "fit Min in container LimitRange",
+    "LimitRangeMax": "fit Max in container LimitRange",
+    "MinAllowed": "minAllowed",
+    "MaxAllowed": "maxAllowed",
+    "ContainerLimit": "container limit",
+}
 
-    reason: str  # MinAllowed or MaxAllowed
-    bound: Quantity
+
+class Cap(Struct, frozen=True):
+    """A boundary that changed an amount."""
+
+    resource: str
+    reason: str  # token of an explanation
+    limit: Quantity  # the bound as the user wrote it
+
+    @property
+    def note(self) -> str:
+        """What the pod's annotation says of it."""
+        return f"{self.resource} capped to {_CAPPED_TO[self.reason]}"
+
+    @property
+    def fact(self) -> dict[str, str]:
+        """The bound as an explanation has it."""
+        names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
+        return {names.get(self.reason, "max"): str(self.limit)}
 
 
 class Allowed(Struct, frozen=True):
@@ -83,20 +104,19 @@ def allowed(policy: ContainerPolicy | None, global_max: Mapping[str, Quantity]) 
     return Allowed(policy.min_allowed or EMPTY, {**global_max, **(policy.max_allowed or EMPTY)})
 
 
-def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, list[PolicyCap]]:
+def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, list[Cap]]:
     """Return ``value`` within the bounds that are set, and which of them changed it.
 
     maxAllowed comes second and therefore wins over minAllowed, also where it is the
     cluster-wide one: upstream's order, wanted by the conformance cases (D18).
     """
     caps = []
-    least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
-    if least is not None and _bounds(resource, least) and value.nano < least.nano:
-        value = least
-        caps.append(PolicyCap("MinAllowed", least))
-    if most is not None and _bounds(resource, most) and value.nano > most.nano:
-        value = most
-        caps.append(PolicyCap("MaxAllowed", most))
+    least, most = bounds.lowest.get(resource, ZERO), bounds.highest.get(resource, ZERO)
+    for reason, bound, sign in (("MinAllowed", least, 1), ("MaxAllowed", most, -1)):
+        is_bound = is_set(bound) and is_in_range(resource, bound)
+        if is_bound and sign * value.nano < sign * bound.nano:
+            value = bound
+            caps.append(Cap(resource, reason, bound))
     return value, caps
 
 
@@ -127,10 +147,6 @@ def mistakes_of(policy: ResourcePolicy | None, *, per_vpa_config: bool) -> tuple
                     Mistake(f"{path}.{name}", f"{value!r} is not a quantity of at least {least:g}")
                 )
     return tuple(found)
-
-
-def _bounds(resource: str, amount: Quantity) -> bool:
-    return is_set(amount) and is_in_range(resource, amount)
 
 
 def _positive(value: int | None) -> float | None:

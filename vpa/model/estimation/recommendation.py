@@ -6,7 +6,7 @@ that was never measured is left out (D7): the smallest amount that a pod may hav
 a measurement.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -141,15 +141,10 @@ def recommend(
             known = usage.resources.get(resource)
             if known is None or resource not in controlled:
                 continue
-            amount = _Amount(
-                resource,
-                settings,
-                len(wanted),
-                entry,
-                resource == "cpu" and usage.name in whole_core,
-            )
-            for bound, value in zip(BOUNDS, known.percentiles, strict=True):
-                traces[usage.name, resource, bound] = amount.trace(bound, value, known.confidence)
+            least = minimum(resource, settings, len(wanted))
+            is_whole = resource == "cpu" and usage.name in whole_core
+            found = _traces(resource, known, settings, entry, least, whole_core=is_whole)
+            traces |= {(usage.name, resource, b): t for b, t in zip(BOUNDS, found, strict=True)}
     for bound in BOUNDS:
         _fit_nodes(traces, bound, shapes)
     published = (_entry(usage.name, traces) for usage in wanted)
@@ -189,44 +184,35 @@ def whole_cores(resources: ResourceList) -> ResourceList:
     return ResourceList({**resources, "cpu": Quantity(-(-cpu.nano // NANO) * NANO, cpu.format)})
 
 
-class _Amount:
-    # What is the same for the three bounds of one resource of one container.
-
-    def __init__(
-        self,
-        resource: str,
-        settings: RecommenderSettings,
-        containers: int,
-        policy: ContainerPolicy | None,
-        whole_core: bool,
-    ) -> None:
-        self.resource, self.whole_core = resource, whole_core
-        self.least = minimum(resource, settings, containers)
-        self.parameters = settings.of(resource)
-        self.humanize = settings.humanize_memory
-        is_cpu = resource == "cpu"
-        self.step = settings.round_cpu_milli if is_cpu else settings.round_memory_bytes
-        self.policy = policy.container_name if policy is not None else ""
-        self.bounds = allowed(policy, settings.max_allowed)
-
-    def trace(self, bound: Bound, usage: float, confidence: float) -> AmountTrace:
+def _traces(
+    resource: str,
+    known: ResourceUsage,
+    settings: RecommenderSettings,
+    policy: ContainerPolicy | None,
+    least: int,
+    *,
+    whole_core: bool,
+) -> Iterator[AmountTrace]:
+    # Of the three bounds of one resource of one container.
+    step = settings.round_cpu_milli if resource == "cpu" else settings.round_memory_bytes
+    humanize = settings.humanize_memory and resource == "memory"
+    bounds = allowed(policy, settings.max_allowed)
+    name = policy.container_name if policy is not None else ""
+    for bound, usage in zip(BOUNDS, known.percentiles, strict=True):
         derivation = estimator.derive(
-            self.resource, bound, usage, confidence, self.least, self.parameters
+            resource, bound, usage, known.confidence, least, settings.of(resource)
         )
-        estimated = as_quantity(
-            self.resource, derivation.amount, step=self.step, humanize=self.humanize
-        )
-        if self.humanize and self.resource == "memory":
-            estimated = whole(estimated)
+        estimated = as_quantity(resource, derivation.amount, step=step, humanize=humanize)
+        estimated = whole(estimated) if humanize else estimated
         steps: list[Step] = []
         uncapped = estimated
-        if self.whole_core:
+        if whole_core:
             uncapped = whole_cores(ResourceList(cpu=estimated))["cpu"]
             if uncapped != estimated:
                 steps.append(Step("CpuRoundedToCore", uncapped))
-        value, caps = capped(self.resource, uncapped, self.bounds)
-        steps += [Step(cap.reason, cap.bound, limit=cap.bound) for cap in caps]
-        return AmountTrace(derivation, uncapped, tuple(steps), value, self.policy)
+        value, caps = capped(resource, uncapped, bounds)
+        steps += [Step(cap.reason, cap.limit, limit=cap.limit) for cap in caps]
+        yield AmountTrace(derivation, uncapped, tuple(steps), value, name)
 
 
 def _fit_nodes(

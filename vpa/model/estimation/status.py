@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.objects.vpa import (
     ContainerRecommendation,
-    ResourceList,
     VpaCondition,
     VpaRecommendation,
     VpaStatus,
@@ -61,12 +60,7 @@ def node_caps(trace: RecommendationTrace) -> list[str]:
 
 
 def _entry(entry: ContainerRecommendation) -> dict[str, Any]:
-    lists: tuple[tuple[str, ResourceList | None], ...] = (
-        ("target", entry.target),
-        ("lowerBound", entry.lower_bound),
-        ("upperBound", entry.upper_bound),
-        ("uncappedTarget", entry.uncapped_target),
-    )
+    lists = zip(entry.__struct_encode_fields__[1:], structs.astuple(entry)[1:], strict=True)
     shown = {name: wire(listed) for name, listed in lists if listed is not None}
     return {"containerName": entry.container_name, **shown}
 

@@ -219,12 +219,8 @@ class Checkpoints:
         was_sent = named in self._sent
         self._sent.add(named)
         try:
-            await self._api.request(
-                "POST",
-                VPA_CHECKPOINTS.path(key.namespace),
-                body=encode(body),
-                timeout_s=_TIMEOUT_S,
-            )
+            path = VPA_CHECKPOINTS.path(key.namespace)
+            await self._api.request("POST", path, body=encode(body), timeout_s=_TIMEOUT_S)
         except WriteConflict as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -325,12 +321,9 @@ class CheckpointWrites:
         metrics: RecommenderMetrics,
         now: float,
     ) -> None:
-        self._cluster = cluster
+        self._cluster, self._checkpoints, self._stores = cluster, checkpoints, stores
         self._saver = CheckpointSelection(cluster)
-        self._checkpoints = checkpoints
-        self._stores = stores
-        self._options = options
-        self._metrics = metrics
+        self._options, self._metrics = options, metrics
         self._collected_at = now
 
     async def maintain(self, now: float) -> None:
@@ -368,13 +361,15 @@ class CheckpointWrites:
         if now - self._collected_at >= self._options.checkpoints_gc_s:
             self._collected_at = now
             if self._stores.vpas.is_current():
-                await self._collect(lambda key: self._stores.vpas.get(*key) is not None)
+                await self._collect()
 
-    async def _collect(self, exists: Callable[[VpaKey], bool]) -> None:
+    async def _collect(self) -> None:
         # A deadline of its own: behind slow writes upstream's never got its turn.
         try:
             async with asyncio.timeout(self._options.checkpoints_timeout_s):
-                deleted = await self._checkpoints.collect(exists)
+                deleted = await self._checkpoints.collect(
+                    lambda key: self._stores.vpas.get(*key) is not None
+                )
         except (KubeError, TimeoutError, msgspec.DecodeError) as error:
             _log.warning("orphaned checkpoints not collected", error=str(error))
             return

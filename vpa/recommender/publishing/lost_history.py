@@ -18,7 +18,7 @@ from podscale.kube.objects.vpa import (
     container_policy,
 )
 from vpa.model.api.policy import allowed, capped
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.status import HISTORY_LOST
 from vpa.model.groups import VpaEntry
@@ -127,14 +127,12 @@ class LostHistory:
 def _held(
     entry: VpaEntry, published: VpaRecommendation, lost: Mapping[Place, float]
 ) -> HeldAmounts:
-    amounts = []
-    resources: dict[str, set[str]] = {}
-    for container, resource in lost:
-        resources.setdefault(container, set()).add(resource)
-    for each in _entries(published):
-        wanted = resources.get(each.container_name)
-        if wanted:
-            amounts.append(_fitted(entry, each, wanted))
+    containers = {container for container, _ in lost}
+    amounts = [
+        _fitted(entry, each, lost)
+        for each in _entries(published)
+        if each.container_name in containers
+    ]
     told = "; ".join(
         f"{resource} of {container} until {_text(first_s + _DAY_S)}, what is known begins "
         f"{_text(first_s)}"
@@ -148,25 +146,23 @@ def _held(
 
 
 def _fitted(
-    entry: VpaEntry, published: ContainerRecommendation, wanted: set[str]
+    entry: VpaEntry, published: ContainerRecommendation, lost: Mapping[Place, float]
 ) -> ContainerRecommendation:
     # A policy that was changed meanwhile is heeded.
-    policy = container_policy(entry.vpa.spec.resource_policy, published.container_name)
+    name = published.container_name
+    policy = container_policy(entry.vpa.spec.resource_policy, name)
     bounds = allowed(policy, entry.settings.recommender.max_allowed)
+    anything = allowed(None, EMPTY)
 
-    def some(amounts: ResourceList | None, *, is_capped: bool = True) -> ResourceList | None:
-        found = {name: value for name, value in (amounts or {}).items() if name in wanted}
-        if is_capped:
-            found = {name: capped(name, value, bounds)[0] for name, value in found.items()}
-        return ResourceList(found) or None
+    def fitted(field: str, amounts: ResourceList | None) -> ResourceList | None:
+        within = anything if field == "uncapped_target" else bounds
+        return ResourceList(
+            (resource, capped(resource, value, within)[0])
+            for resource, value in (amounts or EMPTY).items()
+            if (name, resource) in lost
+        ) or None  # fmt: skip
 
-    return ContainerRecommendation(
-        published.container_name,
-        some(published.target),
-        some(published.lower_bound),
-        some(published.upper_bound),
-        some(published.uncapped_target, is_capped=False),
-    )
+    return published.mapped(fitted)
 
 
 def _entries(recommendation: VpaRecommendation | None) -> tuple[ContainerRecommendation, ...]:

@@ -133,8 +133,9 @@ def _completed(
     *,
     is_young: bool,
 ) -> ContainerRecommendation:
-    def filled(present: ResourceList | None, earlier: ResourceList | None) -> ResourceList | None:
+    def filled(field: str, present: ResourceList | None) -> ResourceList | None:
         # Whoever may write statuses may have written what no container can have.
+        earlier: ResourceList | None = getattr(old, field)
         kept = {
             name: value
             for name, value in (earlier or EMPTY).items()
@@ -146,16 +147,10 @@ def _completed(
                 both[name] = max(both[name], value, key=lambda each: each.nano)
         return both or present
 
-    target = filled(new.target, old.target)
-    if target is None and not controlled:
-        target = EMPTY  # the entry stays, without amounts
-    return ContainerRecommendation(
-        new.container_name,
-        target,
-        filled(new.lower_bound, old.lower_bound),
-        filled(new.upper_bound, old.upper_bound),
-        filled(new.uncapped_target, old.uncapped_target),
-    )
+    completed = new.mapped(filled)
+    if completed.target is None and not controlled:
+        return structs.replace(completed, target=EMPTY)  # the entry stays, without amounts
+    return completed
 
 
 def anchored(

@@ -65,15 +65,10 @@ class Publisher:
         coordination: Coordination | None = None,
     ) -> None:
         """``coordination`` None: no HPA is looked at."""
-        self._coordination = coordination
-        self._api = api
-        self._cluster = cluster
-        self._reader = reader
-        self._stores = stores
-        self._options = options
-        self._metrics = metrics
+        self._api, self._coordination = api, coordination
+        self._cluster, self._reader, self._stores = cluster, reader, stores
+        self._options, self._metrics, self._shapes_of = options, metrics, shapes_of
         self._failed = partial(metrics.failed, "UpdateVPAs")
-        self._shapes_of = shapes_of
         self._facts: dict[VpaKey, _Facts] = {}
         self._asked_at: dict[VpaKey, float] = {}
         self._moved: set[VpaKey] = set()  # what their statuses say is of another workload
@@ -93,9 +88,8 @@ class Publisher:
         """Write what is due, the longest waiting first; raises ``NotLeading``. ``usage`` None: it
         is not known at present."""
         options = self._options
-        due = dict.fromkeys(
-            self._reader.due(estimates, now, options.status_band, options.interval_s)
-        )
+        moved = self._reader.due(estimates, now, options.status_band, options.interval_s)
+        due = dict.fromkeys(moved)
         if self._coordination is not None:
             pairs = await self._coordination.follow(now, usage)
             # Those of other recommenders are pairs, too.
@@ -137,9 +131,8 @@ class Publisher:
             if not says_the_same(vpa.status, wanted):
                 await self._patch(key, vpa, wanted, now)
 
-        await each(
-            list(self._cluster.vpas), write, workers=self._options.workers, failed=self._failed
-        )
+        every = list(self._cluster.vpas)
+        await each(every, write, workers=self._options.workers, failed=self._failed)
 
     def trace(self, estimates: Estimates, key: VpaKey) -> RecommendationTrace:
         """Return how the recommendation of a VPA comes about, node sizes included."""

@@ -171,10 +171,8 @@ class QualitySamples:
         reader: RecommendationReader,
         stores: VpaStores,
     ) -> None:
-        self._quality = quality
-        self._cluster = cluster
-        self._reader = reader
-        self._stores = stores
+        self._quality, self._cluster = quality, cluster
+        self._reader, self._stores = reader, stores
         self._keys: Sequence[Named] = []
         self._seen: dict[VpaKey, tuple[Vpa | None, int]] = {}
         self._published = np.zeros((0, len(RESOURCES)))
@@ -228,15 +226,10 @@ class QualitySamples:
         known, columns = known[inside], columns[inside]
         place = self._places[columns]
         known, place = known[place >= 0], place[place >= 0]
-        for number, (resource, values) in enumerate(
-            zip(RESOURCES, (usage.cpu_cores, usage.memory_bytes), strict=True)
-        ):
-            self._observe(resource, values[known], place, number)
-
-    def _observe(self, resource: str, values: Floats, place: Columns, number: int) -> None:
-        given = np.isfinite(values) & (values >= 0.0)
-        rows = place[given]
         kinds = list(self._numbers)
-        self._quality.observe(
-            resource, values[given], self._published[rows, number], self._codes[rows], kinds
-        )
+        for number, batch in enumerate((usage.cpu_cores, usage.memory_bytes)):
+            values = batch[known]
+            usable = np.isfinite(values) & (values >= 0.0)
+            rows = place[usable]
+            published, codes = self._published[rows, number], self._codes[rows]
+            self._quality.observe(RESOURCES[number], values[usable], published, codes, kinds)
