@@ -72,8 +72,8 @@ class Api(Protocol):
         """Open a watch: batches of whole lines, as they arrive.
 
         Entering raises as ``request`` does, within ``WATCH_OPENS_S``: a watch is answered
-        before anything has changed. The iteration ends when the server ends the stream and
-        raises ``ApiUnreachable`` when it breaks, or when nothing has arrived for ``silence_s``.
+        before anything has changed. The iteration ends when the server ends the stream or is
+        silent for ``silence_s``, and raises ``ApiUnreachable`` when the stream breaks.
         """
 
 

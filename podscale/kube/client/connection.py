@@ -261,8 +261,10 @@ async def _lines(
     rest = b""
     while True:
         with _translated("GET", path, silence_s):
-            async with asyncio.timeout(silence_s):
-                chunk = await answer.content.readany()
+            chunk = b""
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(silence_s):
+                    chunk = await answer.content.readany()
         if not chunk:
             return  # a line without its end was cut off: the next watch brings it again
         if b"\n" not in chunk:

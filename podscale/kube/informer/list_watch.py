@@ -282,36 +282,20 @@ async def _connection(
     good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
         yield WatchAlive(resource_version, good_for_s)
-        try:
-            async for lines in batches:
-                changes = _changes(source, read, lines, resource_version)
-                resource_version = changes.resource_version
-                if changes.events:
-                    yield changes
-                yield WatchAlive(resource_version, good_for_s)
-        except errors.ApiUnreachable as error:
-            if not error.is_timeout:
-                raise
-
-
-def _changes(
-    source: WatchSource[T],
-    read: Callable[[bytes], wire.WatchEvent[T]],
-    lines: Sequence[bytes],
-    resource_version: str,
-) -> Changes[T]:
-    """Return the events of ``lines``, which follow on ``resource_version``."""
-    events: list[tuple[Kind, T]] = []
-    for line in lines:
-        event = _event(source, read, line)
-        if event is None:
-            continue
-        if isinstance(event, str):
-            resource_version = event
-            continue
-        events.append(event)
-        resource_version = event[1].metadata.resource_version or resource_version
-    return Changes(events, resource_version)
+        async for lines in batches:
+            events: list[tuple[Kind, T]] = []
+            for line in lines:
+                event = _event(source, read, line)
+                if event is None:
+                    continue
+                if isinstance(event, str):
+                    resource_version = event
+                    continue
+                events.append(event)
+                resource_version = event[1].metadata.resource_version or resource_version
+            if events:
+                yield Changes(events, resource_version)
+            yield WatchAlive(resource_version, good_for_s)
 
 
 def _event(

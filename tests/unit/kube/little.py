@@ -258,10 +258,8 @@ class MemoryApi(FakeApi):
                     line = await anext(lines)
                     if self.is_cut_off:
                         await asyncio.Event().wait()
-            except StopAsyncIteration:
+            except (StopAsyncIteration, TimeoutError):
                 return
-            except TimeoutError:
-                raise ApiUnreachable("silence", is_timeout=True) from None
             except ConnectionResetError as error:
                 raise ApiUnreachable(str(error)) from None
             yield [line]
