@@ -22,6 +22,7 @@ from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.patches import LEAST_REQUESTS, each_of, remove_taints, resize
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+from podscale.nodes.scheduling.cluster_reading import read_one
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +117,7 @@ async def _last_round(api: Api, choice: WatchdogChoice) -> tuple[float | None, s
     # When it worked, or why that is not known.
     try:
         path = LEASES.path(choice.lease_namespace, choice.lease)
-        lease = decode((await api.request("GET", path)).body, Lease)
+        lease = await read_one(api, path, Lease)
         return parse_time((lease.metadata.annotations or {})[LAST_ROUND]), ""
     except ObjectNotFound:
         return None, "there is no such Lease: --lease and --lease-namespace name the part's"

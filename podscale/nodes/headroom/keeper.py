@@ -35,7 +35,7 @@ from podscale.nodes.decide import headroom as deciding
 from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit, SizeClass
 from podscale.nodes.headroom import shapes
 from podscale.nodes.headroom.shapes import Quota, ScalingDecision, TemplatedWorkload
-from podscale.nodes.scheduling.cluster_reading import read_all
+from podscale.nodes.scheduling.cluster_reading import read_all, read_one
 from podscale.nodes.scheduling.cluster_view import lasting
 from podscale.nodes.selfmetrics import NodesMetrics
 
@@ -247,7 +247,7 @@ class HeadroomKeeper:
             return None
         try:
             path = shapes.WITH_TEMPLATES[target.kind].path(namespace, target.name)
-            template = decode((await self.api.request("GET", path)).body, TemplatedWorkload)
+            template = await read_one(self.api, path, TemplatedWorkload)
         except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
         vpas = [each for each in self.vpas.values(namespace) if each.spec.target_ref == target]

@@ -4,7 +4,8 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -17,7 +18,6 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
 from podscale.kube.client.eviction import evict
 from podscale.kube.client.resource import LEASES, NODES, PDBS, PODS
-from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
@@ -25,7 +25,13 @@ from podscale.kube.objects.cluster import Lease, Node, ObjectReference, PodDisru
 from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.plan import RoomChoice, RoomPlan, RoomView
-from podscale.nodes.scheduling.cluster_reading import CLAIMS, VOLUMES, read_all, read_cluster
+from podscale.nodes.scheduling.cluster_reading import (
+    CLAIMS,
+    VOLUMES,
+    read_all,
+    read_cluster,
+    read_one,
+)
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import PersistentVolume, ScheduledPod, VolumeClaim
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -85,14 +91,10 @@ class RoomMaker:
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
         view = await self._read(node, round_)
-        waiting = [
-            pod
-            for pod in view.pods
-            if planning.resize_state(pod)
-            and pod.metadata.deletion_timestamp is None
-            and planning.vpa_of(pod.metadata, view) is not None
-            and self._is_due(pod.metadata.uid, round_.now)
-        ]
+        waiting = [pod for pod in view.pods if planning.resize_state(pod)
+                   and pod.metadata.deletion_timestamp is None
+                   and planning.vpa_of(pod.metadata, view) is not None
+                   and self._is_due(pod.metadata.uid, round_.now)]  # fmt: skip
         for pod in sorted(waiting, key=planning.queue_key):
             made = await self._plan(pod, view, round_)
             if made.victims and not await self._carry_out(pod, made, view, round_):
@@ -116,7 +118,7 @@ class RoomMaker:
         budgets = [await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
                    for namespace in namespaces]  # fmt: skip
         return RoomView(
-            decode((await api.request("GET", NODES.path("", node))).body, Node),
+            await read_one(api, NODES.path("", node), Node),
             pods,
             self.choice,
             round_.now,
@@ -149,7 +151,10 @@ class RoomMaker:
                 acted = await evict(self.api, meta.namespace, meta.name, meta.uid, dry_run=dry_run)
                 if not dry_run:
                     self.metrics.room_evictions.labels(acted.outcome).inc()
-                    round_.spend(planning.budgets_of(victim, view))
+                    # What is left of PodDisruptionBudgets is read anew; what our watch tells of
+                    # groups is of before.
+                    round_.spent.update(name for name in planning.budgets_of(victim, view)
+                                        if name.startswith("group/"))  # fmt: skip
                 if acted.outcome not in ("done", "gone"):
                     text = f"Pod {meta.namespace}/{meta.name} was not evicted: {acted.message}"
                     _log.warning("plan for room given up", pod=pod.metadata.name, why=text)
@@ -184,10 +189,10 @@ class RoomMaker:
 
     async def _is_admission_alive(self, now: float) -> bool:
         try:
-            path = LEASES.path(*self.choice.admission)
-            renewed = decode((await self.api.request("GET", path)).body, Lease).spec.renew_time
+            lease = await read_one(self.api, LEASES.path(*self.choice.admission), Lease)
         except ObjectNotFound:
             return False
+        renewed = lease.spec.renew_time
         return renewed is not None and now - renewed < _ADMISSION_S
 
     async def _scheduler_preempts(self, now: float) -> bool:
@@ -215,11 +220,6 @@ class _Round(Struct):
     spent: Counter[str] = msgspec.field(default_factory=Counter)
     cluster: ClusterView | None = None  # read where a pod may have to move
 
-    def spend(self, budgets: Sequence[str]) -> None:
-        # What is left of PodDisruptionBudgets is read anew; what our watch tells of groups is
-        # of before.
-        self.spent.update(name for name in budgets if name.startswith("group/"))
-
 
 def _waits(pod: PodView) -> bool:
     return pod.deleted != pod.deleted and any(
@@ -245,22 +245,17 @@ async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodC
         if owner is None or owner.uid in found or owner.kind not in REPLICATING:
             continue
         path = REPLICATING[owner.kind].path(pod.metadata.namespace, owner.name)
-        try:
-            made = decode((await api.request("GET", path)).body, PodController)
-        except ObjectNotFound:
-            continue
-        if made.metadata.uid == owner.uid:
-            found[owner.uid] = made
+        with suppress(ObjectNotFound):
+            controller = await read_one(api, path, PodController)
+            if controller.metadata.uid == owner.uid:
+                found[owner.uid] = controller
     return found
 
 
 def _live(pods: PodStore, uid: str) -> planning.LivePods:
-    live = [
-        pod
-        for pod in pods.owned_by(uid).views()
-        if pod.deleted != pod.deleted and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)
-    ]
-    return planning.LivePods(len(live), sum(pod.phase == PodPhase.RUNNING for pod in live))
+    phases = [pod.phase for pod in pods.owned_by(uid).views() if pod.deleted != pod.deleted]
+    running = phases.count(PodPhase.RUNNING)
+    return planning.LivePods(running + phases.count(PodPhase.PENDING), running)
 
 
 async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str]:
@@ -271,11 +266,10 @@ async def _local_claims(api: Api, pods: Iterable[ScheduledPod]) -> frozenset[str
         namespace = pod.metadata.namespace
         for name, _ in pod.claim_names():
             try:
-                path = CLAIMS.path(namespace, name)
-                claim = decode((await api.request("GET", path)).body, VolumeClaim)
+                claim = await read_one(api, CLAIMS.path(namespace, name), VolumeClaim)
                 path = VOLUMES.path("", claim.spec.volume_name)
-                bound = decode((await api.request("GET", path)).body, PersistentVolume)
-                is_local = bound.spec.local is not None or bound.spec.host_path is not None
+                volume = (await read_one(api, path, PersistentVolume)).spec
+                is_local = volume.local is not None or volume.host_path is not None
             except (Forbidden, ObjectNotFound):
                 is_local = True
             if is_local:

@@ -23,8 +23,7 @@ _CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", Fa
 
 async def read(api: Api, namespace: str, name: str) -> tuple[objects.ScheduledPod, ClusterView]:
     """Return the pod and what decides about its node; raises ``KubeError``."""
-    answer = await api.request("GET", PODS.path(namespace, name))
-    pod = decode(answer.body, objects.ScheduledPod)
+    pod = await read_one(api, PODS.path(namespace, name), objects.ScheduledPod)
     cluster = await read_cluster(api, is_lenient=True)
     cluster = replace(cluster, pools=await _optional(api, _POOLS.path(), objects.NodePool))
     if pod.spec.volumes:
@@ -49,6 +48,11 @@ async def read_cluster(api: Api, *, is_lenient: bool = False) -> ClusterView:
             else read_all(api, NAMESPACES.path(), PartialObjectMetadata)
         ),
     )
+
+
+async def read_one(api: Api, path: str, kind: type[T]) -> T:
+    """Return one object; raises ``KubeError`` and ``msgspec.DecodeError``."""
+    return decode((await api.request("GET", path)).body, kind)
 
 
 async def read_all(api: Api, path: str, kind: type[T], *, fields: str = "") -> tuple[T, ...]:
