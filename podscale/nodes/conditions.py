@@ -12,7 +12,7 @@ from podscale.nodes.cluster.node_table import BALLAST_LABEL, NodeArrays
 from podscale.nodes.cluster.pod_sums import BALLAST_LABELS, PodSums
 from podscale.nodes.decide import ballast
 from podscale.nodes.decide.ballast import Bools, Floats, Reason
-from podscale.nodes.settings import NodesChoice
+from podscale.nodes.flags import NodesChoice
 
 _NAMED = 3  # nodes in one sentence
 

@@ -1,23 +1,24 @@
-"""The command line of the nodes part."""
+"""The command line of the nodes part, and what it comes to."""
 
-from typing import get_args
+from typing import Literal, get_args
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
-from podscale.core.selectors.selector import SelectorError, parse
+from podscale.core.selectors.selector import EVERYTHING, Selector, SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.leadership.leading import LeaseChoice
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.headroom.keeper import HeadroomChoice
 from podscale.nodes.room.plan import RoomChoice
-from podscale.nodes.settings import Mode, NodesChoice
 from podscale.process.clusters import Targets
 from podscale.process.flags import leader_election, lease_of, lease_problems
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags, wrong_values
 
+Mode = Literal["shadow", "ballast", "extender", "taint"]
 LEASE = "podscale-nodes"
 
 OWN: tuple[Flag, ...] = (
@@ -53,6 +54,20 @@ OWN: tuple[Flag, ...] = (
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
+
+
+class NodesChoice(Struct, frozen=True):
+    """How nodes are looked at, and whether anything is written."""
+
+    mode: Mode = "shadow"
+    ballast: BallastSettings = BallastSettings()
+    interval_s: float = 15.0  # between two rounds over all nodes
+    timeout_s: float = 10.0  # of one batch of metrics
+    namespace: str = "podscale-ballast"
+    selector: Selector = EVERYTHING  # of nodes
+    room: RoomChoice | None = None  # None: none is made for resizes
+    headroom: HeadroomChoice | None = None  # None: none is kept
+    lease: LeaseChoice | None = None
 
 
 def problems(flags: Flags) -> list[str]:

@@ -11,13 +11,7 @@ from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
-from podscale.kube.leadership.leading import (
-    Leadership,
-    for_ever,
-    identity,
-    leader_label_of,
-    own_namespace,
-)
+from podscale.kube.leadership import leading
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import Node
 from podscale.nodes import flags as flags_
@@ -29,7 +23,6 @@ from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
-from podscale.nodes.settings import NodesChoice
 from podscale.nodes.watchdog import LAST_ROUND
 from podscale.process.clusters import Right
 from podscale.process.leading_part import LeadingPart, PeriodicLoop
@@ -48,15 +41,15 @@ NEEDED: Sequence[Right] = (
 
 
 class NodesPart(LeadingPart):
-    def __init__(self, shared: Shared, choice: NodesChoice, *, is_feed: bool) -> None:
+    def __init__(self, shared: Shared, choice: flags_.NodesChoice, *, is_feed: bool) -> None:
         self._api = shared.api
         self._nodes: Store[Node] = Store()
         self._pods = shared.pods
-        label = leader_label_of(shared.api, "nodes")
-        leading = Leadership(shared.api, choice.lease, label, self._annotations)
-        fenced = leading.api
-        recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
-        super().__init__("nodes", leading, recorder)
+        label = leading.leader_label_of(shared.api, "nodes")
+        leadership = leading.Leadership(shared.api, choice.lease, label, self._annotations)
+        fenced, identity = leadership.api, leading.identity()
+        recorder = Recorder(fenced, COMPONENT, instance=identity, clock=shared.wall)
+        super().__init__("nodes", leadership, recorder)
         metrics = NodesMetrics(shared.metrics.registry)
         self.rounds = NodeRounds(
             fenced,
@@ -103,7 +96,7 @@ class NodesPart(LeadingPart):
         """Make and keep room, where that is chosen; the rounds ask whether they may write."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(for_ever(term))
+                group.create_task(leading.for_ever(term))
                 await self._wait_synced()
                 for loop in self._acting:
                     group.create_task(loop.run())
@@ -146,7 +139,7 @@ def kind(ballast: BallastSettings = BallastSettings()) -> PartKind:  # noqa: B00
 
     @asynccontextmanager
     async def opened(flags: Flags, shared: Shared) -> AsyncIterator[NodesPart]:
-        namespace = await asyncio.to_thread(own_namespace, "podscale")
+        namespace = await asyncio.to_thread(leading.own_namespace, "podscale")
         choice = flags_.choice(flags, own_namespace=namespace, ballast=ballast)
         yield NodesPart(shared, choice, is_feed=_is_feed(flags))
 

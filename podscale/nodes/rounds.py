@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ from podscale.nodes.conditions import DecidedNodes, conditions
 from podscale.nodes.decide import ballast
 from podscale.nodes.decide.ballast import CPU, LEAST, MEMORY, Bools, Floats, Reason
 from podscale.nodes.decide.usage_windows import UsageWindows
+from podscale.nodes.flags import NodesChoice
 from podscale.nodes.selfmetrics import NodesMetrics
-from podscale.nodes.settings import NodesChoice
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +40,7 @@ _EVENTS = {each.token for each in (Reason.NO_BALLAST, Reason.STALE_USAGE, Reason
 # Of capacity: what is more is no measurement of a node. CPU exceeds it a little, when a rate is
 # taken over samples that came late.
 _MOST_USAGE = 2.0
+_NEVER = -np.inf, LEAST[:, 0]  # written, and what is held
 
 
 @dataclass(eq=False)
@@ -298,19 +298,18 @@ class _Memory:
     they would hold."""
 
     def __init__(self) -> None:
-        self._written: dict[str, float] = {}
-        self._held: dict[str, Floats] = {}
+        self._of: dict[str, tuple[float, Floats]] = {}  # by node
 
     def written_s(self, nodes: NodeArrays) -> Floats:
-        return np.array([*map(self._written.get, nodes.names, repeat(-np.inf))])
+        return np.array([self._of.get(name, _NEVER)[0] for name in nodes.names])
 
     def held(self, nodes: NodeArrays) -> Floats:
-        rows = [self._held.get(name, LEAST[:, 0]) for name in nodes.names]
+        rows = [self._of.get(name, _NEVER)[1] for name in nodes.names]
         return np.array(rows).reshape(-1, 2).T
 
     def note_write(self, name: str, now: float, held: Floats = LEAST[:, 0]) -> None:
-        self._written[name], self._held[name] = now, held
+        self._of[name] = now, held
 
     def forget(self, nodes: NodeArrays) -> None:
-        for name in self._written.keys() - nodes.places.keys():
-            del self._written[name], self._held[name]
+        for name in self._of.keys() - nodes.places.keys():
+            del self._of[name]

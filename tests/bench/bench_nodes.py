@@ -34,11 +34,11 @@ from podscale.kube.objects.pod import Pod
 from podscale.nodes.apis import BODY_LIMIT, NodeApis
 from podscale.nodes.cluster.pod_sums import LiveRequests
 from podscale.nodes.explain import explain
+from podscale.nodes.flags import NodesChoice
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.scheduling.cluster_view import ClusterView
 from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.nodes.selfmetrics import NodesMetrics
-from podscale.nodes.settings import NodesChoice
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Route
 from tests.bench.figures import Figures, resident_mb
 from tests.cluster.scheduler_executed import execute, program

@@ -17,7 +17,7 @@ from podscale.cli.report.run import print_report, said_of
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader, HistorySlice
 from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
-from podscale.nodes.settings import NodesChoice
+from podscale.nodes.flags import NodesChoice
 from podscale.replay.fleet.assembly import OWN_NAMESPACES, report_of
 from podscale.replay.fleet.names import FleetNames
 from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan

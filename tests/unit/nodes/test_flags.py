@@ -5,7 +5,7 @@ import pytest
 from podscale.nodes import flags as nodes_flags
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.decide.headroom import HeadroomLimit
-from podscale.nodes.settings import NodesChoice
+from podscale.nodes.flags import NodesChoice
 from podscale.serving import flags
 
 

@@ -13,9 +13,9 @@ from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.events import Recorder
 from podscale.nodes.decide.ballast import Reason
+from podscale.nodes.flags import NodesChoice
 from podscale.nodes.rounds import NodeRounds
 from podscale.nodes.selfmetrics import NodesMetrics
-from podscale.nodes.settings import NodesChoice
 from podscale.process.leading_part import PeriodicLoop
 from tests.unit.nodes.fleet import GI, Fleet
 
