@@ -57,6 +57,9 @@ class PodTotals:
         # Of each template by its number: what it requests, and its priority.
         self._templates: Mapping[int, WirePodTemplate] = {}
         self._amounts, self._priorities = np.zeros((2, 0)), np.zeros(0)
+        # The nodes, and the store's names for them, that ``_place_of`` is of.
+        self._known: tuple[NodeArrays | None, Sequence[str | None]] = (None, ())
+        self._place_of = np.zeros(0, np.int32)
 
     def sums(self, nodes: NodeArrays, young_since: float) -> PodSums:
         """Return the sums over ``nodes``; pods are young that started after ``young_since``."""
@@ -90,7 +93,8 @@ class PodTotals:
         has_older = np.zeros(count, np.bool_)
         has_older[[*older]] = True
         of_users = placed.template[users].astype(np.intp)  # by 32 bits `take` is ten times dearer
-        requested = _summed(amounts.take(of_users, axis=1), place[users], count)
+        requested = np.stack([np.bincount(place[users], row, minlength=count)
+                              for row in amounts.take(of_users, axis=1)])  # fmt: skip
         self._correct(requested, nodes)
         started = placed.started[users]
         young = users[~(started <= young_since)]
@@ -118,11 +122,15 @@ class PodTotals:
 
     def _places(self, placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
         # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
-        find = nodes.places.get
-        places = [-1 if name is None else find(name, -1) for name in placed.nodes]
+        known, names = self._known
+        if known is not nodes or names != placed.nodes:
+            find = nodes.places.get
+            places = [-1 if name is None else find(name, -1) for name in placed.nodes]
+            self._place_of = np.array([*places, -1], np.int32)
+            self._known = nodes, placed.nodes
         has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
-        place_of = np.array([*places, -1], np.int32)
-        return np.where(has_ended, np.int32(-1), place_of[np.minimum(placed.node, len(places))])
+        number = np.minimum(placed.node, len(self._place_of) - 1)
+        return np.where(has_ended, np.int32(-1), self._place_of[number])
 
     def _read(self, templates: Mapping[int, WirePodTemplate]) -> None:
         more = max(templates, default=-1) + 1 - len(self._priorities)
@@ -255,7 +263,3 @@ def requests_of(
         for name, unit in _UNITS
     )
     return cpu, memory
-
-
-def _summed(amounts: Floats, place: NDArray[np.int32], count: int) -> Floats:
-    return np.stack([np.bincount(place, row, minlength=count) for row in amounts])
