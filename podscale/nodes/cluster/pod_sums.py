@@ -93,8 +93,9 @@ class PodTotals:
         has_older = np.zeros(count, np.bool_)
         has_older[[*older]] = True
         of_users = placed.template[users].astype(np.intp)  # by 32 bits `take` is ten times dearer
-        requested = np.stack([np.bincount(place[users], row, minlength=count)
-                              for row in amounts.take(of_users, axis=1)])  # fmt: skip
+        requested: Floats = np.zeros((2, count))
+        for row, by_pod in enumerate(amounts.take(of_users, axis=1)):
+            requested[row] = np.bincount(place[users], by_pod, minlength=count)
         self._correct(requested, nodes)
         started = placed.started[users]
         young = users[~(started <= young_since)]
