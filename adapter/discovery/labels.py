@@ -133,7 +133,8 @@ class ResourceLabels:
         described = mapping.resolve(self._mapper, "", resource)
         if described is None:
             raise NoLabel(f"the cluster has no resource {resource!r}, so {key} has no label")
-        fields = {"Group": _sanitised(group), "Resource": described.singular}
+        plain = group.replace(".", "_").replace("-", "_")
+        fields = {"Group": plain, "Resource": described.singular}
         try:
             label = self._template.render(fields)
         except gotemplate.TemplateError as error:
@@ -163,7 +164,3 @@ def _compile_template(text: str) -> tuple[gotemplate.Template, patterns.Pattern]
     if "resource" not in pattern.groupindex:
         raise LabelProblem("template", f"{text!r} must contain <<.Resource>>")
     return template, pattern
-
-
-def _sanitised(group: str) -> str:
-    return group.replace(".", "_").replace("-", "_")

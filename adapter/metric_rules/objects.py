@@ -156,7 +156,10 @@ def _compiled(
         rule = compile_object_rule(TYPES[spec.type], spec, parsed, mapper)
         namespace = stored.metadata.namespace
         if not namespace:
-            return _cluster_rule(rule, spec.source, sources)
+            if not spec.source or spec.source in sources.access:
+                return replace(rule, source=spec.source)
+            text = f"the sources file has no source {spec.source!r}"
+            return RuleRefusal("SourceNotAllowed", text)
         source, confinement = sources.for_own_rule(spec.source, namespace)
         if confinement is None:
             text = (
@@ -193,12 +196,6 @@ def _holding(
                 refusal=Unavailable(refusal.reason, refusal.message),
             )
     return None
-
-
-def _cluster_rule(rule: Rule, source: str, sources: NamedSources) -> Rule | RuleRefusal:
-    if source and source not in sources.access:
-        return RuleRefusal("SourceNotAllowed", f"the sources file has no source {source!r}")
-    return replace(rule, source=source)
 
 
 def _own_rule(rule: Rule, source: str, confinement: Confinement) -> Rule | RuleRefusal:

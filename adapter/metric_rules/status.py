@@ -94,7 +94,7 @@ def status_of(
         error = f"{found.reason}: {found.message}"
         return MetricRuleStatus(generation, conditions, last_error=error)
     accepted = condition(ACCEPTED, "True", "Accepted")
-    names = _names(found)
+    names = sorted({metric for _, metric in _served(found)})
     problem = problem_of_state(found)
     if found.listing is None and problem is None:
         serving = condition(SERVING, "Unknown", NOT_LISTED_YET, "its first list is under way")
@@ -113,10 +113,6 @@ def status_of(
         "" if problem is None else problem.text,
         found.rule.source,
     )
-
-
-def _names(state: RuleState) -> list[str]:
-    return sorted({metric for _, metric in _served(state)})
 
 
 def _served(state: RuleState) -> Iterator[tuple[str, str]]:

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 from adapter.discovery.listing import MetricSource
 from adapter.errors import RuleQueryError
 from adapter.queries.promql import QueryTemplate, SelectorMatcher, of_selector
-from adapter.rules.ruleset import ResourceRule, Rule
+from adapter.rules.ruleset import ResourceRule
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
-from podscale.feed.plan import Api, Confine, KeyLabels, QueryPlan, QueryWindow, Render
+from podscale.feed.plan import Api, KeyLabels, QueryPlan, QueryWindow, Render
 from podscale.feed.prover.confinement import NotConfined, confined
 from podscale.feed.prover.tree import windows
 
@@ -56,6 +56,7 @@ class Plans:
             )
             conditions = of_selector(selector)
             group_by = ((labels.object,), None) if resource else ((), "")
+            to = rule.confinement
             found = self._keep(key, QueryPlan(
                 "custom" if resource else "external",
                 f"{rule.id}:{rule.fingerprint}",
@@ -65,7 +66,7 @@ class Plans:
                 tuple(map(str, conditions)),
                 resource == "namespaces",
                 rule.source,
-                _confine(rule),
+                None if to is None else partial(confined, to=to),
             ))  # fmt: skip
         return found
 
@@ -149,7 +150,3 @@ def renderer(
         return query.render(series, label_matchers, shown, group_by_slice, group_by)
 
     return render
-
-
-def _confine(rule: Rule) -> Confine | None:
-    return None if rule.confinement is None else partial(confined, to=rule.confinement)

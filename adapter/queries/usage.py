@@ -365,10 +365,6 @@ def _queries(rule: ResourceRule, namespaces: Sequence[str]) -> Iterator[Containe
             yield ContainerQuery(text, labels.object, labels.container, labels.namespace)
         return
     for namespace in namespaces:
-        text = plan.render(_every_pod(plan, namespace), {labels.namespace: namespace})
+        every_pod = f'{labels.namespace}={quote(namespace)},{labels.object}=~".+"'
+        text = plan.render(every_pod, {labels.namespace: namespace})
         yield ContainerQuery(text, labels.object, labels.container, "", namespace)
-
-
-def _every_pod(plan: QueryPlan, namespace: str) -> str:
-    labels = plan.labels
-    return f'{labels.namespace}={quote(namespace)},{labels.object}=~".+"'

@@ -289,19 +289,10 @@ class HandlerChain:
 
 def _encoded(exchange: _Exchange, answer: ApiResponse, content_type: str, body: bytes) -> Outcome:
     reply = Reply(answer.status, content_type, body, answer.headers)
-    if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
-        return _Waiting(_compressed(reply), _same)
+    is_packed = len(body) >= _COMPRESSED_FROM and takes_gzip(exchange.request.headers)
+    if is_packed and not any(name == "Content-Encoding" for name, _ in answer.headers):
+        return _Waiting(_compressed(reply), lambda compressed: compressed)
     return reply
-
-
-def _same(reply: Reply) -> Reply:
-    return reply
-
-
-def _takes_gzip(request: HttpRequest, headers: Sequence[tuple[str, str]]) -> bool:
-    if any(name == "Content-Encoding" for name, _ in headers):
-        return False
-    return takes_gzip(request.headers)
 
 
 async def _compressed(reply: Reply) -> Reply:

@@ -158,7 +158,8 @@ async def _stay_at_origin(
 class _Connector(aiohttp.TCPConnector):
     def __init__(self, limit: int) -> None:
         super().__init__(limit=limit)
-        self._factory = partial(_protocol, self._loop)
+        factory: Callable[..., ResponseHandler] = _Protocol
+        self._factory = partial(factory, self._loop)
 
 
 class _Protocol(ResponseHandler):
@@ -197,10 +198,6 @@ class _Protocol(ResponseHandler):
             self.set_exception(ValueError(f"more than {MOST_INTERIM} interim answers (1xx)"))
             if self.transport is not None:
                 self.transport.close()
-
-
-def _protocol(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
-    return _Protocol(loop)
 
 
 class AnswerReader(Protocol):

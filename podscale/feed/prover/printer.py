@@ -13,7 +13,6 @@ from podscale.feed.prover.tree import (
     AtModifier,
     Binary,
     FunctionCall,
-    Matcher,
     Negation,
     Node,
     Number,
@@ -56,7 +55,7 @@ def printed(node: Node) -> str:
 
 
 def _selector(node: VectorSelector) -> str:
-    matchers = list(map(_matcher, node.matchers))
+    matchers = [f"{_label(each.label)}{each.op}{quote(each.value)}" for each in node.matchers]
     name = node.name or ""
     if not _METRIC.fullmatch(name):
         matchers = [*([f"__name__={quote(name)}"] if name else []), *matchers]
@@ -64,10 +63,6 @@ def _selector(node: VectorSelector) -> str:
     braces = f"{{{','.join(matchers)}}}" if matchers else ""
     width = "" if node.range_ms is None else f"[{node.range_ms}ms]"
     return f"{name}{braces}{width}{_moved(node.at, node.offset_ms)}"
-
-
-def _matcher(matcher: Matcher) -> str:
-    return f"{_label(matcher.label)}{matcher.op}{quote(matcher.value)}"
 
 
 def _moved(at: AtModifier | None, offset_ms: int) -> str:

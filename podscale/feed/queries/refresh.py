@@ -143,8 +143,8 @@ class Refresh:
         except QueryError as error:
             await self._failed(batch, error, budget)
             return
-        if _has_histograms(answer):
-            # Of somebody's namespace: the others keep their batch, and that one is left out.
+        if answer.kind == "vector" and not answer.is_float_only and not answer.is_partial:
+            # Somebody's histograms: the others keep their batch, and that namespace is left out.
             await self._split(batch, budget)
             return
         if not _is_plain(answer) or (stamps is not None and not _is_plain(stamps)):
@@ -290,7 +290,3 @@ class Refresh:
 
 def _is_plain(answer: InstantAnswer) -> bool:
     return answer.kind == "vector" and answer.is_float_only and not answer.is_partial
-
-
-def _has_histograms(answer: InstantAnswer) -> bool:
-    return answer.kind == "vector" and not answer.is_float_only and not answer.is_partial

@@ -142,13 +142,9 @@ class SingleQueries:
         while self._held and (
             len(self._held) > HELD
             or (self._held_bytes > _MOST_BYTES and len(self._held) > 1)
-            or not is_fresh(self._oldest.asked_s, now_s, keep_s)
+            or not is_fresh(next(iter(self._held.values())).asked_s, now_s, keep_s)
         ):
             self._held_bytes -= self._held.pop(next(iter(self._held))).size
-
-    @property
-    def _oldest(self) -> _Held:
-        return next(iter(self._held.values()))
 
     async def _reading(self, held: _Held, demand: Demand) -> Outcome:
         plan, answer = demand.plan, held.answer

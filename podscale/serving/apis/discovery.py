@@ -196,13 +196,14 @@ async def _nested(resources: Sequence[ApiResource]) -> Pieces:
         parent, _, subresource = resource.name.partition("/")
         kind = kinds.setdefault(resource.kind, _Kind(kind=resource.kind))
         if not subresource:
+            more = {"shortNames": resource.short_names, "categories": resource.categories}
             parents[parent] = {
                 "resource": parent,
                 "responseKind": kind,
                 "scope": _scope(resource),
                 "singularResource": resource.singular_name,
                 "verbs": resource.verbs,
-                **_optional(resource),
+                **{key: value for key, value in more.items() if value},
             }
             continue
         if parent not in parents:
@@ -224,11 +225,6 @@ async def _nested(resources: Sequence[ApiResource]) -> Pieces:
             pieces[-1] = pieces[-1][:-1] + b',"subresources":['
             pieces += (*await _joined(below[name]), b"]}")
     return pieces
-
-
-def _optional(resource: ApiResource) -> dict[str, Any]:
-    named = {"shortNames": resource.short_names, "categories": resource.categories}
-    return {key: value for key, value in named.items() if value}
 
 
 def _scope(resource: ApiResource) -> str:

@@ -345,7 +345,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
-        if not audit_id or len(audit_id) > 64 or not _is_plain(audit_id):
+        is_plain = audit_id.isascii() and audit_id.isprintable()
+        if not audit_id or len(audit_id) > 64 or not is_plain:
             audit_id = str(uuid4())
         headers = reply.headers
         if closes:
@@ -355,10 +356,6 @@ class HttpConnection(asyncio.Protocol):
         length = len(reply.body)
         date = self._host.date()
         return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 def _bound(transport: asyncio.Transport) -> None:
