@@ -6,7 +6,6 @@ replicas, a new version opens aggregates of its own, and a restart leaves the ch
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from random import Random
 
 import numpy as np
@@ -26,8 +25,8 @@ from tests.cluster.vpa_sample_draws import (
 )
 from tests.conformance.vpa_sample_cases import shown_checkpoint
 from tests.conformance.vpa_shared import seconds
-from vpa.model.api.ooms import Oom
 from vpa.model.cluster import ClusterModel
+from vpa.model.groups import Oom
 from vpa.model.histograms.checkpoint import Checkpoint, from_wire, to_wire
 from vpa.model.recommendations import RecommendationReader
 from vpa.model.samples.membership import VpaKey
@@ -136,7 +135,7 @@ class _Life:
                 batch = ContainerColumns(*place, cores, used, np.array([now]), now)
                 return [bool(taken) for taken in self.cluster.take(batch)]
             case "oom":
-                at = datetime.fromisoformat(each["t"])
+                at = seconds(each["t"])
                 place = (_NAMESPACE, each["pod"], each["container"])
                 return [self.cluster.record_oom(Oom(*place, each["memory"], at))]
             case "collect":

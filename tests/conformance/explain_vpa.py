@@ -38,8 +38,7 @@ from vpa.explain.words import WORDS, explanation
 from vpa.model.api.policy import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.estimator import Bound
-from vpa.model.estimation.nodes import NodeShape
-from vpa.model.estimation.recommendation import RecommendedUsage, recommend
+from vpa.model.estimation.recommendation import NodeShape, RecommendedUsage, recommend
 from vpa.model.samples.container_rows import holding
 from vpa.updater.decide.decision import AdmissionLease, LoopView, Pdb, UpdatedPod, decide_update
 from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for

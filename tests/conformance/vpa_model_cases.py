@@ -21,7 +21,6 @@ from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
 from tests.pods import pod_of
-from vpa.model.api import ooms
 from vpa.model.api.policy import Windows, controlled_resources, windows_of
 from vpa.model.api.quantities import wire
 from vpa.model.estimation import estimator, status
@@ -32,6 +31,7 @@ from vpa.model.estimation.recommendation import (
     recommend,
     whole_cores,
 )
+from vpa.model.groups import Oom
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
 from vpa.recommender import flags as recommender_flags
@@ -304,13 +304,13 @@ def cpu_integer_round(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
     return {"resources": wire(whole_cores(resource_list(i["resources"])))}
 
 
-def _shown_oom(oom: ooms.Oom) -> dict[str, Json]:
+def _shown_oom(oom: Oom) -> dict[str, Json]:
     return {
         "namespace": oom.namespace,
         "pod": oom.pod,
         "container": oom.container,
         "memory_bytes": oom.memory_bytes,
-        "timestamp": oom.time.timestamp(),
+        "timestamp": oom.time_s,
     }
 
 

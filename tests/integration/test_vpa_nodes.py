@@ -9,7 +9,7 @@ from podscale.serving.flags import parse
 from tests.integration.test_vpa_recommender import condition, recommending, target
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from vpa.model.estimation.annotations import VpaSettings
-from vpa.model.estimation.nodes import NodeShape, largest
+from vpa.model.estimation.recommendation import NodeShape, largest
 from vpa.model.recommendations import DeadBand
 from vpa.recommender import flags as flags_
 from vpa.recommender.flags import Options

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors.selector import Selector
 from podscale.kube.objects.vpa import Vpa, container_policy
-from vpa.model.api.ooms import Oom
 from vpa.model.api.policy import Windows, mistakes_of, windows_of
 from vpa.model.estimation.annotations import VpaSettings, settings_from
 from vpa.model.estimation.recommendation import without_margin
@@ -22,6 +21,7 @@ from vpa.model.groups import (
     ContainerGroups,
     ContainerKey,
     Named,
+    Oom,
     ParkedCheckpoints,
     PodEntry,
     VpaEntry,
@@ -203,7 +203,7 @@ class ClusterModel:
             return False
         labels = self._pods[oom.namespace, oom.pod].labels
         windows = self._entries[AggregateKey(oom.namespace, oom.container, labels)].windows
-        if not self.intake.add_oom(row, oom.memory_bytes, oom.time.timestamp(), windows):
+        if not self.intake.add_oom(row, oom.memory_bytes, oom.time_s, windows):
             return False
         for key in self._membership.of(oom.namespace, labels):
             self.killed.add((key, oom.container))

@@ -30,6 +30,17 @@ class PodEntry(Struct, frozen=True):
     is_active: bool  # neither succeeded nor failed
 
 
+class Oom(Struct, frozen=True):
+    """One out-of-memory kill; ``memory_bytes`` is the request, or the usage in an event."""
+
+    namespace: str
+    pod: str
+    container: str
+    memory_bytes: int
+    time_s: float
+    source: str = ""  # where the request was read, in upstream's words; empty: nowhere
+
+
 class AggregateEntry(Struct):
     """An aggregate as the model knows it."""
 

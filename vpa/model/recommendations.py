@@ -15,8 +15,8 @@ from vpa.model.autopilot import Autopilot
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation import estimator
 from vpa.model.estimation.estimator import BOUNDS
-from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import (
+    NodeShape,
     RecommendationTrace,
     RecommendedUsage,
     RecommenderSettings,

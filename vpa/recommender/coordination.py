@@ -43,8 +43,7 @@ from podscale.kube.objects.scale import CronJob
 from podscale.kube.objects.vpa import Vpa, container_policy
 from vpa.model.api.policy import allowed
 from vpa.model.estimation.estimator import BOUNDS
-from vpa.model.estimation.nodes import NodeShape
-from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.estimation.recommendation import NodeShape, RecommendationTrace
 from vpa.model.groups import VpaEntry
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.publishing.published import AnchoredSize

@@ -20,8 +20,7 @@ from vpa.model.api.quantities import is_in_range
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
-from vpa.model.estimation.nodes import NodeShape
-from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.estimation.recommendation import NodeShape, RecommenderSettings
 from vpa.model.recommendations import DeadBand
 from vpa.recommender.history.usage_history import (
     HistorySpan,

@@ -22,10 +22,10 @@ from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.process.leading_part import PeriodicLoop
 from vpa.explain.recommendation import PublishedHolds
-from vpa.model.api.ooms import Oom
 from vpa.model.autopilot import Autopilot, AutopilotFeed
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.groups import Oom
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination, WatchedHpas
@@ -42,8 +42,7 @@ from vpa.recommender.history.initial_state import (
 from vpa.recommender.node_shapes import NodeShapes
 from vpa.recommender.pod_feed import PodFeed, StoredEvent, put
 from vpa.recommender.publishing.publisher import Publisher
-from vpa.recommender.publishing.quality import QualitySamples
-from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
+from vpa.recommender.selfmetrics import ObjectLabels, QualitySamples, RecommenderMetrics
 from vpa.stores import VpaStores
 from vpa.targets import ResolvedTarget
 
@@ -231,7 +230,7 @@ class Recommender:
             since = self._checkpoints.loaded_until.get(
                 (oom.namespace, oom.container), now - self.options.windows.interval_s
             )
-            if oom.time.timestamp() > since - _OOM_MARGIN_S and self.cluster.record_oom(oom):
+            if oom.time_s > since - _OOM_MARGIN_S and self.cluster.record_oom(oom):
                 self._metrics.ooms.inc()
 
     async def _load_vpas(self) -> None:

@@ -17,7 +17,7 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import QuantityError
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.objects.cluster import Node
-from vpa.model.estimation.nodes import NodeShape, largest
+from vpa.model.estimation.recommendation import NodeShape, largest
 from vpa.stores import VpaStores
 
 _FRESH_S = 600.0  # how long the share of DaemonSets is believed

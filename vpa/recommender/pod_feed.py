@@ -6,7 +6,6 @@ of upstream's recommender.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -19,9 +18,9 @@ from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import ContainerState, TemplateContainer, Terminated
-from vpa.model.api.ooms import Oom
 from vpa.model.api.quantities import of
 from vpa.model.cluster import ClusterModel
+from vpa.model.groups import Oom
 
 _KILLED = "OOMKilled"
 _MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
@@ -127,10 +126,10 @@ def ooms_of(event: StoredEvent) -> list[Oom]:
         notes[key].split(",") if key in notes else []
         for key in ("offending_containers", "offending_containers_usage", "starved_resource")
     )
-    is_kill = event.reason == "Evicted" and pod.kind == "Pod" and created is not None
-    if not is_kill or not len(containers) == len(usages) == len(starved):
+    is_kill = event.reason == "Evicted" and pod.kind == "Pod"
+    if created is None or not is_kill or not len(containers) == len(usages) == len(starved):
         return []
-    time, ooms = datetime.fromtimestamp(created or 0.0, UTC), []
+    ooms = []
     for container, usage, resource in zip(containers, usages, starved, strict=True):
         if resource != "memory":
             continue
@@ -138,7 +137,7 @@ def ooms_of(event: StoredEvent) -> list[Oom]:
             used = quantity.parse(usage).value
         except QuantityError:
             continue
-        ooms.append(Oom(pod.namespace, pod.name, container, used, time))
+        ooms.append(Oom(pod.namespace, pod.name, container, used, created))
     return ooms
 
 
@@ -190,9 +189,8 @@ def _oom(killed: PodView, container: str, run: Terminated | None) -> list[Oom]:
     said_by = killed.present.get(container)
     source = "Pod.Status.ContainerStatuses" if isinstance(said_by, ContainerState) else ""
     source = "Pod.Spec.Containers" if isinstance(said_by, TemplateContainer) else source
-    time = datetime.fromtimestamp(run.finished_at, UTC)
     memory = of(requests, "memory").value
-    return [Oom(killed.namespace, killed.name, container, memory, time, source)]
+    return [Oom(killed.namespace, killed.name, container, memory, run.finished_at, source)]
 
 
 def _shows_kill(view: PodView) -> bool:

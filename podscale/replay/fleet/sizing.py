@@ -15,11 +15,12 @@ from podscale.replay.fleet.reading import Amounts, FleetPast
 from podscale.replay.fleet.usage import FleetContainer
 from vpa.capping.limits import apply_container_range
 from vpa.model.api.quantities import RESOURCES, of_units, units
-from vpa.model.estimation.nodes import NodeShape, largest
 from vpa.model.estimation.recommendation import (
+    NodeShape,
     RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,
+    largest,
     recommend,
     without_margin,
 )

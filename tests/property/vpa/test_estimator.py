@@ -13,7 +13,7 @@ from vpa.model.estimation.estimator import (
     humanized,
     rounded_up,
 )
-from vpa.model.estimation.nodes import NodeShape, cap_to_nodes
+from vpa.model.estimation.recommendation import NodeShape, cap_to_nodes
 
 usage = st.floats(0.0, 1e13)
 confidence = st.one_of(st.just(0.0), st.floats(1e-6, 1e4))

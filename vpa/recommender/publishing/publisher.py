@@ -19,8 +19,7 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.objects.vpa import Vpa
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.cluster import ClusterModel
-from vpa.model.estimation.nodes import NodeShape
-from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.estimation.recommendation import NodeShape, RecommendationTrace
 from vpa.model.estimation.status import History, says_the_same
 from vpa.model.groups import VpaEntry
 from vpa.model.recommendations import Estimates, RecommendationReader

@@ -1,14 +1,12 @@
 """Autopilot's recommenders: ticks, windows, the ensemble, and what comes out of them."""
 
 import math
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import WEB, usage, web
-from vpa.model.api.ooms import Oom
 from vpa.model.autopilot import (
     TICK_S,
     Autopilot,
@@ -27,6 +25,7 @@ from vpa.model.estimation.recommendation import (
     recommend,
     without_margin,
 )
+from vpa.model.groups import Oom
 from vpa.model.histograms import buckets
 from vpa.model.histograms.matrix import Floats
 from vpa.model.recommendations import RecommendationReader
@@ -268,7 +267,7 @@ def test_an_oom_reaches_it_as_the_memory_that_was_needed() -> None:
     chosen(cluster)
     for minute in range(6):
         cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8))
-    at = datetime.fromtimestamp(NOW + 330.0, UTC)
+    at = NOW + 330.0
     assert cluster.record_oom(Oom("shop", "web-0", "app", 2**30, at))
     for minute in range(6, 12):
         cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8))

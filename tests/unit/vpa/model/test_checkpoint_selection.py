@@ -1,12 +1,10 @@
 """Which checkpoints are written, and when."""
 
-from datetime import UTC, datetime
-
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.api.ooms import Oom
 from vpa.model.checkpoint_selection import CheckpointSelection, SaveBand
 from vpa.model.cluster import ClusterModel
+from vpa.model.groups import Oom
 from vpa.model.samples.membership import VpaKey
 
 APP = (WEB, "app")
@@ -76,7 +74,7 @@ def test_a_peak_or_an_oom_is_saved_at_once() -> None:
     assert saver.due(at + 60, BAND) == [APP]
     saver.saved([APP], at + 60)
     assert saver.due(at + 60, BAND) == []
-    world.record_oom(Oom("shop", "web-1", "app", 10, datetime.fromtimestamp(at + 60, UTC)))
+    world.record_oom(Oom("shop", "web-1", "app", 10, at + 60))
     assert saver.due(at + 60, BAND) == [APP]
     saver.saved([APP], at + 60)
     assert saver.due(at + 60, BAND) == []
@@ -100,7 +98,7 @@ def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
     saver.saved(first, NOW)
     assert len(first) == 1000
     killed = pods[int(first[0][0].name.removeprefix("vpa-"))]
-    world.record_oom(Oom("shop", killed, "app", 10**9, datetime.fromtimestamp(NOW + 60, UTC)))
+    world.record_oom(Oom("shop", killed, "app", 10**9, NOW + 60))
     second = saver.due(NOW + 60, BAND)
     assert second[0] == first[0]
     assert set(second[1:]).isdisjoint(first)
@@ -118,7 +116,7 @@ def test_those_that_fail_come_behind_those_that_go_through() -> None:
     assert saver.due(NOW + 120, BAND) == [*late, *stuck]
     saver.failed(stuck[:4], NOW + 120)
     assert saver.due(NOW + 180, BAND) == [*late, *stuck[4:], *stuck[:4]], "and take turns"
-    at = datetime.fromtimestamp(NOW + 180, UTC)
+    at = NOW + 180
     world.record_oom(Oom("shop", pods[0], "app", 10**9, at))
     assert saver.due(NOW + 180, BAND)[:12] == late, "with news or without"
     saver.saved([*late, *stuck], NOW + 180)

@@ -1,16 +1,14 @@
 """The recommender's model from object to recommendation."""
 
-from datetime import UTC, datetime
-
 import msgspec
 import pytest
 
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, counts, usage, vpa, web
-from vpa.model.api.ooms import Oom
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.groups import Oom
 from vpa.model.histograms.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -189,9 +187,9 @@ def test_an_oom_counts_for_its_container_only() -> None:
     cluster = ClusterModel()
     web(cluster, "web-0")
     fed(cluster, 10)
-    kill = Oom("shop", "web-0", "app", 629145600, datetime.fromtimestamp(NOW + 600, UTC))
+    kill = Oom("shop", "web-0", "app", 629145600, NOW + 600)
     assert cluster.record_oom(kill)
-    assert not cluster.record_oom(Oom("shop", "gone", "app", 1, kill.time))
+    assert not cluster.record_oom(Oom("shop", "gone", "app", 1, kill.time_s))
     held = cluster.held(WEB, "app", 0.9)
     assert held is not None
     assert held.oom is not None
@@ -213,7 +211,7 @@ def test_an_oom_bump_survives_a_restart_and_is_counted_once() -> None:
     cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 120)
-    cluster.record_oom(Oom("shop", "web-0", "app", 629145600, datetime.fromtimestamp(at, UTC)))
+    cluster.record_oom(Oom("shop", "web-0", "app", 629145600, at))
     before = target(cluster)
     again = restarted(cluster, at)
     assert target(again) == before, "before its pod is seen again"
@@ -349,7 +347,7 @@ def test_a_moved_target_is_due_at_once_and_young_bounds_are_not() -> None:
     assert reader.due(estimates, at + MINUTE, DeadBand()) == []
     assert reader.due(estimates, at + MINUTE, UPSTREAM) == [WEB]
     assert reader.due(estimates, at + 600, DeadBand()) == [WEB], "ten minutes old"
-    cluster.record_oom(Oom("shop", "web-0", "app", 10**9, datetime.fromtimestamp(at, UTC)))
+    cluster.record_oom(Oom("shop", "web-0", "app", 10**9, at))
     assert reader.due(reader.read(), at + MINUTE, DeadBand()) == [WEB]
 
 

@@ -2,8 +2,8 @@
 
 from podscale.kube.objects.vpa import VpaStatus, decode
 from tests.unit.vpa.model.worlds import NOW
-from vpa.model.estimation.nodes import NodeShape
 from vpa.model.estimation.recommendation import (
+    NodeShape,
     RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,

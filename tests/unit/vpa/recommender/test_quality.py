@@ -3,7 +3,7 @@
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 
-from vpa.recommender.publishing.quality import Kind, Quality
+from vpa.recommender.selfmetrics import Kind, Quality
 
 ALL = ("Auto", "2")
 KINDS = [Kind("Auto", 2), Kind("Off", 0)]
