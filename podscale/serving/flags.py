@@ -44,6 +44,8 @@ class Flag(Struct, frozen=True):
 _RANGES: Mapping[str, Callable[[Any], bool]] = {
     "greater than 0": lambda value: value > 0,
     "at least 1": lambda value: value >= 1,
+    "between 0 and 65535": lambda value: 0 <= value <= 65535,
+    "between 1 and 30": lambda value: 1 <= value <= 30,
     "between 0 and 1": lambda value: 0 <= value <= 1,
     "above 0 and at most 1": lambda value: 0 < value <= 1,
 }

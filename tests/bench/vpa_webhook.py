@@ -84,7 +84,7 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
         await discover(discovery)
         stores = VpaStores(api, discovery, needs_pods=False)
         webhook = Webhook(
-            stores, Nobody(), boost=flags_.boost(flags), gates=flags_.gates(flags),
+            stores, Nobody().admitted, boost=flags_.boost(flags), gates=flags_.gates(flags),
         )  # fmt: skip
         routes = [
             Route("/", webhook.handle, methods=("POST",), is_public=True),

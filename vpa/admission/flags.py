@@ -6,7 +6,7 @@ from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flag_table import API_SERVER
-from podscale.serving.flags import Flag, FlagError, Flags
+from podscale.serving.flags import Flag, FlagError, Flags, wrong_values
 from podscale.serving.flags import parse as parse_flags
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.registration import Registration
@@ -16,7 +16,7 @@ from vpa.flags import problems as common_problems
 from vpa.model.api.quantities import is_in_range
 
 UPSTREAM: tuple[Flag, ...] = (
-    Flag("port", "int", 8000, "Port of the webhook."),
+    Flag("port", "int", 8000, "Port of the webhook.", must_be="between 0 and 65535"),
     Flag("address", default=":8944", help="Address of /metrics and /health-check; empty: none."),
     Flag("register-webhook", "bool", True, "Create and keep the webhook's configuration."),
     Flag("register-by-url", "bool", False, "Register --webhook-address instead of a Service."),
@@ -24,14 +24,16 @@ UPSTREAM: tuple[Flag, ...] = (
          help="Address to register with --register-by-url; https:// may be left out."),
     Flag("webhook-port", help="Port to register with --register-by-url."),
     Flag("webhook-service", default="vpa-webhook", help="Service to register."),
-    Flag("webhook-timeout-seconds", "int", 5, "How long the API server waits."),
+    Flag("webhook-timeout-seconds", "int", 5, "How long the API server waits.",
+         must_be="between 1 and 30"),
     Flag("webhook-labels", "strings", (), "Labels of the configuration, NAME:VALUE."),
     Flag("webhook-failure-policy-fail", "bool", False, "Refuse pods while the webhook is away."),
     Flag("client-ca-file", default="/etc/tls-certs/caCert.pem", help="CA to register."),
     Flag("tls-cert-file", default="/etc/tls-certs/serverCert.pem", help="Serving certificate."),
     Flag("tls-private-key", default="/etc/tls-certs/serverKey.pem", help="Its key."),
     Flag("reload-cert", "bool", False, "Accepted; files are followed anyway."),
-    Flag("min-tls-version", default="tls1_2", help="tls1_2 or tls1_3."),
+    Flag("min-tls-version", default="tls1_2", choices=("tls1_2", "tls1_3"),
+         help="tls1_2 or tls1_3."),
     Flag("tls-ciphers", help="TLS 1.2 suites by OpenSSL's or IANA's names, separated by colons."),
     Flag("status-lease-name", default="vpa-admission-controller", help="The sign of life."),
     Flag("status-lease-namespace", help="Its namespace; empty: our own, else kube-system."),
@@ -50,17 +52,11 @@ TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)
 
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
-    found = common_problems(flags)
-    if not 0 <= flags.number("port") <= 65535:
-        found.append(f"--port {flags.number('port')} is not between 0 and 65535")
-    if flags.text("min-tls-version") not in ("tls1_2", "tls1_3"):
-        found.append("--min-tls-version must be tls1_2 or tls1_3")
+    found = [*common_problems(flags), *wrong_values(flags, UPSTREAM)]
     if flags.switch("register-by-url") and not flags.text("webhook-address"):
         found.append("--register-by-url needs --webhook-address")
     if flags.text("webhook-port") and not flags.text("webhook-port").isdecimal():
         found.append("--webhook-port is not a number")
-    if not 1 <= flags.number("webhook-timeout-seconds") <= 30:
-        found.append("--webhook-timeout-seconds must be between 1 and 30")
     found += [f"--webhook-labels: {text!r} is not NAME:VALUE"
               for text in flags.listing("webhook-labels") if ":" not in text]  # fmt: skip
     try:

@@ -149,7 +149,7 @@ async def admitting(
         )
         webhook = Webhook(
             stores,
-            AdmissionMetrics(metrics.registry),
+            AdmissionMetrics(metrics.registry).admitted,
             boost=flags_.boost(flags),
             gates=flags_.gates(flags),
         )

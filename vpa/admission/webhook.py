@@ -9,8 +9,8 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -161,27 +161,21 @@ class _CountedVpa(Struct, frozen=True):
 _COUNTED_VPA = JsonDecoder(_CountedVpa)
 
 
-class ReviewObserver(Protocol):
-    """Who counts."""
-
-    def admitted(self, resource: str, outcome: str, seconds: float) -> None:
-        """Note one review."""
-
-
 class Webhook:
     """Answers reviews from what the watches show."""
 
     def __init__(
         self,
         stores: VpaStores,
-        observer: ReviewObserver,
+        note: Callable[[str, str, float], None],
         *,
         boost: BoostSettings,
         gates: VpaGates,
         deadline_s: float = 2.0,
     ) -> None:
+        """``note`` is called after each review, with resource, outcome and seconds."""
         self._stores = stores
-        self._observer = observer
+        self._note = note
         self._boost = boost
         self._gates = gates
         self._deadline_s = deadline_s
@@ -210,7 +204,7 @@ class Webhook:
         asked = review.request
         answer = await self._answer(asked)
         name = asked.resource.resource or "unknown"
-        self._observer.admitted(name, answer.outcome, time.monotonic() - begun)
+        self._note(name, answer.outcome, time.monotonic() - begun)
         return ApiResponse(value=reviewed(asked, answer))
 
     async def match(self, pod: PodView) -> Candidate | None:

@@ -90,7 +90,7 @@ async def reviewed(api: Any, kinds: KindResources, pod: bytes) -> tuple[ReviewAn
     stores = VpaStores(api, kinds, needs_pods=False)
     boost: Any = BoostSettings
     gates: Any = VpaGates
-    webhook = Webhook(stores, Counted(), boost=boost, gates=gates)
+    webhook = Webhook(stores, Counted().admitted, boost=boost, gates=gates)
     stores.accept_vpa(decode(VPA, StoredVpa))
     asked = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE", Raw(pod))
     with capture_logs() as logs:

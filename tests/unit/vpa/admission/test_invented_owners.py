@@ -47,7 +47,7 @@ class Reviews:
         boost: Any = BoostSettings
         gates: Any = VpaGates
         self.stores = VpaStores(api, self.api, needs_pods=False)
-        self.webhook = Webhook(self.stores, Counted(), boost=boost, gates=gates)
+        self.webhook = Webhook(self.stores, Counted().admitted, boost=boost, gates=gates)
         self.stores.accept_vpa(decode(VPA, StoredVpa))
 
     async def outcome(self, kind: str, name: str, version: str, uid: str = "u") -> str:
