@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podscale.replay.fleet import risk
-from podscale.replay.fleet.blocks import BLOCK_S, THROTTLED, Floats, needs
+from podscale.replay.fleet.usage import BLOCK_S, THROTTLED, Floats, needs
 from tests.kit import traces
 
 STEP_S, DAYS, TEST_BLOCKS = 300, 8, 8

@@ -55,13 +55,19 @@ def write(file: str, text: str) -> None:
 
 
 def seconds(flag: str, text: str) -> float:
-    """Return the seconds of a Go duration; raises ``WrongInput``."""
-    from podscale.core.times.duration import WRITE_ONE, DurationError, parse_go
+    """Return the seconds of Go's 1h30m or Prometheus's 14d; raises ``WrongInput``."""
+    # Imported here: --help must not load it.
+    from podscale.core.times import duration
 
-    try:
-        return parse_go(text)
-    except DurationError:
-        raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE}") from None
+    for parse in (duration.parse_go, duration.parse_prometheus):
+        try:
+            found = parse(text)
+        except duration.DurationError:
+            continue
+        if found < 0:
+            raise WrongInput(f"{flag}: {text} lies before the beginning")
+        return found
+    raise WrongInput(f"{flag} {text}: not a duration; {duration.WRITE_ONE} (or 14d)")
 
 
 def collecting(

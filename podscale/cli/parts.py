@@ -23,7 +23,7 @@ from podscale.kube.discovery import ApiDiscovery
 from podscale.nodes import part as nodes_part
 from podscale.process.part import Flagged, Kinds, PartKind
 from podscale.replay.gate_process import GateProcess
-from podscale.replay.queries import LoadQuery, load_queries, resource_of
+from podscale.replay.history import LoadQuery, load_queries, resource_of
 from podscale.serving import flag_table
 from podscale.serving.flags import Flags
 from vpa.admission import part as admission_part

@@ -26,9 +26,8 @@ from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryClient
-from podscale.replay.errors import ReplayError
-from podscale.replay.history import HistoryWindow, PastReader
-from podscale.replay.queries import LoadQuery
+from podscale.replay.history import HistoryWindow, LoadQuery, PastReader
+from podscale.replay.inputs import ReplayError
 
 TOGETHER = 64  # HPAs of one batch: as many are replayed side by side
 _STEP_S = 60

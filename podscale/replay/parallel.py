@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from typing import Any, Generic, Literal, TypeVar
 
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 
 S = TypeVar("S")
 J = TypeVar("J")

@@ -18,7 +18,7 @@ from hpa.simulate.loop import RunVerdict
 from podscale.core.quantity import Quantity, QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.kube.objects.autoscaler import AutoscalerSpec
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 
 MOST_COMBINATIONS = 10_000
 _RANGE = re.compile(r"([^.,:]+(?:\.[0-9]+)?[a-zA-Z]*)\.\.([^:,]+):([^:,]+)")

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from podscale.kube.objects.vpa import ResourcePolicy
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import RESOURCES, units
 from vpa.model.estimation.estimator import BOUNDS, Bound

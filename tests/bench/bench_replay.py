@@ -29,13 +29,11 @@ from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.workload import LoadHistory, Plant
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
-from podscale.replay.candidate_runs import ReplayCandidate, ReplayRow, question, rows
-from podscale.replay.errors import ReplayError
-from podscale.replay.history import HistoryWindow, PastReader
+from podscale.replay.history import HistoryWindow, LoadQuery, PastReader
+from podscale.replay.inputs import ReplayError, read_trace
 from podscale.replay.parallel import cores, over_cores
-from podscale.replay.queries import LoadQuery
+from podscale.replay.report import ReplayCandidate, ReplayRow, question, rows
 from podscale.replay.sweep import pareto
-from podscale.replay.trace_file import read_trace
 from tests.bench import forecast_traces, gate_cost
 from tests.bench.bench_decide import PERIOD_S, RELEASE, Fleet
 from tests.bench.figures import Figures

@@ -18,7 +18,7 @@ from hpa.decide.api.spec import HPA
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion, day_of
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import TOGETHER, GateProcess
-from podscale.replay.queries import LoadQuery
+from podscale.replay.history import LoadQuery
 from tests.bench.figures import Figures
 from tests.integration.prometheus import PrometheusServer
 from tests.kit.traces import crane

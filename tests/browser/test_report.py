@@ -9,12 +9,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from podscale.cli.report.run import html_of
-from podscale.replay.fleet.classes import CLASSES, UsageShape
-from podscale.replay.fleet.owners import FleetWorkload
 from podscale.replay.fleet.reading import FleetSpan
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
-from podscale.replay.fleet.usage import FleetContainer
-from podscale.replay.price import PriceList
+from podscale.replay.fleet.sizing import CLASSES, UsageShape
+from podscale.replay.fleet.usage import FleetContainer, FleetWorkload
+from podscale.replay.inputs import PriceList
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

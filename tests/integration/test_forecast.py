@@ -16,7 +16,7 @@ from hpa.forecast.daily import GateQuestion
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import GateProcess
-from podscale.replay.queries import LoadQuery, load_queries
+from podscale.replay.history import LoadQuery, load_queries
 from podscale.sandbox.load import ExposedSample
 from podscale.sandbox.promql.series import SeriesHead
 from podscale.sandbox.promql.server import PrometheusStandIn

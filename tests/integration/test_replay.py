@@ -15,9 +15,8 @@ from adapter.sources.source_router import OneSource
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryReader
-from podscale.replay.errors import ReplayError
-from podscale.replay.history import HistoryWindow, PastReader
-from podscale.replay.queries import load_queries
+from podscale.replay.history import HistoryWindow, PastReader, load_queries
+from podscale.replay.inputs import ReplayError
 from podscale.sandbox.load import ExposedSample
 from podscale.sandbox.promql.server import PrometheusStandIn
 from tests.integration.test_demo import demo, end, shown_until

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from podscale.cli.replay.run import one_report
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.parallel import over_cores, over_dask
 from tests.integration.test_demo import demo, end, shown_until
 from tests.kit.many_replays import (

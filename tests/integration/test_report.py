@@ -19,8 +19,7 @@ from podscale.feed.range_reader import HistoryReader, HistorySlice
 from podscale.nodes.cluster.pod_sums import HEADROOM_NAMESPACE
 from podscale.nodes.flags import NodesChoice
 from podscale.replay.fleet.assembly import OWN_NAMESPACES, report_of
-from podscale.replay.fleet.names import FleetNames
-from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan
+from podscale.replay.fleet.reading import POINTS, FleetNames, FleetReader, FleetSpan
 from podscale.replay.fleet.sizing import RequestChoice
 from tests.integration.fleet_past import GIB, PastPod, flat, openmetrics
 from tests.integration.prometheus import PrometheusServer

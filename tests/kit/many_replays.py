@@ -11,9 +11,10 @@ import numpy as np
 from click.testing import CliRunner
 
 from hpa.simulate.workload import LoadHistory
-from podscale.cli.replay.run import ReplayOptions, Subject, one_report
+from podscale.cli.replay.inputs import ReplayOptions, Subject
+from podscale.cli.replay.run import one_report
 from podscale.cli.replay.shown import print_all
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.parallel import over_dask
 from podscale.replay.report import AllReplays, NamedReplay
 from tests.kit.traces import crane

@@ -49,7 +49,7 @@ CAPABILITIES: Mapping[str, Sequence[str]] = {
     "doctor": ["adapter/doctor/", "podscale/cli/doctor/"],
     "migrate": ["podscale/migrate/", "podscale/cli/commands/migrate"],
     "replay": ["podscale/replay/", "podscale/cli/replay/"],
-    "report": ["podscale/replay/fleet/", "podscale/replay/report.py", "podscale/cli/report/"],
+    "report": ["podscale/replay/fleet/", "podscale/cli/report/"],
     "page (Python)": ["podscale/page/", "podscale/cli/page"],
     "sandbox": ["podscale/sandbox/"],
     "demo": ["podscale/cli/demo/"],

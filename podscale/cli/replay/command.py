@@ -134,7 +134,8 @@ def command(
     # Imported here: --help must not load numpy.
     import msgspec
 
-    from podscale.cli.replay.run import ReplayOptions, all_replayed, replayed
+    from podscale.cli.replay.inputs import ReplayOptions
+    from podscale.cli.replay.run import all_replayed, replayed
     from podscale.cli.replay.shown import print_all, print_report
 
     given = msgspec.convert(options, ReplayOptions)

@@ -4,7 +4,7 @@ what Prometheus remembers of both.
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -23,7 +23,7 @@ from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.plan import rules_of
 from podscale.cli.evaluation.manifest import WrittenError, place, plain
 from podscale.cli.evaluation.observation import EvaluationError, placing, plain_hpa, written_hpa
-from podscale.cli.inputs import WrongInput, read
+from podscale.cli.inputs import WrongInput, read, seconds
 from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.core.json_decoder import decode_json
@@ -36,10 +36,14 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
 from podscale.kube.client.wire import convert, decode
 from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
-from podscale.replay.errors import ReplayError, TraceInvalid
-from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
-from podscale.replay.queries import load_queries, resource_of
-from podscale.replay.trace_file import read_trace
+from podscale.replay.history import (
+    HistoryWindow,
+    PastReader,
+    load_queries,
+    requests_of_pods,
+    resource_of,
+)
+from podscale.replay.inputs import ReplayError, TraceInvalid, read_trace
 from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
 
@@ -117,29 +121,52 @@ def requests_of(words: tuple[str, ...]) -> dict[str, dict[str, int]]:
 _DEADLINE_S = 30.0  # of a query
 
 
-class RecordedHpa(Struct, frozen=True):
-    """One object of the cluster and its past."""
+class ReplayOptions(Struct, frozen=True):
+    """The call, as it was written."""
 
-    plain: dict[str, Any]
-    past: RecordedPast
-    requests: dict[str, dict[str, int]]  # container → resource → milli-units
-
-
-class PastOptions(Struct, frozen=True):
-    """Where the past is, and how much of it."""
-
-    since_s: float
-    step_s: int
-    most_samples: int
-    prometheus: PrometheusChoice
+    what: str | None = None
+    since: str = "7d"
+    step: str = "15s"
+    max_samples: int = 50_000_000
+    prometheus: PrometheusChoice = PrometheusChoice()
     config: str = ""
     config_map: str = ""
+    trace: str = ""
+    hpa_files: tuple[str, ...] = ()
+    scale: float = 1.0
+    ready_after: str = ""
+    metric_age: str = "15s"
+    nodes_after: str = "0s"
+    room: int | None = None
+    requests: tuple[str, ...] = ()
+    pod_capacity: str = ""
+    replicas: int | None = None
+    price: str = ""
+    sweeps: tuple[str, ...] = ()
+    at_most_unserved: str = ""
+    is_forecast: bool = False
+    html: str = ""
+    workers: int | None = None  # None: as many as there are cores
+    dask: str = ""
+    percentiles: str = "0.9"
+    margins: str = "0.15"
+    half_lives: str = "24h"
 
 
-def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> RecordedHpa:
+class Subject(Struct, frozen=True):
+    """What is replayed, wherever it comes from."""
+
+    specs: list[tuple[str, dict[str, Any]]]  # today's first
+    load: LoadHistory
+    requests: dict[str, dict[str, int]]
+    ready_after_s: tuple[float, ...]
+    notes: Sequence[str]
+
+
+def recorded(cluster: ClusterChoice, name: str, options: ReplayOptions) -> Subject:
     """Return the HPA; raises ``WrongInput``, ``ReplayError`` and ``PrometheusUnanswered``."""
 
-    async def read() -> RecordedHpa:
+    async def read() -> Subject:
         async with RecordedCluster(cluster, options) as found:
             plain = await found.cluster.hpa(cluster.namespace, name)
             return await found.past({**plain}, progress())
@@ -149,7 +176,7 @@ def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> Recorde
 
 
 def recorded_usage(
-    cluster: ClusterChoice, name: str, options: PastOptions
+    cluster: ClusterChoice, name: str, options: ReplayOptions
 ) -> tuple[dict[str, Any], PodUsageHistory, dict[str, dict[str, int]]]:
     """Return a VPA, what its pods used and what they request; raises as ``recorded`` does."""
 
@@ -164,8 +191,8 @@ def recorded_usage(
 
 
 def all_recorded(
-    cluster: ClusterChoice, options: PastOptions
-) -> Iterator[tuple[str, RecordedHpa | ReplayError]]:
+    cluster: ClusterChoice, options: ReplayOptions
+) -> Iterator[tuple[str, Subject | ReplayError]]:
     """Yield the HPAs of the namespaces chosen, by namespace and name, each read when it is wanted.
 
     Raises as ``recorded`` does where that concerns all of them.
@@ -203,7 +230,7 @@ async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def errors_in_words(options: PastOptions) -> Iterator[None]:
+def errors_in_words(options: ReplayOptions) -> Iterator[None]:
     """Raise as ``ReplayError`` what a cluster comes back with, and for what Prometheus does
     ``PrometheusUnanswered``."""
     try:
@@ -219,9 +246,10 @@ class RecordedCluster:
 
     cluster: DoctorCluster
 
-    def __init__(self, choice: ClusterChoice, options: PastOptions) -> None:
+    def __init__(self, choice: ClusterChoice, options: ReplayOptions) -> None:
         self._choice = choice
         self._options = options
+        self._requests = requests_of(options.requests)
         self._open = AsyncExitStack()
         self._reader: HistoryReader | None = None
 
@@ -234,7 +262,8 @@ class RecordedCluster:
             raise
         return self
 
-    async def _learn(self, options: PastOptions) -> None:
+    async def _learn(self, options: ReplayOptions) -> None:
+        since_s, step_s = seconds("--since", options.since), seconds("--step", options.step)
         source = options.prometheus.options(_DEADLINE_S)
         if source is None:
             raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
@@ -253,19 +282,18 @@ class RecordedCluster:
             self._lister = Relister(
                 OneSource(client),
                 self._rules,
-                RelistOptions(interval_s=options.since_s),
+                RelistOptions(interval_s=since_s),
                 clock=lambda: end_s,
             )
             await self._lister.relist()
-        start_s = float(int(end_s - options.since_s))
-        most = options.most_samples
-        self._window = HistoryWindow(start_s, float(int(end_s)), options.step_s, most)
+        start_s, step = float(int(end_s - since_s)), max(1, round(step_s))
+        self._window = HistoryWindow(start_s, float(int(end_s)), step, options.max_samples)
 
     async def __aexit__(self, *_: object) -> None:
         """Close connections and end the child that reads."""
         await self._open.aclose()
 
-    async def past(self, plain: dict[str, Any], told: Progress) -> RecordedHpa:
+    async def past(self, plain: dict[str, Any], told: Progress) -> Subject:
         """Return an object of the cluster with its past."""
         plain.pop("status", None)
         hpa = structs.replace(read_hpa(written(plain)), namespace=plain["metadata"]["namespace"])
@@ -277,7 +305,8 @@ class RecordedCluster:
         reader, self._reader = self._reader, None  # one that was left early is of no use
         past = await PastReader(reader, self._window, told).past(hpa, queries)
         self._reader = reader
-        return RecordedHpa(plain, past, requests_of_pods(template))
+        requests = self._requests or requests_of_pods(template)
+        return Subject([("today", plain)], past.load, requests, past.ready_after_s, past.notes)
 
     async def usage(
         self, plain: Mapping[str, Any], told: Progress

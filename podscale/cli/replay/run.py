@@ -5,86 +5,43 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hpa.decide import Settings
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA
 from hpa.simulate.loop import SimulatedRun, judge, oracle
-from hpa.simulate.workload import LoadHistory, Plant, held
+from hpa.simulate.workload import Plant, held
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.inputs import WrongInput, write
+from podscale.cli.inputs import WrongInput, seconds, write
 from podscale.cli.output import Progress, progress
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import inputs
+from podscale.cli.replay.inputs import ReplayOptions, Subject
 from podscale.cli.replay.shown import html_of
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.core.times.duration import (
-    WRITE_ONE,
-    DurationError,
     format_go,
-    parse_go,
-    parse_prometheus,
 )
 from podscale.replay import parallel
-from podscale.replay.candidate_runs import (
+from podscale.replay.inputs import PriceList, ReplayError, with_columns_of
+from podscale.replay.report import (
+    RECORDED,
+    AllReplays,
+    NamedReplay,
     ReplayCandidate,
     ReplayQuestion,
+    ReplayReport,
     ReplayRow,
+    forecast_row,
     need_of,
     question,
     rows,
 )
-from podscale.replay.errors import ReplayError
-from podscale.replay.price import PriceList
-from podscale.replay.report import RECORDED, AllReplays, NamedReplay, ReplayReport, forecast_row
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
-from podscale.replay.trace_file import with_columns_of
 
 _READY_AFTER_S = 60.0  # where nobody measured it
-
-
-class ReplayOptions(Struct, frozen=True):
-    """The call, as it was written."""
-
-    what: str | None = None
-    since: str = "7d"
-    step: str = "15s"
-    max_samples: int = 50_000_000
-    prometheus: PrometheusChoice = PrometheusChoice()
-    config: str = ""
-    config_map: str = ""
-    trace: str = ""
-    hpa_files: tuple[str, ...] = ()
-    scale: float = 1.0
-    ready_after: str = ""
-    metric_age: str = "15s"
-    nodes_after: str = "0s"
-    room: int | None = None
-    requests: tuple[str, ...] = ()
-    pod_capacity: str = ""
-    replicas: int | None = None
-    price: str = ""
-    sweeps: tuple[str, ...] = ()
-    at_most_unserved: str = ""
-    is_forecast: bool = False
-    html: str = ""
-    workers: int | None = None  # None: as many as there are cores
-    dask: str = ""
-    percentiles: str = "0.9"
-    margins: str = "0.15"
-    half_lives: str = "24h"
-
-
-class Subject(Struct, frozen=True):
-    """What is replayed, wherever it comes from."""
-
-    specs: list[tuple[str, dict[str, Any]]]  # today's first
-    load: LoadHistory
-    requests: dict[str, dict[str, int]]
-    ready_after_s: tuple[float, ...]
-    notes: list[str]
 
 
 def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
@@ -108,14 +65,13 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
         raise WrongInput("--hpa, --html and --replicas are of one HPA: drop them, or say hpa/NAME")
     _check(given)
     prices = inputs.converted(given.price, PriceList) if given.price else None
-    options = past_options(given)  # before anything is asked
     names: list[str] = []
     found: list[NamedReplay] = []
 
     def subjects() -> Iterator[Subject | str]:
-        for name, one in inputs.all_recorded(cluster, options):
+        for name, one in inputs.all_recorded(cluster, given):
             names.append(name)
-            yield str(one) if isinstance(one, ReplayError) else _recorded_subject(given, one, [])
+            yield str(one) if isinstance(one, ReplayError) else one
 
     is_whole = True
     # Workers ask nobody, and are shown no credentials.
@@ -141,7 +97,7 @@ def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
 
 
 def one_report(
-    shared: tuple[ReplayOptions, PriceList | None], subject: "Subject | str"
+    shared: tuple[ReplayOptions, PriceList | None], subject: Subject | str
 ) -> ReplayReport | str:
     """Return what comes of one HPA: the work of one process. A text is why there is no report."""
     if isinstance(subject, str):
@@ -161,18 +117,18 @@ def _check(given: ReplayOptions) -> None:
 
 def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
     tried = [(file, inputs.plain_of_file(file)) for file in given.hpa_files]
-    requests = inputs.requests_of(given.requests)
     if given.trace:
         if given.what:
             raise two_sources(given, f"drop {given.what}")
         if not tried:
             raise WrongInput("say what is to be tried: --hpa FILE, today's first")
         load, notes = inputs.trace_of_file(given.trace, given.scale)
-        return Subject(tried, load, requests, (), notes)
+        return Subject(tried, load, inputs.requests_of(given.requests), (), notes)
     kind, _, name = (given.what or "").partition("/")
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
-    return _recorded_subject(given, inputs.recorded(cluster, name, past_options(given)), tried)
+    subject = inputs.recorded(cluster, name, given)
+    return structs.replace(subject, specs=[*subject.specs, *tried])
 
 
 def two_sources(given: ReplayOptions, instead: str) -> WrongInput:
@@ -181,27 +137,6 @@ def two_sources(given: ReplayOptions, instead: str) -> WrongInput:
         f"{given.what} is in a cluster, and --trace {given.trace} a file: drop --trace to replay "
         f"what Prometheus has, or {instead} to replay the file"
     )
-
-
-def past_options(given: ReplayOptions) -> inputs.PastOptions:
-    """Return where the past is to be read; raises ``WrongInput``."""
-    return inputs.PastOptions(
-        since_s=seconds("--since", given.since),
-        step_s=max(1, round(seconds("--step", given.step))),
-        most_samples=given.max_samples,
-        prometheus=given.prometheus,
-        config=given.config,
-        config_map=given.config_map,
-    )
-
-
-def _recorded_subject(
-    given: ReplayOptions, found: inputs.RecordedHpa, tried: list[tuple[str, dict[str, Any]]]
-) -> Subject:
-    past = found.past
-    requests = inputs.requests_of(given.requests) or found.requests
-    specs = [("today", found.plain), *tried]
-    return Subject(specs, past.load, requests, past.ready_after_s, list(past.notes))
 
 
 def _report(
@@ -330,19 +265,6 @@ def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:
     except KeyboardInterrupt:
         return False
     return True
-
-
-def seconds(flag: str, text: str) -> float:
-    """Return the seconds of Go's 1h30m or Prometheus's 14d; raises ``WrongInput``."""
-    for read in (parse_go, parse_prometheus):
-        try:
-            found = read(text)
-        except DurationError:
-            continue
-        if found < 0:
-            raise WrongInput(f"{flag}: {text} lies before the beginning")
-        return found
-    raise WrongInput(f"{flag} {text}: not a duration; {WRITE_ONE} (or 14d)")
 
 
 def _amount(flag: str, text: str) -> float:

@@ -6,15 +6,16 @@ import numpy as np
 from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.inputs import WrongInput
+from podscale.cli.inputs import WrongInput, seconds
 from podscale.cli.output import emit, print_csv, printable, table
 from podscale.cli.replay import inputs
-from podscale.cli.replay.run import ReplayOptions, past_options, seconds, two_sources
+from podscale.cli.replay.inputs import ReplayOptions
+from podscale.cli.replay.run import two_sources
 from podscale.cli.replay.shown import ReplayForm
 from podscale.core.times.duration import format_prometheus
 from podscale.kube.objects.vpa import ObjectError, Vpa
 from podscale.kube.objects.vpa import decode as decode_object
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.vertical import (
     PodUsageHistory,
     SizingRow,
@@ -51,7 +52,7 @@ def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingR
         if given.trace:
             history = _of_trace(given.trace, given.scale)
         elif name:
-            plain, history, today = inputs.recorded_usage(cluster, name, past_options(given))
+            plain, history, today = inputs.recorded_usage(cluster, name, given)
             requests = requests or today
             policy = decode_object(plain, Vpa).spec.resource_policy
         else:

@@ -12,24 +12,28 @@ import yaml
 from msgspec import Struct
 
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.inputs import WrongInput, write
+from podscale.cli.inputs import WrongInput, seconds, write
 from podscale.cli.output import count, emit, print_csv, printable, progress, table
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.cli.replay.inputs import converted
-from podscale.cli.replay.run import seconds, share
+from podscale.cli.replay.run import share
 from podscale.cli.replay.shown import filled
 from podscale.core.times.duration import format_prometheus
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
 from podscale.replay.fleet.assembly import report_of, with_targets
-from podscale.replay.fleet.blocks import BLOCK_S
-from podscale.replay.fleet.names import FleetNames
-from podscale.replay.fleet.patches import PatchForm, WorkloadPatch, file_name, patches_of
-from podscale.replay.fleet.reading import FleetPast, FleetReader, FleetSpan
-from podscale.replay.fleet.report import FleetReport
+from podscale.replay.fleet.reading import FleetNames, FleetPast, FleetReader, FleetSpan
+from podscale.replay.fleet.report import (
+    FleetReport,
+    PatchForm,
+    WorkloadPatch,
+    file_name,
+    patches_of,
+)
 from podscale.replay.fleet.sizing import Estimator, RequestChoice
-from podscale.replay.price import PriceList
+from podscale.replay.fleet.usage import BLOCK_S
+from podscale.replay.inputs import PriceList
 
 if TYPE_CHECKING:
     from podscale.feed.options import PrometheusOptions

@@ -15,15 +15,20 @@ from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
 from hpa.simulate.workload import LoadHistory, Plant
-from podscale.replay.candidate_runs import ReplayCandidate, question, run
 from podscale.replay.fleet import risk
-from podscale.replay.fleet.blocks import THROTTLED, Floats, needs
-from podscale.replay.fleet.classes import CLASSES, UsageShape, shape_of
 from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
-from podscale.replay.fleet.sizing import RequestChoice, SizedAmount, recommended
-from podscale.replay.fleet.usage import FleetContainer
-from podscale.replay.price import PriceList
+from podscale.replay.fleet.sizing import (
+    CLASSES,
+    RequestChoice,
+    SizedAmount,
+    UsageShape,
+    recommended,
+    shape_of,
+)
+from podscale.replay.fleet.usage import THROTTLED, FleetContainer, Floats, needs
+from podscale.replay.inputs import PriceList
+from podscale.replay.report import ReplayCandidate, question, run
 from podscale.replay.sweep import chosen
 from vpa.model.api.quantities import RESOURCES
 

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from podscale.replay.fleet.blocks import DAY_BLOCKS, Floats
+from podscale.replay.fleet.usage import DAY_BLOCKS, Floats
 
 Groups = NDArray[np.intp]
 

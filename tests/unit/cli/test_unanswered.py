@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
-from podscale.cli.replay.inputs import PastOptions, errors_in_words
+from podscale.cli.replay.inputs import ReplayOptions, errors_in_words
 from podscale.feed.http import refusals
 from tests.kit.commands import podscale
 
@@ -18,7 +18,7 @@ def test_a_report_of_a_prometheus_that_is_not_there_could_not_be_done():
 
 
 def test_a_replay_of_a_prometheus_that_hangs_names_it_and_what_to_do():
-    options = PastOptions(3600.0, 15, 1000, PrometheusChoice(NOWHERE))
+    options = ReplayOptions(prometheus=PrometheusChoice(NOWHERE))
     with pytest.raises(PrometheusUnanswered) as caught, errors_in_words(options):
         raise refusals.error("deadline")
     assert caught.value.exit_code == 1

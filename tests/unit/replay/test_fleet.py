@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from podscale.replay.fleet.classes import UsageShape, shape_of
-from podscale.replay.fleet.owners import FleetWorkload, workload_of
+from podscale.replay.fleet.sizing import UsageShape, shape_of
+from podscale.replay.fleet.usage import FleetWorkload, workload_of
 
 HOUR = 12  # steps
 DAYS = 8

@@ -10,7 +10,7 @@ from hpa.forecast.demand import DAY
 from hpa.simulate.workload import key_of
 from podscale.feed.range_reader import HistoryColumns, HistorySlice
 from podscale.replay.gate_process import _Answered, _answered, _Asked, _Batch, _Failed
-from podscale.replay.queries import LoadQuery
+from podscale.replay.history import LoadQuery
 from tests.unit.hpa.forecast.demands import jumps
 from tests.unit.hpa.simulate.loads import web
 

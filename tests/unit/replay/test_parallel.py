@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.parallel import over_cores
 
 

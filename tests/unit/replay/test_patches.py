@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from podscale.replay.fleet.classes import UsageShape
-from podscale.replay.fleet.owners import FleetWorkload
-from podscale.replay.fleet.patches import file_name, patches_of
 from podscale.replay.fleet.reading import FleetSpan
-from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
-from podscale.replay.fleet.usage import FleetContainer
-from podscale.replay.price import PriceList
+from podscale.replay.fleet.report import (
+    Chance,
+    FleetLine,
+    FleetReport,
+    ResourceLine,
+    file_name,
+    patches_of,
+)
+from podscale.replay.fleet.sizing import UsageShape
+from podscale.replay.fleet.usage import FleetContainer, FleetWorkload
+from podscale.replay.inputs import PriceList
 
 SHAPE = UsageShape("steady", 1.0, 1.0, 0.0, 0.0, 1.0)
 MIB = 2.0**20

@@ -7,14 +7,14 @@ import pytest
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import run
-from podscale.cli.replay.inputs import PastOptions, RecordedCluster
-from podscale.cli.replay.run import ReplayOptions, all_replayed
-from podscale.replay.errors import ReplayError
+from podscale.cli.replay.inputs import RecordedCluster, ReplayOptions
+from podscale.cli.replay.run import all_replayed
+from podscale.replay.inputs import ReplayError
 
 
 @pytest.mark.parametrize("spec", [{}, {"targetRef": None}, {"targetRef": {"kind": "Deployment"}}])
 async def test_a_vpa_that_names_no_target_is_said_to(spec) -> None:
-    cluster = RecordedCluster(ClusterChoice({}), PastOptions(3600.0, 15, 1000, PrometheusChoice()))
+    cluster = RecordedCluster(ClusterChoice({}), ReplayOptions())
     plain = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
     with pytest.raises(ReplayError, match="VPA web has no target"):
         await cluster.usage(plain, lambda *_: None)

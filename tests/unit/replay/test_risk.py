@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.replay.fleet import risk
-from podscale.replay.fleet.blocks import DAY_BLOCKS, THROTTLED, needs
+from podscale.replay.fleet.usage import DAY_BLOCKS, THROTTLED, needs
 from tests.calibration import brier, histories, spiegelhalter, verdicts
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from hpa.simulate.loop import RunVerdict
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from tests.unit.hpa.decide.handwritten import resource, written
 from tests.unit.hpa.simulate.loads import pods_metric

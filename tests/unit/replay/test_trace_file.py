@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from podscale.replay.errors import ReplayError, TraceInvalid
-from podscale.replay.trace_file import read_trace, with_columns_of
+from podscale.replay.inputs import ReplayError, TraceInvalid, read_trace, with_columns_of
 from tests.unit.hpa.simulate.loads import web
 
 

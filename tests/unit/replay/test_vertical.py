@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from podscale.replay.errors import ReplayError
+from podscale.replay.inputs import ReplayError
 from podscale.replay.vertical import (
     TODAY,
     SizingCandidate,

@@ -1,7 +1,11 @@
-"""A load from a CSV file: a time and a value for each metric. Pure.
+"""What a replay is given in files, and what can be wrong with it: a load as CSV, prices. Pure.
 
-The first line names the columns. Times are unix seconds, RFC 3339 or ``2026-01-31 10:00:00``
-(UTC); a value that is empty, NaN or infinite is a load that nobody knows.
+ReplayError
+└── TraceInvalid     a file of samples, with its line
+
+The first line of a load names the columns: a time, and a value for each metric. Times are unix
+seconds, RFC 3339 or ``2026-01-31 10:00:00`` (UTC); a value that is empty, NaN or infinite is a load
+that nobody knows.
 """
 
 import csv
@@ -11,10 +15,23 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from msgspec import Struct
 
 from hpa.decide.api.spec import HPA
-from hpa.simulate.workload import LoadHistory, key_of
-from podscale.replay.errors import ReplayError, TraceInvalid
+from hpa.simulate.workload import LoadHistory, Plant, key_of
+
+
+class ReplayError(ValueError):
+    """It cannot be replayed before something is changed; the text says what."""
+
+
+class TraceInvalid(ReplayError):
+    """A file of samples is not what it is taken for."""
+
+    def __init__(self, text: str, line: int) -> None:
+        super().__init__(text)
+        self.line = line
+
 
 _FEWEST = 2  # rows
 
@@ -110,3 +127,21 @@ def _time(text: str) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+_GIB_MILLI = 1000 * 2**30
+
+
+class PriceList(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Prices of an hour; YAML: ``{currency: EUR, coreHour: 0.04, gibHour: 0.005}``."""
+
+    currency: str = ""
+    core_hour: float = 0.0
+    gib_hour: float = 0.0
+    pod_hour: float = 0.0
+
+    def of_pod_hour(self, plant: Plant) -> float:
+        """Return what one pod costs by what it requests."""
+        cores = plant.request_milli("cpu", "") / 1000.0
+        gib = plant.request_milli("memory", "") / _GIB_MILLI
+        return cores * self.core_hour + gib * self.gib_hour + self.pod_hour
