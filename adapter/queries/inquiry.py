@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from adapter.discovery.objects import WatchedObjects
-from adapter.queries import readings, values
+from adapter.queries import readings
 from adapter.queries.readings import Origin
 from podscale.core.metrics import Answer, Failure, PodSamples
 from podscale.core.pace import LoopPace
@@ -125,7 +125,7 @@ class Joined(Struct, eq=False, gc=False):
             return [outcome] * len(self.members)
         if self.objects is not outcome.objects or self.rows is None:
             self._lay_out(outcome.objects)
-        milli = None if outcome.stale else values.all_milli(outcome.values[self.rows])
+        milli = None if outcome.stale else readings.all_milli(outcome.values[self.rows])
         if milli is None or not len(milli):
             return [readings.pods(outcome, each.names, self.origin) for each in self.members]
         numbers, asked_s = milli.tobytes(), outcome.asked_s

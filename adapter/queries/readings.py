@@ -1,7 +1,8 @@
 """From the feed's rows to the answers of ``podscale.core.metrics``.
 
-Pure. Here NaN, ±Inf and what does not fit stop being values, and absences get their
-reason.
+Pure. Here NaN, ±Inf and what does not fit stop being values (upstream serves them as 0 or as
+-9223372036854775808m, and autoscalers believed it: adapter.md 3.4 and 12), floats become
+milli-units, and absences get their reason.
 """
 
 import math
@@ -9,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
+import numpy as np
 from msgspec import Struct, structs
+from numpy.typing import NDArray
 
-from adapter.queries import values
 from adapter.stages import Stage
 from podscale.core.metrics import (
     Answer,
@@ -26,6 +28,46 @@ from podscale.core.metrics import (
     Stale,
 )
 from podscale.feed.plan import NO_ROW, Outcome, Reading
+
+_LIMIT = float(2**63)
+
+
+def milli(value: float) -> int | None:
+    """Return ``value`` in thousandths, truncated towards zero; ``None``: not a number.
+
+    The product is taken in float64 as upstream does: 1.005 is 1004, 1.001 is 1000.
+    """
+    product = value * 1000.0
+    # False for NaN as well.
+    return int(product) if -_LIMIT < product < _LIMIT else None
+
+
+def all_milli(samples: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Return ``milli`` of every value; ``None``: one of them is no number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = samples * 1000.0
+        # False for NaN as well.
+        if len(products) and not np.abs(products).max() < _LIMIT:
+            return None
+    return products.astype(np.int64)
+
+
+def fitting(samples: NDArray[np.float64]) -> Sequence[int]:
+    """Return the places of the values for which ``milli`` returns a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        fits = np.abs(samples * 1000.0) < _LIMIT
+    # 100,000 integers would take the loop 2 ms, and nearly always it is all of them.
+    if fits.all():
+        return range(len(samples))
+    found: list[int] = np.flatnonzero(fits).tolist()
+    return found
+
+
+def usage_milli(value: float) -> int | None:
+    """Return a usage in thousandths; a negative one is no measurement either."""
+    found = milli(value)
+    return None if found is None or found < 0 else found
+
 
 # A scalar answer has no labels at all, which the API writes as null (upstream does).
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -53,7 +95,7 @@ def pods(outcome: Outcome, names: Iterable[str], origin: Origin) -> PodSamples |
     numbers, times = outcome.values[rows].tolist(), outcome.time_s[rows].tolist()
     found = {
         name: Sample(number, None if time_s != time_s else time_s, origin.window_s)
-        for name, number, time_s in zip(known, map(values.milli, numbers), times, strict=True)
+        for name, number, time_s in zip(known, map(milli, numbers), times, strict=True)
         if number is not None
     }
     stale = frozenset(name for name in names if name in outcome.stale) if outcome.stale else _NONE
@@ -81,7 +123,7 @@ def external(outcome: Outcome, origin: Origin) -> ExternalSamples | Failure:
     """Return every series of an external metric; those that are no number are only counted."""
     if not isinstance(outcome, Reading):
         return outcome
-    series = _Series(outcome, values.fitting(outcome.values), origin)
+    series = _Series(outcome, fitting(outcome.values), origin)
     if not series and outcome.stale:
         return _stale(outcome, "", origin)
     left_out = len(outcome.values) - len(series)
@@ -155,10 +197,10 @@ def left_out(answer: ExternalSamples) -> str:
 
 
 def _sample(reading: Reading, row: int, origin: Origin) -> Sample | None:
-    milli = values.milli(float(reading.values[row]))
-    if milli is None:
+    number = milli(float(reading.values[row]))
+    if number is None:
         return None
-    return Sample(milli, time_of(reading, row), origin.window_s)
+    return Sample(number, time_of(reading, row), origin.window_s)
 
 
 def time_of(reading: Reading, row: int) -> float | None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from adapter.discovery.objects import Names, WatchedObjects
 from adapter.errors import RuleQueryError
-from adapter.queries import readings, values
+from adapter.queries import readings
 from adapter.queries.inquiry import Inquiry, LongInquiry
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule, ResourceRules
@@ -252,7 +252,7 @@ def _amounts(cpu: Reading, cpu_row: int, memory: Reading, memory_row: int) -> Am
     times: list[float | None] = []
     found: list[int | None] = []
     for reading, row in ((cpu, cpu_row), (memory, memory_row)):
-        milli = values.usage_milli(float(reading.values[row])) if row != NO_ROW else None
+        milli = readings.usage_milli(float(reading.values[row])) if row != NO_ROW else None
         found.append(milli)
         if milli is not None:
             times.append(readings.time_of(reading, row))
@@ -283,7 +283,7 @@ def _sum(
         return None
     total, times = 0, list[float | None]()
     for row in wanted.values():
-        milli = values.usage_milli(float(reading.values[row]))
+        milli = readings.usage_milli(float(reading.values[row]))
         if milli is None:  # a pod of which a part is not measured has no sum
             return None
         total += milli

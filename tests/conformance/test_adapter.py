@@ -14,7 +14,7 @@ from adapter.discovery import mapping
 from adapter.discovery.labels import LabelProblem
 from adapter.discovery.naming import Namer
 from adapter.errors import ConfigInvalid, RuleQueryError
-from adapter.queries import values
+from adapter.queries import readings
 from adapter.queries.promql import QueryTemplate
 from adapter.rules import config, config_gen
 from adapter.rules.ruleset import NameFilter
@@ -249,7 +249,7 @@ def test_metric_selector(row):
 @cases("B8")
 def test_quantities(row):
     text, milli, decimal, binary, custom = row
-    made = values.milli(float(text))
+    made = readings.milli(float(text))
     if milli == "-9223372036854775808":
         assert made is None  # never a value: section 12
         return

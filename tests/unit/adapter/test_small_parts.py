@@ -10,7 +10,7 @@ from adapter.apis import bodies
 from adapter.apis.metric_apis import ExternalApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.discovery.registry import RelistFailure, RuleState
-from adapter.queries import values
+from adapter.queries import readings
 from adapter.rules.config import parse as parse_config
 from adapter.rules.config_gen import default_config, default_yaml
 from adapter.selfmetrics import AdapterMetrics
@@ -107,12 +107,12 @@ def test_without_a_life_nothing_is_kept():
     (-9.3e15, None), (9.2e15, 9200000000000000000),
 ])  # fmt: skip
 def test_values_are_truncated_or_none(value, milli):
-    assert values.milli(value) == milli
+    assert readings.milli(value) == milli
 
 
 def test_usage_is_never_negative():
-    assert values.usage_milli(-0.001) is None
-    assert values.usage_milli(-0.0001) == 0
+    assert readings.usage_milli(-0.001) is None
+    assert readings.usage_milli(-0.0001) == 0
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
