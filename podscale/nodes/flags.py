@@ -10,8 +10,8 @@ from podscale.core.selectors.selector import EVERYTHING, Selector, SelectorError
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.leadership.leading import LeaseChoice
 from podscale.nodes.decide.ballast import BallastSettings
-from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.headroom.keeper import HeadroomChoice
+from podscale.nodes.headroom.shapes import HeadroomLimit
 from podscale.nodes.room.plan import RoomChoice
 from podscale.process.clusters import Targets
 from podscale.process.flags import leader_election, lease_of, lease_problems

@@ -31,10 +31,8 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.cluster.workloads import PodController, WorkloadVpa
-from podscale.nodes.decide import headroom as deciding
-from podscale.nodes.decide.headroom import ComingPods, ExpectedSize, HeadroomLimit, SizeClass
 from podscale.nodes.headroom import shapes
-from podscale.nodes.headroom.shapes import Quota, ScalingDecision, TemplatedWorkload
+from podscale.nodes.headroom.shapes import SizeClass
 from podscale.nodes.scheduling.cluster_reading import read_all, read_one
 from podscale.nodes.scheduling.cluster_view import lasting
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -101,7 +99,7 @@ def _name(size: SizeClass) -> str:
 
 
 class HeadroomChoice(Struct, frozen=True):
-    limit: HeadroomLimit
+    limit: shapes.HeadroomLimit
     image: str = "pause"
 
 
@@ -117,7 +115,8 @@ class HeadroomKeeper:
     metrics: NodesMetrics
     mapper: Callable[[], Mapper]
     wall: Callable[[], float] = time.time
-    _expected: dict[str, ExpectedSize] = field(default_factory=dict)  # by namespace/kind/name
+    # By namespace/kind/name.
+    _expected: dict[str, shapes.ExpectedSize] = field(default_factory=dict)
     _held: dict[SizeClass, int] = field(default_factory=dict)  # as read and written last
 
     async def once(self) -> None:
@@ -140,8 +139,8 @@ class HeadroomKeeper:
     async def _round(self) -> None:
         coming = await self._coming(self.wall())
         # What namespaces have left is read for those that are short of pods.
-        quotas = await read_all(self.api, RESOURCE_QUOTAS.path(), Quota) if coming else ()
-        counts = deciding.headroom(coming, self.choice.limit, shapes.left_of(quotas))
+        quotas = await read_all(self.api, RESOURCE_QUOTAS.path(), shapes.Quota) if coming else ()
+        counts = shapes.headroom(coming, self.choice.limit, shapes.left_of(quotas))
         try:
             written = await self._hold(counts)
         finally:
@@ -201,17 +200,17 @@ class HeadroomKeeper:
                 path = kind.path(HEADROOM_NAMESPACE)
                 await self.api.request("POST", path, body=encode(made))
 
-    async def _coming(self, now: float) -> list[ComingPods]:
+    async def _coming(self, now: float) -> list[shapes.ComingPods]:
         try:
-            decisions = await read_all(self.api, _DECISIONS.path(), ScalingDecision)
+            decisions = await read_all(self.api, _DECISIONS.path(), shapes.ScalingDecision)
         except errors.ObjectNotFound:
             decisions = ()  # nobody serves decisions (any more)
-        sizes: dict[str, ExpectedSize] = {}
-        short: list[tuple[str, ScalingDecision, int]] = []
+        sizes: dict[str, shapes.ExpectedSize] = {}
+        short: list[tuple[str, shapes.ScalingDecision, int]] = []
         for decision in decisions:
             target = decision.spec.scale_target_ref
             workload = f"{decision.metadata.namespace}/{target.kind}/{target.name}"
-            size = deciding.expected(self._expected.get(workload), shapes.proposed(decision), now)
+            size = shapes.expected(self._expected.get(workload), shapes.proposed(decision), now)
             if size is None:
                 continue
             sizes[workload] = size
@@ -238,16 +237,16 @@ class HeadroomKeeper:
     async def _shaped(
         self,
         workload: str,
-        decision: ScalingDecision,
+        decision: shapes.ScalingDecision,
         count: int,
         taints: Mapping[str, Iterable[Taint]],
-    ) -> ComingPods | None:
+    ) -> shapes.ComingPods | None:
         namespace, target = decision.metadata.namespace, decision.spec.scale_target_ref
         if target.kind not in shapes.WITH_TEMPLATES:
             return None
         try:
             path = shapes.WITH_TEMPLATES[target.kind].path(namespace, target.name)
-            template = await read_one(self.api, path, TemplatedWorkload)
+            template = await read_one(self.api, path, shapes.TemplatedWorkload)
         except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
         vpas = [each for each in self.vpas.values(namespace) if each.spec.target_ref == target]

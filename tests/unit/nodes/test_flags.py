@@ -4,8 +4,8 @@ import pytest
 
 from podscale.nodes import flags as nodes_flags
 from podscale.nodes.decide.ballast import BallastSettings
-from podscale.nodes.decide.headroom import HeadroomLimit
 from podscale.nodes.flags import NodesChoice
+from podscale.nodes.headroom.shapes import HeadroomLimit
 from podscale.serving import flags
 
 

@@ -24,8 +24,8 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
 from podscale.nodes.cluster.workloads import WorkloadVpa
-from podscale.nodes.decide.headroom import HOLD_S, HeadroomLimit
 from podscale.nodes.headroom.keeper import HeadroomChoice, HeadroomKeeper
+from podscale.nodes.headroom.shapes import HOLD_S, HeadroomLimit
 from podscale.nodes.selfmetrics import NodesMetrics
 from tests.kit.stores import fill
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from podscale.nodes.decide.headroom import (
+from podscale.nodes.headroom.shapes import (
     HOLD_S,
     ComingPods,
     ExpectedSize,
