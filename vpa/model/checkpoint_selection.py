@@ -121,7 +121,7 @@ class CheckpointSelection:
 
     def _peaks(self) -> NDArray[np.float64]:
         # A peak counts as higher when it reaches another bucket: less would not be saved.
-        peaks = self._groups.largest(self._cluster.aggregates.highest_peak)
+        peaks = self._groups.reduced(np.maximum, self._cluster.aggregates.highest_peak)
         return buckets.MEMORY.find(peaks).astype(np.float64)
 
     def _follow(self) -> None:

@@ -126,17 +126,11 @@ class ContainerGroups:
             sums = merged(self._aggregates, [self._groups[i] for i in self._several])
             yield sums, self._several, np.arange(self._several.size)
 
-    def largest(self, of_columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest value among the columns of each group."""
+    def reduced(self, by: np.ufunc, of_columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of the columns of each group as one, by ``np.maximum`` or another."""
         if not self._flat.size:
             return np.empty(0)
-        return np.maximum.reduceat(of_columns[self._flat], self._starts)
-
-    def least(self, of_columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the least value among the columns of each group."""
-        if not self._flat.size:
-            return np.empty(0)
-        return np.minimum.reduceat(of_columns[self._flat], self._starts)
+        return np.asarray(by.reduceat(of_columns[self._flat], self._starts))
 
     def places(self, size: int) -> Columns:
         """Return the number of the group of each column, -1 where it is in none; of several

@@ -99,7 +99,7 @@ class RecommendationReader:
     def begins(self) -> HistoryBegins:
         """Return when what is known of each container begins."""
         groups, aggregates = self._follow(), self._cluster.aggregates
-        firsts = [groups.least(aggregates.begins(resource)) for resource in RESOURCES]
+        firsts = [groups.reduced(np.minimum, aggregates.begins(resource)) for resource in RESOURCES]
         rows = {named: row for row, named in enumerate(groups.keys)}
         return HistoryBegins(rows, np.stack(firsts, axis=1))
 

@@ -82,16 +82,10 @@ class Recommender:
         is, for ``--storage=prometheus``. ``outage`` says why Prometheus does not answer, if this
         process reads it and it does not.
         """
-        self.api = api
-        self.stores = stores
-        self._provider = provider
-        self.options = options
-        self._metrics = metrics
-        self._find_past = find_past
-        self._hpas = hpas
-        self._outage = outage
+        self.api, self.stores, self.options = api, stores, options
+        self._provider, self._metrics, self._hpas = provider, metrics, hpas
+        self._find_past, self._outage, self._wall = find_past, outage, wall
         self._usage_problem = ""  # of the last pass
-        self._wall = wall
         self._shapes = NodeShapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
         # As upstream judges (``recommender/main.go``): not before checkpoints and history are read.

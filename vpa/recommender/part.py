@@ -62,12 +62,9 @@ class RecommenderPart(LeadingPart):
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``. ``updater``
         returns the one of this process, whose decisions are explained beside ours. ``hpas`` None:
         none is looked at, and no VPA gets an anchor."""
-        self._api = api
-        self._wall = wall
-        self._updater = updater
-        self.stores = stores
-        self._feeds_stores = feeds_stores
-        self._rhythm = rhythm
+        self.stores, self._feeds_stores = stores, feeds_stores
+        self._api, self._hpas, self._updater = api, hpas, updater
+        self._wall, self._rhythm = wall, rhythm
         self._evictions: Store[StoredEvent] = Store(stores.scopes)
         leading = Leadership(api, lease, on_change)
         super().__init__("recommender", leading)
@@ -83,7 +80,6 @@ class RecommenderPart(LeadingPart):
             hpas=hpas,
             wall=wall,
         )
-        self._hpas = hpas
 
     @property
     def groups(self) -> Sequence[ApiGroup]:

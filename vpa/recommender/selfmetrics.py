@@ -5,6 +5,7 @@ samples a pass are counted in arrays, and become metrics when somebody scrapes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -165,11 +166,11 @@ class RecommenderMetrics:
     """The metrics of one recommender, in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._objects = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._objects = gauge(
             PREFIX + "vpa_objects_count",
             "VPA objects by what is known of them.",
             ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"),
-            registry=registry,
         )
         self.latency = Histogram(
             PREFIX + "recommendation_latency_seconds",
@@ -178,52 +179,35 @@ class RecommenderMetrics:
             registry=registry,
         )
         self.step = StepSeconds(PREFIX, "Time spent in the steps of a pass.", registry)
-        self.states = Gauge(
+        self.states = gauge(
             PREFIX + "aggregate_container_states_count",
-            "Aggregates of containers that are tracked.",
-            registry=registry,
+            "Aggregates that are tracked.",
         )
         # Upstream's counter has no _total, which only a gauge may lack here.
-        self._responses = Gauge(
+        self._responses = gauge(
             PREFIX + "metric_server_responses",
             "Answers of the source of usage.",
             ("is_error", "client_name"),
-            registry=registry,
         )
-        self.writes = Counter(
-            "podscale_vpa_writes",
-            "Requests that write.",
-            ("kind", "result"),
-            registry=registry,
-        )
-        self.ooms = Counter(
-            "podscale_vpa_ooms", "Out-of-memory kills that were recorded.", registry=registry
-        )
-
+        self.writes = counter("podscale_vpa_writes", "Requests that write.", ("kind", "result"))
+        self.ooms = counter("podscale_vpa_ooms", "Out-of-memory kills that were recorded.")
         # A gauge for the same reason. Upstream reads the requests of all containers in every
         # pass; here they are read of those that were killed, so it counts less.
-        self._reads = Gauge(
+        self._reads = gauge(
             "vpa_resources_get_resources_count",
             "Containers whose resources were read, by where they stood.",
             ("source",),
-            registry=registry,
         )
-        self.coordinated = Gauge(
-            "podscale_vpa_coordinated",
-            "VPAs whose target an HPA scales by their anchor.",
-            registry=registry,
+        self.coordinated = gauge(
+            "podscale_vpa_coordinated", "VPAs whose target an HPA scales by their anchor."
         )
         self.quality = Quality(registry)
-        self.history = Gauge(
+        self.history = gauge(
             "podscale_vpa_history_read_ratio",
             "How much of the history has been read from Prometheus.",
-            registry=registry,
         )
-        self._failures = Counter(
-            "podscale_vpa_failures",
-            "VPAs that failed alone, by step.",
-            ("step",),
-            registry=registry,
+        self._failures = counter(
+            "podscale_vpa_failures", "VPAs that failed alone, by step.", ("step",)
         )
 
     def failed(self, step: str) -> None:
