@@ -42,13 +42,10 @@ class VpaGates(Struct, frozen=True):
     per_vpa_config: bool = False
 
 
-class Options(Struct, frozen=True):
+class Options(VpaGates, frozen=True, kw_only=True):
     """What is allowed: gates, and on update what the stored object has already."""
 
     is_create: bool
-    in_place: bool
-    cpu_startup_boost: bool
-    per_vpa_config: bool
     existing_resources: frozenset[str] = frozenset()
 
 

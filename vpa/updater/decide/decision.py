@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
+from podscale.explain.explanation import Fact, Facts
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.matching import seniority
@@ -50,9 +51,6 @@ class AdmissionLease(Struct, frozen=True):
         return self.age_s(now) < timeout_s
 
 
-Fact = str | int | float | bool | None
-
-
 class Pdb(Struct, frozen=True):
     """What the PodDisruptionBudget of the pod says to an eviction now."""
 
@@ -90,7 +88,7 @@ class UpdateDecision(Struct, frozen=True):
 
     action: Action
     reasons: tuple[str, ...]
-    facts: Mapping[str, Fact]
+    facts: Facts
     record_infeasible: bool = False
     due: Due | None = None
     resources: tuple[ContainerResources, ...] = ()  # what the pod should get
@@ -135,9 +133,9 @@ def decide_update(
     if not resize.updates(mode, in_place_gate=settings.in_place):
         # Mode InPlace without its gate is switched off as upstream has it, not Recreate.
         return _no("UpdateModeOff", {"mode": mode, "feature_gate": "InPlace"})
-    older = _older(vpa, view.rivals)
-    if older is not None:
-        return _no("OlderVpaWins", {"vpa": older.metadata.name})
+    eldest = min((vpa, *view.rivals), key=seniority)
+    if eldest is not vpa:
+        return _no("OlderVpaWins", {"vpa": eldest.metadata.name})
     if not (vpa.status.recommendation or VpaRecommendation()).container_recommendations:
         return _no("NoRecommendation", {})
     wanted = pod_resources(pod, vpa, view.ranges)
@@ -206,7 +204,7 @@ class _Gate:
         group: PodGroup,
         settings: UpdaterSettings,
         due: Due,
-        why: Mapping[str, Fact],
+        why: Facts,
         wanted: tuple[ContainerResources, ...],
         capped: VpaRecommendation | None,
     ) -> None:
@@ -252,9 +250,7 @@ class _Gate:
             return self._go("resize", [self.due.reason, self._state_reason()], self._resize_facts())
         return self._go("resize", [self.due.reason], {})
 
-    def evict(
-        self, fallback: str | None = None, facts: Mapping[str, Fact] | None = None
-    ) -> UpdateDecision:
+    def evict(self, fallback: str | None = None, facts: Facts | None = None) -> UpdateDecision:
         """Evict, or say what forbids it; ``fallback`` is why no resize was possible."""
         first = [fallback] if fallback is not None else []
         given = dict(facts or {})
@@ -316,15 +312,13 @@ class _Gate:
         lost = self.budget.lost(group)
         return {**facts, "lost": lost} if lost else facts
 
-    def _refuse(self, reason: str, facts: Mapping[str, Fact]) -> UpdateDecision:
+    def _refuse(self, reason: str, facts: Facts) -> UpdateDecision:
         return self._no([reason], facts)
 
-    def _no(self, reasons: Sequence[str], facts: Mapping[str, Fact]) -> UpdateDecision:
+    def _no(self, reasons: Sequence[str], facts: Facts) -> UpdateDecision:
         return self._go("none", [*reasons, self.due.reason], facts)
 
-    def _go(
-        self, action: Action, reasons: Sequence[str], facts: Mapping[str, Fact]
-    ) -> UpdateDecision:
+    def _go(self, action: Action, reasons: Sequence[str], facts: Facts) -> UpdateDecision:
         return UpdateDecision(
             action,
             tuple(dict.fromkeys(reasons)),
@@ -334,13 +328,8 @@ class _Gate:
         )
 
 
-def _no(reason: str, facts: Mapping[str, Fact], *also: str) -> UpdateDecision:
+def _no(reason: str, facts: Facts, *also: str) -> UpdateDecision:
     return UpdateDecision("none", tuple(dict.fromkeys((reason, *also))), dict(facts))
-
-
-def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:
-    older = [rival for rival in rivals if seniority(rival) < seniority(vpa)]
-    return min(older, key=seniority) if older else None
 
 
 def _group_facts(group: PodGroup | TooFew | None) -> dict[str, Fact]:

@@ -55,5 +55,5 @@ def test_a_bump_up_ratio_is_compared_in_thousandths_rounded_up(
 ) -> None:
     policy = ContainerPolicy(container_name="*", oom_bump_up_ratio=ratio)
     spec = VpaSpec(resource_policy=ResourcePolicy(container_policies=(policy,)))
-    options = Options(False, in_place=False, cpu_startup_boost=False, per_vpa_config=True)
+    options = Options(is_create=False, in_place=False, cpu_startup_boost=False, per_vpa_config=True)
     assert [error.type for error in validate(spec, options).errors] == types
