@@ -5,29 +5,9 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core.ascii_text import whole_number
+from podscale.sandbox import errors
 from podscale.sandbox.auth import Request, SandboxTokens
-from podscale.sandbox.errors import (
-    bad_request,
-    expired,
-    method_not_allowed,
-    unknown_path,
-    unprocessable,
-    unsupported_media,
-)
 from podscale.sandbox.http import bodies, subresources
-from podscale.sandbox.http.bodies import (
-    SandboxPage,
-    as_bytes,
-    as_json,
-    encode_list,
-    encode_metadata,
-    encode_metadata_list,
-    read_object,
-    read_page,
-    read_patch,
-    wants_metadata,
-    write_page,
-)
 from podscale.sandbox.http.extensions import Admission, AdmittedWrite
 from podscale.sandbox.http.watch import OpenWatches, selectors
 from podscale.sandbox.objects import patch
@@ -60,7 +40,7 @@ class ResourceVerbs:
         if target.subresource:
             return await self._subresource(resource, asked)
         if asked.verb not in resource.verbs:
-            raise method_not_allowed()
+            raise errors.method_not_allowed()
         match asked.verb:
             case "list":
                 return self._list(resource, asked)
@@ -76,11 +56,11 @@ class ResourceVerbs:
             case "patch" if target.name:
                 return await self._patch(resource, asked, "")
             case "delete":
-                options = await read_object(asked.http) if asked.http.can_read_body else {}
+                options = await bodies.read_object(asked.http) if asked.http.can_read_body else {}
                 return self._delete(resource, asked, options)
             case "deletecollection":
                 return self._delete_all(resource, asked)
-        raise method_not_allowed()
+        raise errors.method_not_allowed()
 
     def _list(self, resource: SandboxResource, asked: Request) -> web.Response:
         query = asked.query
@@ -90,17 +70,19 @@ class ResourceVerbs:
         after: Key | None = None
         revision = self._objects.storage.revision
         if token := query.get("continue"):
-            page = read_page(token)
+            page = bodies.read_page(token)
             after, revision = (page.namespace, page.name), page.rv
             if page.rv < held.compacted:
-                raise expired()
+                raise errors.expired()
         found: list[Stored] = []
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         namespace = asked.target.namespace if resource.namespaced else ""
         for stored in self._objects.select(resource, namespace, chosen, fields, after):
             if limit and len(found) == limit:
                 last = found[-1].key
-                metadata["continue"] = write_page(SandboxPage(revision, last[0], last[1]))
+                metadata["continue"] = bodies.write_page(
+                    bodies.SandboxPage(revision, last[0], last[1])
+                )
                 if chosen.is_everything and not fields:
                     metadata["remainingItemCount"] = held.count(namespace, last)
                 break
@@ -108,36 +90,36 @@ class ResourceVerbs:
         accept = asked.http.headers.get("Accept", "")
         if bodies.wants_table(accept):
             return self._rows(resource, asked, found, metadata)
-        if wants_metadata(accept):
-            return as_bytes(encode_metadata_list(found, metadata))
-        return as_bytes(encode_list(resource, asked.target.version, found, metadata))
+        if bodies.wants_metadata(accept):
+            return bodies.as_bytes(bodies.encode_metadata_list(found, metadata))
+        return bodies.as_bytes(bodies.encode_list(resource, asked.target.version, found, metadata))
 
     async def _create(self, resource: SandboxResource, asked: Request) -> web.Response:
-        body = _checked(resource, await read_object(asked.http))
+        body = _checked(resource, await bodies.read_object(asked.http))
         namespace = asked.target.namespace
         write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
         body = await self._admission.admit(write, {"metadata": {}, **body})
         if asked.query.get("dryRun"):
-            return as_json(body, status=201)
+            return bodies.as_json(body, status=201)
         stored = self._objects.create(resource, namespace, body)
-        return as_bytes(self._encoded(resource, asked, stored), 201)
+        return bodies.as_bytes(self._encoded(resource, asked, stored), 201)
 
     async def _update(
         self, resource: SandboxResource, asked: Request, subresource: str
     ) -> web.Response:
-        body = _checked(resource, await read_object(asked.http))
+        body = _checked(resource, await bodies.read_object(asked.http))
         namespace, name = _key(resource, asked)
         _check_name(body, name)
         if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
             message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise unprocessable(f'{resource.name} "{name}" is invalid: {message}')
+            raise errors.unprocessable(f'{resource.name} "{name}" is invalid: {message}')
         return await self._write(resource, asked, namespace, name, body, subresource)
 
     async def _patch(
         self, resource: SandboxResource, asked: Request, subresource: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
-        sent = await read_patch(asked.http)
+        sent = await bodies.read_patch(asked.http)
         for attempt in range(_PATCH_ATTEMPTS):
             old = self._objects.get(resource, namespace, name)
             new = _patched(resource, asked, old, sent)
@@ -164,16 +146,16 @@ class ResourceVerbs:
         write = AdmittedWrite(resource, "UPDATE", asked.user, namespace, old, subresource)
         body = await self._admission.admit(write, body)
         if asked.query.get("dryRun"):
-            return as_json(body)
+            return bodies.as_json(body)
         status = "status" if subresource == "status" else ""
         stored = self._objects.update(resource, namespace, name, body, status)
-        return as_bytes(self._encoded(resource, asked, stored))
+        return bodies.as_bytes(self._encoded(resource, asked, stored))
 
     def _delete(self, resource: SandboxResource, asked: Request, options: Object) -> web.Response:
         namespace, name = _key(resource, asked)
         old = self._objects.stored(resource, namespace, name)
         if asked.query.get("dryRun") or options.get("dryRun"):
-            return as_bytes(self._encoded(resource, asked, old))
+            return bodies.as_bytes(self._encoded(resource, asked, old))
         for key in ("propagationPolicy", "gracePeriodSeconds"):
             if key in asked.query and key not in options:
                 text = asked.query[key]
@@ -181,8 +163,8 @@ class ResourceVerbs:
         stored = self._objects.delete(resource, namespace, name, options=options)
         is_gone = self._objects.find(resource, namespace, name) is None
         if is_gone and resource.kind not in ("Pod", "Namespace"):
-            return as_json(_success(resource, stored.object))
-        return as_bytes(self._encoded(resource, asked, stored))
+            return bodies.as_json(_success(resource, stored.object))
+        return bodies.as_bytes(self._encoded(resource, asked, stored))
 
     def _delete_all(self, resource: SandboxResource, asked: Request) -> web.Response:
         chosen, fields = selectors(resource, asked)
@@ -191,7 +173,7 @@ class ResourceVerbs:
         for stored in found:
             self._objects.delete(resource, *stored.key)
         revision = {"resourceVersion": str(self._objects.storage.revision)}
-        return as_bytes(encode_list(resource, asked.target.version, found, revision))
+        return bodies.as_bytes(bodies.encode_list(resource, asked.target.version, found, revision))
 
     async def _subresource(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         namespace, name = _key(resource, asked)
@@ -206,45 +188,45 @@ class ResourceVerbs:
                 return await self._scale(resource, asked, verb)
             case "eviction", "create" if resource.name == "pods":
                 answer = subresources.evict(
-                    self._objects, namespace, name, await read_object(asked.http)
+                    self._objects, namespace, name, await bodies.read_object(asked.http)
                 )
-                return as_json(answer, status=201)
+                return bodies.as_json(answer, status=201)
             case "resize", ("update" | "patch") as verb if resource.name == "pods":
                 return await self._resize(resource, asked, verb)
             case "resize", "get" if resource.name == "pods":
                 return self._one(resource, asked, self._objects.stored(resource, namespace, name))
             case "token", "create" if resource.name == "serviceaccounts":
-                body = await read_object(asked.http)
+                body = await bodies.read_object(asked.http)
                 answer = subresources.request_token(self._tokens, namespace, name, body)
-                return as_json(answer, status=201)
-        raise unknown_path()
+                return bodies.as_json(answer, status=201)
+        raise errors.unknown_path()
 
     async def _scale(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
         scale = subresources.read_scale(resource, self._objects.get(resource, namespace, name))
         if verb == "get":
-            return as_json(scale)
+            return bodies.as_json(scale)
         if verb == "update":
-            given = await read_object(asked.http)
+            given = await bodies.read_object(asked.http)
         elif verb == "patch":
-            sent = await read_patch(asked.http)
+            sent = await bodies.read_patch(asked.http)
             given = _patched(resource, asked, scale, sent)
             if not _revision(sent):
                 given["metadata"].pop("resourceVersion", None)
         else:
-            raise method_not_allowed()
+            raise errors.method_not_allowed()
         stored = subresources.write_scale(self._objects, resource, namespace, name, given)
-        return as_json(subresources.read_scale(resource, stored.object))
+        return bodies.as_json(subresources.read_scale(resource, stored.object))
 
     async def _resize(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
         pod = self._objects.get(resource, namespace, name)
         if verb == "patch":
-            sent = await read_patch(asked.http)
+            sent = await bodies.read_patch(asked.http)
             body = _patched(resource, asked, pod, sent)
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": _revision(sent)}}
         else:
-            body = await read_object(asked.http)
+            body = await bodies.read_object(asked.http)
         return await self._write(
             resource, asked, namespace, name, subresources.resized(pod, body), "resize"
         )
@@ -253,9 +235,9 @@ class ResourceVerbs:
         if bodies.wants_table(asked.http.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
             return self._rows(resource, asked, [stored], metadata)
-        if wants_metadata(asked.http.headers.get("Accept", "")):
-            return as_bytes(encode_metadata(stored))
-        return as_bytes(self._encoded(resource, asked, stored))
+        if bodies.wants_metadata(asked.http.headers.get("Accept", "")):
+            return bodies.as_bytes(bodies.encode_metadata(stored))
+        return bodies.as_bytes(self._encoded(resource, asked, stored))
 
     def _rows(
         self,
@@ -266,7 +248,7 @@ class ResourceVerbs:
     ) -> web.Response:
         version, now = asked.target.version, self._objects.storage.wall()
         rows = bodies.table_of(resource, version, found, metadata, asked.query, now)
-        return as_json(rows, bodies.TABLE)
+        return bodies.as_json(rows, bodies.TABLE)
 
     def _encoded(self, resource: SandboxResource, asked: Request, stored: Stored) -> bytes:
         return stored.encoded(resource.api_version(asked.target.version), resource.kind)
@@ -280,7 +262,7 @@ def _checked(resource: SandboxResource, body: Object) -> Object:
     kind, api_version = body.get("kind"), body.get("apiVersion")
     expected = [resource.api_version(version) for version in resource.served_versions]
     if (kind and kind != resource.kind) or (api_version and api_version not in expected):
-        raise bad_request(
+        raise errors.bad_request(
             f'{kind} in version "{api_version}" cannot be handled as a {resource.kind}'
         )
     return body
@@ -289,7 +271,7 @@ def _checked(resource: SandboxResource, body: Object) -> Object:
 def _check_name(body: Object, name: str) -> None:
     given = (body.get("metadata") or {}).get("name") or name
     if given != name:
-        raise bad_request(
+        raise errors.bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({name})"
         )
 
@@ -308,7 +290,7 @@ def _patched(resource: SandboxResource, asked: Request, old: Object, sent: Any) 
     elif kind == patch.MERGE:
         new = patch.merge(old, sent)
     elif resource.is_custom:
-        raise unsupported_media(", ".join((patch.JSON, patch.MERGE)))
+        raise errors.unsupported_media(", ".join((patch.JSON, patch.MERGE)))
     else:
         new = patch.strategic(old, sent)
     return new

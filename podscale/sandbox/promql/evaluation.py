@@ -10,16 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from podscale.feed.prover.tree import (
-    SET_OPS,
-    Aggregation,
-    Binary,
-    FunctionCall,
-    Negation,
-    Node,
-    Number,
-    VectorSelector,
-)
+from podscale.feed.prover import tree
 from podscale.sandbox.promql.series import (
     BadData,
     Labels,
@@ -144,7 +135,7 @@ _COMPARISON: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def aggregate(node: Aggregation, vector: Vector, k: float) -> Vector:
+def aggregate(node: tree.Aggregation, vector: Vector, k: float) -> Vector:
     """Return the groups; ``k`` is how many elements ``topk`` keeps of each."""
     groups: dict[Labels, Vector] = {}
     for sample in vector:
@@ -172,12 +163,12 @@ def aggregate(node: Aggregation, vector: Vector, k: float) -> Vector:
     ]
 
 
-def combine(node: Binary, left: Value, right: Value) -> Value:
+def combine(node: tree.Binary, left: Value, right: Value) -> Value:
     """Return the operation's value; raises ``Unanswerable``."""
-    if node.op not in _ARITHMETIC and node.op not in _COMPARISON and node.op not in SET_OPS:
+    if node.op not in _ARITHMETIC and node.op not in _COMPARISON and node.op not in tree.SET_OPS:
         raise unsupported(f"the operator {node.op}")
     if isinstance(left, list) and isinstance(right, list):
-        return _set(node, left, right) if node.op in SET_OPS else _matched(node, left, right)
+        return _set(node, left, right) if node.op in tree.SET_OPS else _matched(node, left, right)
     if isinstance(left, list) and isinstance(right, float):
         return [
             PointSample(labels, value)
@@ -199,7 +190,9 @@ def combine(node: Binary, left: Value, right: Value) -> Value:
     )  # fmt: skip
 
 
-def _applied(node: Binary, sample: PointSample, a: float, b: float) -> list[tuple[Labels, float]]:
+def _applied(
+    node: tree.Binary, sample: PointSample, a: float, b: float
+) -> list[tuple[Labels, float]]:
     """Return labels and value of the result; nothing where a comparison is false."""
     if node.op in _ARITHMETIC:
         return [(nameless(sample.labels), _ARITHMETIC[node.op](a, b))]
@@ -209,13 +202,13 @@ def _applied(node: Binary, sample: PointSample, a: float, b: float) -> list[tupl
     return [(sample.labels, a)] if is_true else []
 
 
-def _signature(node: Binary, labels: Labels) -> Labels:
+def _signature(node: tree.Binary, labels: Labels) -> Labels:
     if node.clause == "on":
         return only(labels, node.labels)
     return without(nameless(labels), node.labels)
 
 
-def _set(node: Binary, left: Vector, right: Vector) -> Vector:
+def _set(node: tree.Binary, left: Vector, right: Vector) -> Vector:
     if node.op == "or":
         keys = {_signature(node, sample.labels) for sample in left}
         return left + [each for each in right if _signature(node, each.labels) not in keys]
@@ -224,7 +217,7 @@ def _set(node: Binary, left: Vector, right: Vector) -> Vector:
     return [each for each in left if (_signature(node, each.labels) in keys) is is_and]
 
 
-def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
+def _matched(node: tree.Binary, left: Vector, right: Vector) -> Vector:
     if not left or not right:
         return []
     many, one = (right, left) if node.group == "right" else (left, right)
@@ -259,7 +252,7 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
     return result
 
 
-def _result(node: Binary, many: Labels, one: Labels) -> Labels:
+def _result(node: tree.Binary, many: Labels, one: Labels) -> Labels:
     labels = nameless(many) if node.op in _ARITHMETIC or node.is_bool else many
     if not node.group:
         side = only if node.clause == "on" else without
@@ -278,14 +271,14 @@ class Evaluation:
     def __init__(self, head: SeriesHead) -> None:
         self._head = head
 
-    def at(self, node: Node, now_ms: int) -> Value:
+    def at(self, node: tree.Node, now_ms: int) -> Value:
         """Return the value of ``node``."""
         with np.errstate(all="ignore"):
             return self._value(node, now_ms)
 
-    def windows(self, node: Node, now_ms: int) -> list[Window]:
+    def windows(self, node: tree.Node, now_ms: int) -> list[Window]:
         """Return the windows of a range selector that hold a sample."""
-        if not isinstance(node, VectorSelector):
+        if not isinstance(node, tree.VectorSelector):
             raise unsupported(f"a {type(node).__name__.lower()} as a range")
         if node.range_ms is None:
             raise BadData("expected a range vector")
@@ -301,29 +294,29 @@ class Evaluation:
             if len(times)
         ]
 
-    def _value(self, node: Node, now_ms: int) -> Value:
+    def _value(self, node: tree.Node, now_ms: int) -> Value:
         match node:
-            case Number(text):
+            case tree.Number(text):
                 return float(text)
-            case VectorSelector():
+            case tree.VectorSelector():
                 return self._samples(node, now_ms)
-            case Negation(operand):
+            case tree.Negation(operand):
                 value = self._value(operand, now_ms)
                 if isinstance(value, float):
                     return -value
                 return _each(value, lambda number: -number)
-            case Binary():
+            case tree.Binary():
                 left, right = self._value(node.left, now_ms), self._value(node.right, now_ms)
                 value = combine(node, left, right)
                 return value if isinstance(value, float) else distinct(value)
-            case Aggregation():
+            case tree.Aggregation():
                 k = 0.0 if node.parameter is None else self._number(node.parameter, now_ms)
                 return aggregate(node, self._vector(node.operand, now_ms), k)
-            case FunctionCall(name, arguments):
+            case tree.FunctionCall(name, arguments):
                 return self._call(name, arguments, now_ms)
         raise unsupported(f"a {type(node).__name__.lower()} here")
 
-    def _call(self, name: str, arguments: Sequence[Node], now_ms: int) -> Value:
+    def _call(self, name: str, arguments: Sequence[tree.Node], now_ms: int) -> Value:
         if name in OVER_TIME:
             changes = (
                 (window.labels if name == KEEPS_NAME else nameless(window.labels),
@@ -347,19 +340,19 @@ class Evaluation:
                 return _each(vector, lambda value: rounded(value, nearest))
         raise unsupported(f"the function {name}")
 
-    def _vector(self, node: Node, now_ms: int) -> Vector:
+    def _vector(self, node: tree.Node, now_ms: int) -> Vector:
         value = self._value(node, now_ms)
         if isinstance(value, float):
             raise BadData("expected an instant vector")
         return value
 
-    def _number(self, node: Node, now_ms: int) -> float:
+    def _number(self, node: tree.Node, now_ms: int) -> float:
         value = self._value(node, now_ms)
         if not isinstance(value, float):
             raise BadData("expected a scalar")
         return value
 
-    def _samples(self, node: VectorSelector, now_ms: int) -> Vector:
+    def _samples(self, node: tree.VectorSelector, now_ms: int) -> Vector:
         if node.range_ms is not None:
             raise BadData("expected an instant vector and got a range vector")
         at_ms = _end(node, now_ms)
@@ -370,7 +363,7 @@ class Evaluation:
         return [PointSample(labels, value) for labels, value in newest if value is not None]
 
 
-def _end(node: VectorSelector, now_ms: int) -> int:
+def _end(node: tree.VectorSelector, now_ms: int) -> int:
     if node.at is not None:
         raise unsupported("the modifier @")
     return now_ms - node.offset_ms
