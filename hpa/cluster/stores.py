@@ -23,14 +23,9 @@ from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import pair
 from podscale.core.settings import PREFIX
 from podscale.kube.client import resource as resources
+from podscale.kube.client import wire
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ObjectNotFound
-from podscale.kube.client.wire import (
-    UNREADABLE_MANAGER,
-    HasMetadata,
-    ManagedField,
-    ManagedMeta,
-)
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
@@ -47,7 +42,7 @@ class TargetWorkload(Workload, frozen=True, gc=False, rename="camel", kw_only=Tr
     """A Deployment or StatefulSet. Not a ReplicaSet: there are ten times as many, most of
     them at zero, and what scales one owns it."""
 
-    metadata: ManagedMeta
+    metadata: wire.ManagedMeta
 
 
 def is_part(found: Workload | ReplicationController) -> bool:
@@ -67,9 +62,9 @@ def target_of(namespace: str, reference: CrossVersionObjectReference) -> TargetK
     return (namespace, *reference.key)
 
 
-def is_unreadable(writer: ManagedField | None) -> bool:
+def is_unreadable(writer: wire.ManagedField | None) -> bool:
     """Whether who wrote was left out, because managedFields nest too deep."""
-    return writer is not None and writer.manager == UNREADABLE_MANAGER
+    return writer is not None and writer.manager == wire.UNREADABLE_MANAGER
 
 
 def kept_autoscaler(written: Autoscaler) -> Autoscaler:
@@ -137,7 +132,7 @@ def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
     return {key: value for key, value in annotations.items() if key.startswith(PREFIX)} or None
 
 
-T = TypeVar("T", bound=HasMetadata)
+T = TypeVar("T", bound=wire.HasMetadata)
 
 _log = structlog.get_logger()
 

@@ -10,28 +10,11 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from hpa.decide import conditions as words
+from hpa.decide import decision as steps
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
 from hpa.decide.behavior import expected_replicas, limited, stabilized
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
-from hpa.decide.decision import (
-    Corrected,
-    Decision,
-    Draft,
-    ErrorLabel,
-    ForecastApplied,
-    KeptAtZero,
-    Labels,
-    LimitApplied,
-    Paused,
-    ScaledFromZero,
-    Scheduled,
-    ShrinkWaits,
-    Step,
-    TargetUnreadable,
-    Trace,
-    WindowApplied,
-)
 from hpa.decide.metrics.measuring import MetricEvaluation
 from hpa.decide.metrics.proposals import Proposals, action_of, propose
 from hpa.decide.metrics.replicas import tolerance_of
@@ -48,7 +31,7 @@ def decide(
     settings: Settings,
     now: float,
     variation: Variation = ACTUAL,
-) -> Decision:
+) -> steps.Decision:
     """Return what to do about one HPA, and why. ``variation`` is for explanations only."""
     if settings.mode == "shadow" and observation.held is not None:
         # Who acts knows no anchor.
@@ -58,7 +41,7 @@ def decide(
     if observation.hpa.options.schedules and variation.schedule:
         pass_.schedule()
     if observation.hpa.options.is_paused:
-        pass_.steps.append(Paused())
+        pass_.path.append(steps.Paused())
         return pass_.kept(observation.hpa.status)
     unreadable = _unreadable(observation)
     if unreadable is not None:
@@ -69,7 +52,7 @@ def decide(
     return _shadowed(decision) if settings.mode == "shadow" else decision
 
 
-def replay(trace: Trace) -> Decision:
+def replay(trace: steps.Trace) -> steps.Decision:
     """Return the decision that ``trace`` recorded, made again from its inputs."""
     return decide(trace.observation, trace.past, trace.settings, trace.now)
 
@@ -89,13 +72,13 @@ class _Pass(Struct, eq=False):
     variation: Variation
     conditions: list[Condition]
     events: list[DecisionEvent] = []
-    steps: list[Step] = []
+    path: list[steps.Step] = []  # every step that leads to the decision
     measured: Proposals = _UNMEASURED
-    failed: tuple[str | None, ErrorLabel] = (None, "none")  # in words, and its label
+    failed: tuple[str | None, steps.ErrorLabel] = (None, "none")  # in words, and its label
 
-    def trace(self, decided: int | None) -> Trace:
-        return Trace(
-            self.seen, self.started_with, self.settings, self.now, tuple(self.steps), decided
+    def trace(self, decided: int | None) -> steps.Trace:
+        return steps.Trace(
+            self.seen, self.started_with, self.settings, self.now, tuple(self.path), decided
         )
 
     def schedule(self) -> None:
@@ -103,19 +86,19 @@ class _Pass(Struct, eq=False):
         hpa, found = scheduled(self.seen.hpa, self.now)
         if found is not None and not hpa.options.is_paused:
             self.observation = structs.replace(self.seen, hpa=hpa)
-            self.steps.append(Scheduled(found))
+            self.path.append(steps.Scheduled(found))
 
     def kept(
         self, status: HpaStatus, decided: int | None = None, closing: tuple[DecisionEvent, ...] = ()
-    ) -> Decision:
+    ) -> steps.Decision:
         """Return a decision that leaves the target alone."""
         error, label = self.failed
-        return Decision(
+        return steps.Decision(
             None,
             status,
             status != self.observation.hpa.status,
             self.past,
-            Labels("none", label, self.measured.labels),
+            steps.Labels("none", label, self.measured.labels),
             self.trace(decided),
             tuple(self.events),
             closing,
@@ -134,7 +117,7 @@ class _Pass(Struct, eq=False):
         )
 
 
-def _unreadable(observation: Observation) -> tuple[ScaleUnreadable, str, ErrorLabel] | None:
+def _unreadable(observation: Observation) -> tuple[ScaleUnreadable, str, steps.ErrorLabel] | None:
     # What is wrong, the words before it in the error of the pass, and the label.
     version = observation.hpa.target.api_version
     if version.count("/") > 1:
@@ -153,9 +136,9 @@ def _unreadable(observation: Observation) -> tuple[ScaleUnreadable, str, ErrorLa
 
 
 def _without_scale(
-    pass_: _Pass, scale: ScaleUnreadable, before: str, label: ErrorLabel
-) -> Decision:
-    pass_.steps.append(TargetUnreadable(scale.kind, scale.text))
+    pass_: _Pass, scale: ScaleUnreadable, before: str, label: steps.ErrorLabel
+) -> steps.Decision:
+    pass_.path.append(steps.TargetUnreadable(scale.kind, scale.text))
     pass_.events.append(warning("FailedGetScale", scale.text))
     text = words.NO_SCALE + scale.text
     put(pass_.conditions, words.ABLE, "False", "FailedGetScale", text, pass_.now)
@@ -164,7 +147,7 @@ def _without_scale(
     return pass_.kept(status)
 
 
-def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
+def _with_scale(pass_: _Pass, scale: Scale) -> steps.Decision:
     hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
     current = scale.spec_replicas
     put(pass_.conditions, words.ABLE, "True", "SucceededGetScale", words.GOT_SCALE, now)
@@ -180,12 +163,12 @@ def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
     if current == 0 and not (went_to_zero and (hpa.min_replicas != 0 or wakes(hpa))):
         return _disabled(pass_)
     if current > hpa.max_replicas:
-        pass_.steps.append(Corrected(current, hpa.max_replicas, "AboveMaxCorrected"))
+        pass_.path.append(steps.Corrected(current, hpa.max_replicas, "AboveMaxCorrected"))
         return _rescaled(pass_, scale, hpa.max_replicas, words.ABOVE_MAX)
     # From zero a minimum of the spec waits for the metrics, as upstream's; a schedule for nothing.
     is_scheduled = hpa is not pass_.seen.hpa
     if current < hpa.min_replicas and (current != 0 or is_scheduled):
-        pass_.steps.append(Corrected(current, hpa.min_replicas, "BelowMinCorrected"))
+        pass_.path.append(steps.Corrected(current, hpa.min_replicas, "BelowMinCorrected"))
         return _rescaled(pass_, scale, hpa.min_replicas, words.BELOW_MIN)
     return _by_metrics(pass_, scale, went_to_zero=went_to_zero)
 
@@ -195,20 +178,20 @@ def wakes(hpa: HPA) -> bool:
     return any(metric.type in ("Object", "External") for metric in hpa.metrics)
 
 
-def _disabled(pass_: _Pass) -> Decision:
-    pass_.steps.append(KeptAtZero())
+def _disabled(pass_: _Pass) -> steps.Decision:
+    pass_.path.append(steps.KeptAtZero())
     put(pass_.conditions, words.ACTIVE, "False", "ScalingDisabled", words.DISABLED, pass_.now)
     if not pass_.settings.gates.scale_to_zero:
         words.drop(pass_.conditions, words.TO_ZERO)
     return pass_.kept(pass_.status(0, 0), 0)
 
 
-def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
+def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> steps.Decision:
     observation, settings = pass_.observation, pass_.settings
     hpa, current, now = observation.hpa, scale.spec_replicas, pass_.now
     conflict = check(observation, scale, settings)
     if conflict is not None:
-        pass_.steps.append(conflict)
+        pass_.path.append(conflict)
         event, reason, text = words_of(conflict)
         pass_.events.append(warning(event, conflict.text))
         put(pass_.conditions, words.ACTIVE, "False", reason, text, now)
@@ -226,8 +209,8 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     pass_.past = found.past
     pass_.measured = found
     pass_.events.extend(found.events)
-    pass_.steps.extend(found.steps)
-    label: ErrorLabel = "none"
+    pass_.path.extend(found.steps)
+    label: steps.ErrorLabel = "none"
     if found.first_invalid is not None:
         label = found.first_invalid.label if settings.labels_spec_errors else "internal"
     if found.replicas is None:
@@ -249,10 +232,10 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     if waits is not None:
         _tell_wait(pass_, waits)
     if went_to_zero and normalized < hpa.min_replicas:
-        pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
+        pass_.path.append(steps.ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
         reason = reason or words.BELOW_MIN
-    is_forecast = any(isinstance(step, ForecastApplied) for step in pass_.steps)
+    is_forecast = any(isinstance(step, steps.ForecastApplied) for step in pass_.path)
     if is_forecast and normalized > current >= desired:
         reason = words.FORECAST
     if normalized != current:
@@ -274,24 +257,24 @@ def _tell_held(pass_: _Pass) -> None:
     put(pass_.conditions, words.COORDINATED, status, held.reason, held.text, pass_.now)
 
 
-def _shrink_waits(pass_: _Pass, current: int, desired: int) -> ShrinkWaits | None:
+def _shrink_waits(pass_: _Pass, current: int, desired: int) -> steps.ShrinkWaits | None:
     observation, settings = pass_.observation, pass_.settings
     held, gap = observation.held, observation.gap
     if desired >= current or settings.mode == "shadow":  # who acts holds nothing
         return None
     if held is not None and not held.may_shrink:
-        step = ShrinkWaits(desired, current, "AnchorMissing")
+        step = steps.ShrinkWaits(desired, current, "AnchorMissing")
     elif observation.hpa.options.refused_schedule:
-        step = ShrinkWaits(desired, current, words.REFUSED)
+        step = steps.ShrinkWaits(desired, current, words.REFUSED)
     elif settings.holds_after_outage and gap is not None and gap.whole_s > pass_.now:
-        step = ShrinkWaits(desired, current, words.GAP, gap)
+        step = steps.ShrinkWaits(desired, current, words.GAP, gap)
     else:
         return None
-    pass_.steps.append(step)
+    pass_.path.append(step)
     return step
 
 
-def _tell_wait(pass_: _Pass, waits: ShrinkWaits) -> None:
+def _tell_wait(pass_: _Pass, waits: steps.ShrinkWaits) -> None:
     if waits.reason == "AnchorMissing":
         return
     hpa = pass_.observation.hpa
@@ -309,7 +292,7 @@ def _counted_pods(observation: Observation) -> Pods:
     return observation.pods.chosen(own)
 
 
-def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decision:
+def _nothing(pass_: _Pass, current: int, text: str, label: steps.ErrorLabel) -> steps.Decision:
     hpa = pass_.observation.hpa
     what = "failed to compute desired number of replicas based on listed metrics for"
     pass_.failed = f"{what} {_reference(hpa)}: {text}", label
@@ -330,7 +313,9 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
         token = "ScaleUpStabilized" if is_up else "ScaleDownStabilized"
         text = words.HELD_DOWN if is_up else words.HELD_UP
         put(pass_.conditions, words.ABLE, "True", token, text, now)
-        pass_.steps.append(WindowApplied(desired, stable, "up" if is_up else "down", held.held_by))
+        pass_.path.append(
+            steps.WindowApplied(desired, stable, "up" if is_up else "down", held.held_by)
+        )
     stable = _ahead(pass_, past, current, desired, stable)
     bounded = limited(hpa, past, current, stable, now, variation)
     text = words.LIMIT_TEXT[bounded.reason]
@@ -338,8 +323,10 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
     status: Literal["True", "False"] = "True" if is_limited else "False"
     put(pass_.conditions, words.LIMITED, status, bounded.reason, text, now)
     if is_limited:
-        pass_.steps.append(
-            LimitApplied(stable, bounded.replicas, bounded.reason, bounded.limit, bounded.policy)
+        pass_.path.append(
+            steps.LimitApplied(
+                stable, bounded.replicas, bounded.reason, bounded.limit, bounded.policy
+            )
         )
     return bounded.replicas
 
@@ -357,20 +344,20 @@ def _ahead(pass_: _Pass, past: Past, current: int, desired: int, stable: int) ->
     held = stabilized(hpa, past.recommendations or (), current, max(asked, desired), settings, now)
     if held.replicas <= stable:
         return stable
-    pass_.steps.append(ForecastApplied(stable, held.replicas))
+    pass_.path.append(steps.ForecastApplied(stable, held.replicas))
     return held.replicas
 
 
-def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision:
-    draft = Draft(pass_.status(scale.spec_replicas, desired), tuple(pass_.events), pass_.past)
+def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> steps.Decision:
+    draft = steps.Draft(pass_.status(scale.spec_replicas, desired), tuple(pass_.events), pass_.past)
     action = action_of(scale.spec_replicas, desired)
     error, label = pass_.failed
-    decision = Decision(
+    decision = steps.Decision(
         desired,
         draft.status,
         True,
         draft.past,
-        Labels(action, label, pass_.measured.labels),
+        steps.Labels(action, label, pass_.measured.labels),
         pass_.trace(desired),
         draft.events,
         (),
@@ -381,7 +368,7 @@ def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision
     return applied(decision, pass_.now)
 
 
-def _shadowed(decision: Decision) -> Decision:
+def _shadowed(decision: steps.Decision) -> steps.Decision:
     # Nothing is written or said; the acting controller's rescales are adopted instead.
     past = decision.past if decision.draft is None else decision.draft.past
     quiet = structs.replace(decision, events=(), closing=(), is_status_changed=False)

@@ -9,18 +9,7 @@ outcome. A decision that was not put into effect says so before everything.
 from collections.abc import Sequence
 
 from hpa.decide import Trace
-from hpa.decide.decision import (
-    Conflict,
-    Corrected,
-    ForecastApplied,
-    KeptAtZero,
-    Measured,
-    Paused,
-    ScaledFromZero,
-    Scheduled,
-    ShrinkWaits,
-    TargetUnreadable,
-)
+from hpa.decide import decision as steps
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricFailure
@@ -86,24 +75,26 @@ def _ineffective(trace: Trace) -> str:
 def _named(told: ReadTrace) -> list[str]:
     for step in told.trace.steps:
         match step:
-            case Paused():
+            case steps.Paused():
                 return ["Paused"]
-            case TargetUnreadable():
+            case steps.TargetUnreadable():
                 return [_unreadable(step)]
-            case KeptAtZero():
+            case steps.KeptAtZero():
                 return [_at_zero(told)]
-            case Corrected(reason="BelowMinCorrected") if step_of(told.trace, Scheduled):
+            case steps.Corrected(reason="BelowMinCorrected") if step_of(
+                told.trace, steps.Scheduled
+            ):
                 return [SCHEDULED]
-            case Corrected():
+            case steps.Corrected():
                 return [step.reason]
-            case Conflict(is_same_target=True):
+            case steps.Conflict(is_same_target=True):
                 return ["SameTargetAsOtherHPA", "AmbiguousSelector"]
-            case Conflict():
+            case steps.Conflict():
                 return [step.reason]
     return _by_metrics(told)
 
 
-def _unreadable(step: TargetUnreadable) -> str:
+def _unreadable(step: steps.TargetUnreadable) -> str:
     if step.kind == "Selector":
         return "SelectorInvalid"
     is_forbidden = step.kind == "Forbidden" or (
@@ -144,14 +135,14 @@ def _by_metrics(told: ReadTrace) -> list[str]:
 
 def _outcome(told: ReadTrace) -> list[str]:
     final = told.trace.decided
-    steps, plain, rules = _steps(told), _plain(told), _rules(told)
-    otherwise = list(reversed(steps)) or plain
+    changes, plain, rules = _steps(told), _plain(told), _rules(told)
+    otherwise = list(reversed(changes)) or plain
     binding = [token for token, ask in _DATA if (found := ask(told)) is not None and found != final]
     # A single rule that is named in any case needs no second decision: the steady pass.
     if [token for token, _ in rules] != otherwise:
         binding += [token for token, without in rules if whatif.number(told, without) != final]
     beside = plain if _is_by_metrics(told) else []
-    return [*(binding or otherwise), *steps, *beside, *_beside(told)]
+    return [*(binding or otherwise), *changes, *beside, *_beside(told)]
 
 
 def _rules(told: ReadTrace) -> list[tuple[str, Variation]]:
@@ -161,7 +152,7 @@ def _rules(told: ReadTrace) -> list[tuple[str, Variation]]:
         found.append(("WithinTolerance", Variation(tolerance=False)))
     if told.window is not None:
         found.append((_window(told), Variation(window=False)))
-    if step_of(told.trace, ForecastApplied) is not None:
+    if step_of(told.trace, steps.ForecastApplied) is not None:
         found.append((FORECAST, Variation(forecast=False)))
     if told.limit is not None:
         is_rate = told.limit.reason in ("ScaleUpLimit", "ScaleDownLimit")
@@ -173,17 +164,17 @@ def _rules(told: ReadTrace) -> list[tuple[str, Variation]]:
 def _steps(told: ReadTrace) -> list[str]:
     # The steps that changed the number, in order.
     found: list[str] = []
-    waits = step_of(told.trace, ShrinkWaits)
+    waits = step_of(told.trace, steps.ShrinkWaits)
     if waits is not None:
         found.append(waits.reason)
     if told.window is not None:
         found.append(_window(told))
-    if step_of(told.trace, ForecastApplied) is not None:
+    if step_of(told.trace, steps.ForecastApplied) is not None:
         found.append(FORECAST)
     if told.limit is not None:
         found.append(limit_reason(told))
-    if step_of(told.trace, ScaledFromZero) is not None:
-        is_scheduled = step_of(told.trace, Scheduled) is not None
+    if step_of(told.trace, steps.ScaledFromZero) is not None:
+        is_scheduled = step_of(told.trace, steps.Scheduled) is not None
         found.append(SCHEDULED if is_scheduled else "MinReplicasReached")
     return found
 
@@ -197,7 +188,7 @@ def limit_reason(told: ReadTrace) -> str:
     hpa, reason = told.hpa, "" if told.limit is None else told.limit.reason
     match reason:
         case "TooManyReplicas" | "TooFewReplicas":
-            if reason == "TooFewReplicas" and step_of(told.trace, Scheduled) is not None:
+            if reason == "TooFewReplicas" and step_of(told.trace, steps.Scheduled) is not None:
                 return SCHEDULED
             if hpa.min_replicas == hpa.max_replicas:
                 return "MinEqualsMax"
@@ -215,7 +206,7 @@ def _plain(told: ReadTrace) -> list[str]:
     final, current = told.trace.decided, told.current
     if final is None or current is None:
         return []
-    is_by_forecast = step_of(told.trace, ForecastApplied) is not None
+    is_by_forecast = step_of(told.trace, steps.ForecastApplied) is not None
     if is_by_forecast and told.chosen is not None and told.chosen.replicas <= current <= final:
         return []  # the metrics alone ask for no more than there is
     if final > current:
@@ -285,7 +276,7 @@ def _pods_beside(told: ReadTrace, used: Sequence[PodGroups]) -> list[str]:
     return found
 
 
-def kinds_of(told: ReadTrace, measured: Measured, result: Invalid) -> list[str]:
+def kinds_of(told: ReadTrace, measured: steps.Measured, result: Invalid) -> list[str]:
     """Return the reasons of one invalid metric, the most telling first."""
     own = _own(told, measured, result)
     needs_pods = told.spec(measured).type in _POD_TYPES or result.cause == "NoPods"
@@ -294,7 +285,7 @@ def kinds_of(told: ReadTrace, measured: Measured, result: Invalid) -> list[str]:
     return [own]
 
 
-def _own(told: ReadTrace, measured: Measured, result: Invalid) -> str:
+def _own(told: ReadTrace, measured: steps.Measured, result: Invalid) -> str:
     spec = told.spec(measured)
     # Before missing samples: nobody can report for a container that is in no pod.
     if spec.type == "ContainerResource" and len(told.pods) and _lacks(told, spec.container):
@@ -344,7 +335,7 @@ def _without_samples(result: Invalid) -> str:
     return "AllPodsUnready"
 
 
-def _without_match(told: ReadTrace, measured: Measured) -> str:
+def _without_match(told: ReadTrace, measured: steps.Measured) -> str:
     answer = told.observation.answers[measured.index]
     known = set(told.pods.names)
     if isinstance(answer, PodSamples) and not known & answer.pods.keys():

@@ -18,13 +18,8 @@ from msgspec import Struct, field
 from hpa.cluster.record import Key
 from hpa.history.history import HistoryRecord
 from podscale.core.json_decoder import JsonDecoder
+from podscale.kube.client import errors
 from podscale.kube.client.api import Api
-from podscale.kube.client.errors import (
-    ApiError,
-    KubeError,
-    ObjectNotFound,
-    WriteConflict,
-)
 from podscale.kube.client.resource import CONFIG_MAPS
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode, encode
 from podscale.kube.objects.cluster import ConfigMap
@@ -46,7 +41,7 @@ _PAUSE_S = 1.0  # after a write that was refused, doubled ...
 _PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
 _LINES = JsonDecoder(dict[str, msgspec.Raw])
 _RECORD = JsonDecoder(HistoryRecord)
-_REFUSED = (KubeError, msgspec.DecodeError)
+_REFUSED = (errors.KubeError, msgspec.DecodeError)
 
 
 class _Refusal(Struct, frozen=True):
@@ -133,7 +128,7 @@ class HistoryConfigMaps:
         try:
             config_maps = decode(answer.body, ListOf[ConfigMap]).items or []
         except msgspec.DecodeError as error:
-            raise KubeError(f"not a list of ConfigMaps: {error}") from error
+            raise errors.KubeError(f"not a list of ConfigMaps: {error}") from error
         # What an earlier term of ours knew, another leader may have changed since.
         self._shards = {number: _Shard(number) for number in range(FEWEST)}
         self._left_out.clear()
@@ -264,7 +259,7 @@ class HistoryConfigMaps:
         reason = type(error).__name__
         pause_s = _PAUSE_S if before is None else min(before.pause_s * 2, _PAUSE_MAX_S)
         asked_s = 0.0
-        if isinstance(error, ApiError):
+        if isinstance(error, errors.ApiError):
             reason = f"{error.status} {error.reason}"  # the text may tell another number each time
             asked_s = min(error.retry_after_s or 0.0, _PAUSE_MAX_S)
         until = asyncio.get_running_loop().time() + max(pause_s, asked_s)
@@ -275,7 +270,7 @@ class HistoryConfigMaps:
     async def _write(self, shard: _Shard) -> None:
         body, path = shard.body(), CONFIG_MAPS.path(self._namespace, self._name(shard.number))
         if len(body) > MOST_READ_BYTES:
-            raise KubeError(
+            raise errors.KubeError(
                 f"{len(body)} bytes of histories do not fit one ConfigMap: allow more of them "
                 f"in namespace {self._namespace}"
             )
@@ -288,18 +283,20 @@ class HistoryConfigMaps:
                     body=self._object(shard.number, body, version),
                     timeout_s=_TIMEOUT_S,
                 )
-            except (WriteConflict, ObjectNotFound):
+            except (errors.WriteConflict, errors.ObjectNotFound):
                 # Of an earlier leader's last write, or deleted by hand: we lead, ours counts.
                 shard.version = await self._stored_version(path)
                 continue
             shard.version = decode(answer.body, PartialObjectMetadata).metadata.resource_version
             return
-        raise KubeError(f"ConfigMap {self._name(shard.number)} keeps changing; who else writes it?")
+        raise errors.KubeError(
+            f"ConfigMap {self._name(shard.number)} keeps changing; who else writes it?"
+        )
 
     async def _stored_version(self, path: str) -> str:
         try:
             answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             return ""
         return decode(answer.body, PartialObjectMetadata).metadata.resource_version
 
