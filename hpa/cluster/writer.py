@@ -54,23 +54,14 @@ class ScaleAnswer(Struct, frozen=True):
     is_lost: bool = False  # the last attempt may have gone in without an answer
 
 
-class AutoscalerWriter:
+class AutoscalerWriter(Struct, eq=False):
     """Writes scales and statuses of one resource's autoscalers."""
 
-    def __init__(
-        self,
-        api: Api,
-        resource: Resource,
-        store: Store[Autoscaler],
-        targets: ScaleTargets,
-        writes: Counter[tuple[str, ...]],
-    ) -> None:
-        """``writes`` counts requests by ``scale`` or ``status`` and what became of them."""
-        self._api = api
-        self._resource = resource
-        self._store = store
-        self._targets = targets
-        self._writes = writes
+    api: Api
+    resource: Resource
+    store: Store[Autoscaler]
+    targets: ScaleTargets
+    writes: Counter[tuple[str, ...]]  # requests by ``scale`` or ``status``, what became of them
 
     async def rescale(
         self,
@@ -90,13 +81,13 @@ class AutoscalerWriter:
         for attempt in range(_ATTEMPTS):
             is_sent = False
             # The target's own controller writes its status while metrics are waited for.
-            newest = None if attempt else self._targets.at_hand(record)
+            newest = None if attempt else self.targets.at_hand(record)
             if newest is not None and _is_same(decided_on, newest):
                 seen = newest
             try:
                 if attempt:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
-                    seen = await self._targets.get(resource, namespace, name)
+                    seen = await self.targets.get(resource, namespace, name)
                     if not _is_same(decided_on, seen):
                         # Perhaps ours: a PUT whose connection broke is sent again below us,
                         # and the second meets a conflict with the first.
@@ -106,16 +97,16 @@ class AutoscalerWriter:
                 is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
             except errors.WriteConflict as conflict:
-                self._writes["scale", "conflict"] += 1
+                self.writes["scale", "conflict"] += 1
                 error = str(conflict)
                 continue
             except (errors.KubeError, msgspec.DecodeError) as failure:
-                self._writes["scale", "error"] += 1
+                self.writes["scale", "error"] += 1
                 # Not sent: the conflict before it may have been one with ourselves, as above.
                 is_lost = not is_sent or isinstance(failure, _UNKNOWN)
                 return ScaleAnswer(Outcome("failed", str(failure)), is_lost)
-            self._writes["scale", "ok"] += 1
-            self._targets.accept(record, scale)
+            self.writes["scale", "ok"] += 1
+            self.targets.accept(record, scale)
             return ScaleAnswer(Outcome("written"))
         return ScaleAnswer(Outcome("conflict", error))
 
@@ -128,19 +119,19 @@ class AutoscalerWriter:
         """
         patch = {"metadata": {"resourceVersion": version}, "status": status_changes(old, new)}
         try:
-            answer = await self._api.request(
+            answer = await self.api.request(
                 "PATCH",
-                self._resource.path(*record.key, "status"),
+                self.resource.path(*record.key, "status"),
                 body=encode(patch),
                 content_type=MERGE_PATCH,
                 timeout_s=_TIMEOUT_S,
             )
-            self._store.accept(decode(answer.body, Autoscaler))
+            self.store.accept(decode(answer.body, Autoscaler))
         except (errors.KubeError, msgspec.DecodeError) as failure:
             result = "conflict" if isinstance(failure, errors.WriteConflict) else "error"
-            self._writes["status", result] += 1
+            self.writes["status", result] += 1
             return str(failure)
-        self._writes["status", "ok"] += 1
+        self.writes["status", "ok"] += 1
         return None
 
     async def _put(
@@ -158,7 +149,7 @@ class AutoscalerWriter:
             "metadata": {key: value for key, value in metadata.items() if value},
             "spec": {"replicas": replicas},
         }
-        answer = await self._api.request(
+        answer = await self.api.request(
             "PUT",
             resource.path(namespace, name, "scale"),
             body=encode(body),

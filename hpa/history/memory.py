@@ -291,7 +291,7 @@ _PAUSE_MAX_S = 30.0  # ... up to this
 _FLUSH_S = 2.0
 
 
-class HistoryKeeper:
+class HistoryKeeper(Struct, eq=False):
     """The stored histories of one term: read at its start, written while it lasts, flushed at its
     end. Without ConfigMaps (shadow) nothing is stored.
 
@@ -300,19 +300,16 @@ class HistoryKeeper:
     written over what stands there.
     """
 
-    def __init__(
-        self, memory: HistoryMemory, config_maps: HistoryConfigMaps | None, metrics: HpaMetrics
-    ) -> None:
-        self._memory = memory
-        self._config_maps = config_maps
-        self._read_at_scrape = metrics.read
+    memory: HistoryMemory
+    config_maps: HistoryConfigMaps | None
+    metrics: HpaMetrics
 
     async def read_in_time(self, term: Term) -> None:
         """Take over what is stored, unless that takes for too long."""
         now = asyncio.get_running_loop().time
-        began, memory = now(), self._memory
+        began, memory = now(), self.memory
         # Scrapes are answered in a thread without a loop.
-        self._read_at_scrape.unread_s = lambda: 0.0 if memory.is_read else now() - began
+        self.metrics.read.unread_s = lambda: 0.0 if memory.is_read else now() - began
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._read(term)
@@ -326,11 +323,11 @@ class HistoryKeeper:
     async def keep(self, term: Term) -> None:
         """Store what changes, for ever, once what is stored has been read."""
         await self._read(term)
-        config_maps = self._config_maps
+        config_maps = self.config_maps
         if config_maps is None:
             return
         now = asyncio.get_running_loop().time
-        self._read_at_scrape.unsaved_s = lambda: config_maps.unsaved_s(now())
+        self.metrics.read.unsaved_s = lambda: config_maps.unsaved_s(now())
         while True:
             try:
                 await config_maps.run()
@@ -339,20 +336,20 @@ class HistoryKeeper:
 
     async def end(self) -> None:
         """Store what waits. On SIGTERM we still lead: the next leader must find everything."""
-        self._read_at_scrape.unread_s = self._read_at_scrape.unsaved_s = lambda: 0.0
-        if self._config_maps is None or not self._memory.is_read:
+        self.metrics.read.unread_s = self.metrics.read.unsaved_s = lambda: 0.0
+        if self.config_maps is None or not self.memory.is_read:
             return
         try:
             async with asyncio.timeout(_FLUSH_S):
-                await self._config_maps.flush()
+                await self.config_maps.flush()
         except (KubeError, NotLeading, TimeoutError) as error:
             _log.warning("histories not flushed", error=str(error))
 
     async def _read(self, term: Term) -> None:
         pause_s = _PAUSE_S
-        while not self._memory.is_read:
+        while not self.memory.is_read:
             try:
-                if count := await self._memory.load(term.previous_renew_time):
+                if count := await self.memory.load(term.previous_renew_time):
                     _log.info("histories taken over", count=count)
             except KubeError as error:
                 _log.warning("histories not readable yet", error=str(error))

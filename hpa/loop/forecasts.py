@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 
 from hpa.cluster.record import AutoscalerRecord, Catalog
 from hpa.decide.api.spec import HPA
@@ -44,25 +45,15 @@ class ForecastGate(Protocol):
         process fails."""
 
 
-class Forecasts:
+class Forecasts(Struct, eq=False):
     """Sees to the forecasts of one controller."""
 
-    def __init__(
-        self,
-        gate: ForecastGate | None,
-        catalog: Catalog,
-        memory: HistoryMemory,
-        settings: Settings,
-        clock: SteadyClock,
-        metrics: HpaMetrics,
-    ) -> None:
-        """``gate`` None: this process does not read Prometheus, and nothing is forecast."""
-        self._gate = gate
-        self._catalog = catalog
-        self._memory = memory
-        self._settings = settings
-        self._clock = clock
-        self._metrics = metrics
+    gate: ForecastGate | None  # None: this process does not read Prometheus; nothing is forecast
+    catalog: Catalog
+    memory: HistoryMemory
+    settings: Settings
+    clock: SteadyClock
+    metrics: HpaMetrics
 
     async def run(self) -> None:
         """Ask the gate about those that are due, for ever."""
@@ -70,27 +61,27 @@ class Forecasts:
         while True:
             await asyncio.sleep(_LOOK_S)
             wanted = self._wanted()
-            if self._gate is None:
+            if self.gate is None:
                 if wanted and not is_missed:
                     _log.warning("no forecasts: they need --metrics-source=feed")
                 is_missed = is_missed or bool(wanted)
                 continue
             try:
-                await self._ask(self._gate, wanted)
+                await self._ask(self.gate, wanted)
             except Exception:  # noqa: BLE001 - the next look is another try
                 _log.exception("forecasts not judged")
                 for record, _ in wanted:
-                    self._memory.forecast(record).again_at = self._clock.now() + _AGAIN_S
-            states = [self._memory.forecast(record) for record, _ in wanted]
+                    self.memory.forecast(record).again_at = self.clock.now() + _AGAIN_S
+            states = [self.memory.forecast(record) for record, _ in wanted]
             in_force = [each.live.plan.verdict.candidate for each in states if each.live]
-            self._metrics.forecasts, self._metrics.counts.gate_s = (
+            self.metrics.forecasts, self.metrics.counts.gate_s = (
                 Counter(in_force),
-                self._gate.cpu_s,
+                self.gate.cpu_s,
             )
 
     def _wanted(self) -> list[tuple[AutoscalerRecord, HPA]]:
         found = []
-        for record in self._catalog:
+        for record in self.catalog:
             hpa = record.hpa
             if hpa is not None and hpa.options.forecasts:
                 found.append((record, hpa))
@@ -101,7 +92,7 @@ class Forecasts:
     async def _ask(
         self, gate: ForecastGate, wanted: Sequence[tuple[AutoscalerRecord, HPA]]
     ) -> None:
-        unix, now = self._clock.unix(), self._clock.now()
+        unix, now = self.clock.unix(), self.clock.now()
         asked: list[GateQuestion] = []
         about: dict[int, AutoscalerRecord] = {}
         for record, hpa in wanted:
@@ -111,7 +102,7 @@ class Forecasts:
                 about[id(question)] = record
         if not asked:
             return
-        async with aclosing(gate.answers(asked, self._settings, unix)) as answers:
+        async with aclosing(gate.answers(asked, self.settings, unix)) as answers:
             async for question, answer in answers:
                 self._take(about[id(question)], question, answer)
 
@@ -119,7 +110,7 @@ class Forecasts:
         self, record: AutoscalerRecord, hpa: HPA, unix: float, now: float
     ) -> GateQuestion | None:
         """Return what is to be asked about one autoscaler now; None: nothing is."""
-        state = self._memory.forecast(record)
+        state = self.memory.forecast(record)
         if state.about is not None and not is_alike(hpa, state.about):
             state.live = state.sums = state.verdict = None
         state.about = hpa
@@ -138,7 +129,7 @@ class Forecasts:
     def _take(
         self, record: AutoscalerRecord, question: GateQuestion, answer: GateAnswer | str
     ) -> None:
-        state, now = self._memory.forecast(record), self._clock.now()
+        state, now = self.memory.forecast(record), self.clock.now()
         name = "/".join(record.key)
         if isinstance(answer, str):
             if answer:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import cast
 
 import structlog
@@ -123,28 +124,22 @@ class SlotQuestions:
                     waiter.set_result(SlotAnswers(metrics[place], now, unix))
 
 
+@dataclass(eq=False)
 class MetricsReader:
     """One provider, and how it has behaved lately."""
 
-    def __init__(
-        self,
-        provider: core.MetricsProvider,
-        metrics: HpaMetrics,
-        *,
-        timeout_s: float,
-        wall: Callable[[], float],
-    ) -> None:
-        self._provider = provider
-        self._metrics = metrics
-        self._timeout_s = timeout_s
-        self._wall = wall
-        self._apart_until = float("-inf")
-        self._apart = asyncio.Lock()  # of autoscalers that are read apart, one part at a time
+    provider: core.MetricsProvider
+    metrics: HpaMetrics
+    timeout_s: float
+    wall: Callable[[], float]
+    apart_until: float = -math.inf
+    # Of autoscalers that are read apart, one part at a time.
+    apart: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def is_slow(self) -> bool:
         """Whether different metrics are better asked for apart."""
-        return time.monotonic() < self._apart_until
+        return time.monotonic() < self.apart_until
 
     async def about(self, views: Sequence[AutoscalerView]) -> list[MetricAnswers]:
         """Return the answers for each view. One that is to be read apart comes alone."""
@@ -164,14 +159,14 @@ class MetricsReader:
 
     def _note_ages(self, rows: list[MetricAnswers]) -> None:
         """Observe the oldest sample of each view; what cannot be read is a failed metric."""
-        now = self._wall()
+        now = self.wall()
         known: dict[int, float] = {}  # of answers that many were given, by identity
         unreadable = 0
         for place, answers in enumerate(rows):
             try:
                 oldest = _oldest(answers, known)
                 if -_NONE < oldest < _NONE:  # NaN is not, either
-                    self._metrics.data_age.add((), max(now - oldest, 0.0))
+                    self.metrics.data_age.add((), max(now - oldest, 0.0))
             except Exception:  # noqa: BLE001 - as below; no other autoscaler hears of it
                 unreadable += 1
                 rows[place] = tuple(map(_readable, answers))
@@ -184,14 +179,14 @@ class MetricsReader:
             return await self._answers(questions)
         finally:
             if time.monotonic() - began > _SLOW_S:
-                self._apart_until = time.monotonic() + _APART_S
+                self.apart_until = time.monotonic() + _APART_S
 
     async def _in_parts(self, questions: Sequence[core.Question]) -> Sequence[core.Answer]:
         """Return the answers of one that has many: however many such there are, one part of one
         of them is under way, so that others never wait for more than that."""
         found: list[core.Answer] = []
         while len(found) < len(questions):
-            async with self._apart:
+            async with self.apart:
                 part = questions[len(found) : len(found) + MOST_METRICS_TOGETHER]
                 answers = await self._answers(part)
             found += answers
@@ -204,8 +199,8 @@ class MetricsReader:
 
     async def _answers(self, questions: Sequence[core.Question]) -> Sequence[core.Answer]:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answers = await self._provider.answer(questions)
+            async with asyncio.timeout(self.timeout_s):
+                answers = await self.provider.answer(questions)
             if len(answers) == len(questions):
                 return answers
             failure = core.Unavailable(
@@ -214,7 +209,7 @@ class MetricsReader:
             _log.error("metrics provider failed", error=failure.message)
         except TimeoutError:
             failure = core.Unavailable(
-                "MetricsTimeout", f"no answer within {self._timeout_s:g} s", is_timeout=True
+                "MetricsTimeout", f"no answer within {self.timeout_s:g} s", is_timeout=True
             )
         except Exception as error:  # noqa: BLE001 - a provider of another package may do anything
             _log.exception("metrics provider failed")

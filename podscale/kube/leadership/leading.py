@@ -63,23 +63,22 @@ def leader_label_of(api: Api, part: str) -> Callable[[bool], Awaitable[None]] | 
 _LABEL_TIMEOUT_S = 4.0
 
 
-class FencedApi:
+class FencedApi(Struct, eq=False):
     """An ``Api`` whose writes go out only while ``elector`` leads; reads pass."""
 
-    def __init__(self, api: Api, elector: Elector) -> None:
-        self._api = api
-        self._elector = elector
+    api: Api
+    elector: Elector
 
     @property
     def user_agent(self) -> str:
         """What the connection calls itself."""
-        return self._api.user_agent
+        return self.api.user_agent
 
     async def request(
         self, method: Method, path: str, **options: Unpack[RequestOptions]
     ) -> Response:
         """As ``Api.request``; a write raises ``NotLeading`` instead of going out late."""
-        elector, guard = self._elector, options.get("guard")
+        elector, guard = self.elector, options.get("guard")
 
         def both() -> None:
             if guard is not None:
@@ -92,7 +91,7 @@ class FencedApi:
             # A write must have left before the term ends: after it another leader acts.
             timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
             options["timeout_s"] = min(timeout_s, elector.remaining_s())
-        return await self._api.request(method, path, **options)
+        return await self.api.request(method, path, **options)
 
     def stream(
         self,
@@ -102,7 +101,7 @@ class FencedApi:
         accept: str = JSON,
         silence_s: float,
     ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        return self._api.stream(path, query=query, accept=accept, silence_s=silence_s)
+        return self.api.stream(path, query=query, accept=accept, silence_s=silence_s)
 
 
 def leader_label(

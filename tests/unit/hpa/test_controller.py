@@ -314,7 +314,7 @@ async def test_a_former_leader_says_no_more_what_it_decided_and_who_else_scales(
     world.fail = lambda _method, path: (
         ServerFailed(500, "", "etcd is full") if "configmaps" in path else None
     )
-    cluster.controller._keeping._config_maps.put((NS, "web"), None)  # type: ignore[union-attr]
+    cluster.controller._keeping.config_maps.put((NS, "web"), None)  # type: ignore[union-attr]
     await asyncio.sleep(5.0)
     assert list(metrics.read.replicas()) == [(NS, "web", 2)]
     assert metrics.counts.foreign == 1

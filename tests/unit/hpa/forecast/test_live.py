@@ -11,7 +11,7 @@ from hpa.decide.observation import HeldTarget, MetricAnswer
 from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
 from hpa.forecast.demand import DAY, lags, measured, next_lags
-from hpa.forecast.gate import NONE, KnownPast, forecast
+from hpa.forecast.gate import NONE, KnownPast, forecast, slots_ahead
 from hpa.forecast.plan import ForecastVerdict, LivedDay, LiveForecast
 from hpa.simulate.workload import LoadHistory, Plant, SimulatedWorkload
 from podscale.core.metrics import ExternalSample, ExternalSamples, NoData, PodSamples, Sample
@@ -91,7 +91,7 @@ def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
     plan = found.plan
     assert plan is not None
     live = LiveForecast(plan)
-    known = KnownPast.of(pods, daily.slots_ahead(DELAY_S))
+    known = KnownPast.of(pods, slots_ahead(DELAY_S))
     said = []
     for minute in range(5 * DAY, 6 * DAY):
         now = MIDNIGHT_S + 60.0 * minute + 15.0
@@ -101,7 +101,7 @@ def test_live_says_what_the_gate_would_have_replayed(name: str) -> None:
         live.note(float(pods[minute]), now)
     wanted = forecast(plan.weights, known.rows(slice(5 * DAY, 6 * DAY)))
     # Seasons have three digits; those of the last minutes are of peaks that came after the gate.
-    shown = slice(0, -daily.slots_ahead(DELAY_S))
+    shown = slice(0, -slots_ahead(DELAY_S))
     np.testing.assert_allclose(said[shown], wanted[shown], rtol=3e-3)
     assert told.highest == pytest.approx(pods[: 5 * DAY].max())
     np.testing.assert_allclose(live.lived().pods, pods[5 * DAY : -1], rtol=1e-6)
