@@ -6,8 +6,7 @@ What the file and the Services name comes and goes with them.
 
 import asyncio
 from collections.abc import Sequence, Set
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import structlog
@@ -66,17 +65,12 @@ class BackendRouter:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         """Close them all."""
         for work in self._works.values():
             work.cancel()
         self._open, self._works = {}, {}
-        await self._tasks.__aexit__(kind, error, trace)
+        await self._tasks.__aexit__(*error)
 
     async def replace(self, named: NamedBackends) -> None:
         """Work with those of a file from now on, and with the Services that there are."""

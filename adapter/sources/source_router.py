@@ -7,8 +7,7 @@ source that cannot be opened, hangs or is down is that source's failure only.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from msgspec import Struct
@@ -83,17 +82,12 @@ class SourceRouter:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         """Close them all, at once."""
         for each in self._open.values():
             each.closing.set()
         self._open = {}
-        await self._tasks.__aexit__(kind, error, trace)
+        await self._tasks.__aexit__(*error)
 
     @property
     def default(self) -> Feed:

@@ -11,7 +11,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -87,12 +86,7 @@ class HttpServer:
         self._sweeper = self._tasks.create_task(self._sweep())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         for listener in self._listeners:
             listener.close()
         self.is_draining = True
@@ -101,7 +95,7 @@ class HttpServer:
         for connection in list(self.connections):
             connection.abort()
         try:
-            await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(*error)
         finally:
             for accepted in self.places.handshakes.values():
                 accepted.close()  # cancelled before it began: no transport knows of it
