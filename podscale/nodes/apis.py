@@ -10,7 +10,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 from typing import Any
@@ -65,12 +65,12 @@ class NodeApis:
         ]
         if self.live is not None:
             routes += [
-                Route(f"/scheduler/{verb}", self._extend, ("POST",), body_limit=BODY_LIMIT)
+                Route(f"/scheduler/{verb}", self._scheduler, ("POST",), body_limit=BODY_LIMIT)
                 for verb in ("filter", "prioritize")
             ]
         return tuple(routes)
 
-    def _extend(self, request: ApiRequest) -> Answered:
+    def _scheduler(self, request: ApiRequest) -> Answered:
         decided = self.rounds.decided
         if decided is None or self.live is None or self.wall() - decided.at_s > self.stale_s:
             # An ignorable extender is passed over; what is not known is not "full".
@@ -94,7 +94,7 @@ class NodeApis:
         by_name = dict(zip(nodes.names, found, strict=True))
         return ApiResponse(value=[{"Host": each, "Score": by_name.get(each, 0)} for each in names])
 
-    def _usage(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+    async def _usage(self, request: ApiRequest) -> Answered:
         window = request.parameter("window") or "15m"
         if window not in _WINDOWS:
             return status.bad_request(f"window must be one of {', '.join(_WINDOWS)}")
@@ -109,11 +109,6 @@ class NodeApis:
         usage = windows.within(_WINDOWS[window], which)
         # While rounds decide nothing what was measured grows old all the same.
         usage[:, self.wall() - windows.newest_s[:, which] > _WINDOWS[window]] = np.nan
-        return self._told(decided, window, which, usage)
-
-    async def _told(
-        self, decided: DecidedNodes, window: str, which: slice, usage: Floats
-    ) -> Answered:
         now = int(self.wall())
         nodes = await asyncio.to_thread(_watched, decided, window, which, usage)
         head = {"duration": window, "start": now - int(_WINDOWS[window]), "end": now}

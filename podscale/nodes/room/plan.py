@@ -38,7 +38,7 @@ class RoomChoice(Struct, frozen=True):
 
 class EvictionCandidate(Struct, frozen=True):
     key: str  # namespace/name
-    amounts: Mapping[str, int]  # what its node gets back
+    amounts: Mapping[str, int]  # what its node gets back, in thousandths
     priority: int = 0
     budgets: tuple[str, ...] = ()  # each eviction takes one of each
 

@@ -91,8 +91,8 @@ class _Situation:
             yield NodeRefusal("NodeUnschedulable", ("node(s) were unschedulable",))
         taint = pod.untolerated(node.spec.taints)
         if taint is not None and taint.key == TAINT_KEY:  # only where no other keeps the pod away
-            rest = [each for each in node.spec.taints if each.key != TAINT_KEY]
-            taint = pod.untolerated(rest) or taint
+            other_taints = [each for each in node.spec.taints if each.key != TAINT_KEY]
+            taint = pod.untolerated(other_taints) or taint
         if taint is not None:
             text, is_by_load = f"{taint.key}={taint.value}:{taint.effect}", taint.key == TAINT_KEY
             message = "node(s) had untolerated taint(s)"
