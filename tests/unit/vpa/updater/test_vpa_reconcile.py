@@ -159,3 +159,12 @@ async def test_one_that_came_after_the_eviction_is_judged_while_it_waits_for_a_n
     await crowd.turn(pods, [crowd.put("late", node="")])
     await crowd.turn(pods[2:], [crowd.see("late"), crowd.put("new", node="")])
     assert crowd.tools.returns.held_s(KEY, RS) is not None
+
+
+@pytest.mark.parametrize(("of_pod", "evictions"), [({"cpu": "200m"}, 0), ({"cpu": "500m"}, 1)])
+async def test_no_pod_goes_for_more_than_the_pod_as_a_whole_requests(
+    of_pod: dict[str, str], evictions: int
+) -> None:
+    crowd = Crowd(2)  # admission would leave its successor as it is
+    await crowd.turn([crowd.put(name, of_pod=of_pod) for name in ("a", "b")])
+    assert crowd.asked["evict"] == evictions

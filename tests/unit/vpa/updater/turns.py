@@ -93,6 +93,7 @@ class Crowd:
         annotations: dict[str, str] | None = None,
         resize: str = "",
         cpu: str = "100m",
+        of_pod: dict[str, str] | None = None,
     ) -> PodView:
         """Let the watch show a pod."""
         conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": OLD}]
@@ -109,6 +110,7 @@ class Crowd:
             "spec": {
                 "nodeName": node,
                 "containers": [{"name": "app", "resources": {"requests": requests}}],
+                "resources": {"requests": of_pod or {}},
             },
             "status": {
                 "phase": "Running" if node else "Pending", "startTime": OLD if node else None,
