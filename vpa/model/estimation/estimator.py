@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
 from vpa.model.api.quantities import of_units
-from vpa.model.histograms import gomath
+from vpa.model.histograms.buckets import whole_power
 from vpa.model.histograms.matrix import Floats
 
 Bound = Literal["lowerBound", "target", "upperBound"]
@@ -91,7 +91,7 @@ def with_confidence(amounts: Amounts, known: Floats, multiplier: float, exponent
 def factor(known: Floats, multiplier: float, exponent: int) -> Floats:
     """Return ``(1 + multiplier / known) ** exponent``; inf or 0 where nothing is known."""
     with np.errstate(divide="ignore"):
-        return gomath.whole_power(1.0 + multiplier / np.maximum(known, 0.0), exponent)
+        return whole_power(1.0 + multiplier / np.maximum(known, 0.0), exponent)
 
 
 def with_minimum(amounts: Amounts, minimum: Amounts | int) -> Amounts:
@@ -136,7 +136,7 @@ def derive(
     if bound in _CONFIDENCE:
         multiplier, exponent = _CONFIDENCE[bound]
         if known > 0.0:
-            multiplied = gomath.whole_power(1.0 + multiplier / known, exponent)
+            multiplied = whole_power(1.0 + multiplier / known, exponent)
         else:
             multiplied = math.inf if exponent > 0 else 0.0
         sized = from_float(margin * multiplied) if margin else 0

@@ -7,7 +7,7 @@ nothing is written that says the same.
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.objects.vpa import (
@@ -92,12 +92,11 @@ _OWNED = frozenset(
 )
 
 
-class History(Struct, frozen=True):
-    """How reading history from Prometheus went."""
-
-    is_loaded: bool
-    reason: str  # HistoryLoaded, or the token of the failure
-    message: str
+def history_condition(reason: str, message: str) -> VpaCondition:
+    """Return how reading history from Prometheus went: HistoryLoaded, or the token of a failure."""
+    # Not FetchingHistory: while that is True upstream writes no checkpoint of the VPA and
+    # never takes it back itself, so that it would outlive a hand-over to upstream.
+    return VpaCondition("HistoryLoaded", str(reason == "HistoryLoaded"), reason, message)
 
 
 def conditions(
@@ -110,7 +109,7 @@ def conditions(
     no_samples: Sequence[str] = (),
     node_caps: Sequence[str] = (),
     mistakes: Sequence[str] = (),
-    history: History | None = None,
+    history: VpaCondition | None = None,
     lost: str | None = None,
 ) -> list[VpaCondition]:
     """Return the conditions sorted by type, times kept where the status did not change.
@@ -141,7 +140,7 @@ def conditions(
         text = "; ".join(mistakes)
         wanted.append(VpaCondition("AnnotationInvalid", "True", "AnnotationInvalid", text))
     if history is not None:
-        wanted.append(_history(history))
+        wanted.append(history)
     if lost is not None:
         # Upstream declares the type and never sets it.
         wanted.append(VpaCondition("LowConfidence", "True", HISTORY_LOST, lost))
@@ -150,18 +149,11 @@ def conditions(
 
 
 def replace_history(
-    before: Sequence[VpaCondition], history: History, now: float
+    before: Sequence[VpaCondition], history: VpaCondition, now: float
 ) -> list[VpaCondition]:
     """Return the conditions with that of history, all others as they were."""
     kept = [condition for condition in before if condition.type != "HistoryLoaded"]
-    return sorted([_timed(_history(history), before, now), *kept], key=lambda c: c.type)
-
-
-def _history(history: History) -> VpaCondition:
-    # Not FetchingHistory: while that is True upstream writes no checkpoint of the VPA and
-    # never takes it back itself, so that it would outlive a hand-over to upstream.
-    status = "True" if history.is_loaded else "False"
-    return VpaCondition("HistoryLoaded", status, history.reason, history.message)
+    return sorted([_timed(history, before, now), *kept], key=lambda c: c.type)
 
 
 def _timed(condition: VpaCondition, before: Sequence[VpaCondition], now: float) -> VpaCondition:

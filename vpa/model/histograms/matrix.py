@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpa.model.histograms import gomath
-from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.buckets import BucketLayout, exp2
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
@@ -233,7 +232,7 @@ class HistogramMatrix(ColumnArrays):
             if newest <= _MAX_EXPONENT:
                 if newest == ages.min():  # samples of one pass mostly share their time
                     ages = ages[:1]
-                grown: Floats = np.broadcast_to(gomath.exp2(ages) * weights, times.shape)
+                grown: Floats = np.broadcast_to(exp2(ages) * weights, times.shape)
                 return grown
             # One shift per column, to its first sample that is too new, as if they had
             # come one by one.

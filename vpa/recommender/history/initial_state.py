@@ -15,8 +15,9 @@ import structlog
 from podscale.feed.errors import QueryError
 from podscale.kube.client.errors import KubeError
 from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
+from podscale.kube.objects.vpa import VpaCondition
 from vpa.model.cluster import ClusterModel
-from vpa.model.estimation.status import History
+from vpa.model.estimation.status import history_condition
 from vpa.model.groups import VpaEntry
 from vpa.recommender.flags import Options
 from vpa.recommender.history.checkpoints import Checkpoints
@@ -100,7 +101,7 @@ async def from_prometheus(
     options: Options,
     now: float,
     progress: Callable[[float], None],
-) -> History | None:
+) -> VpaCondition | None:
     """Load history into a model that has its pods and VPAs; return what went wrong.
 
     After a failure the model holds a part of it and is of no use.
@@ -110,10 +111,10 @@ async def from_prometheus(
         loaded = await load(find(), options.history, cluster, now, labels, progress)
     except QueryError as error:
         _log.warning("history not readable yet", error=str(error), said=error.detail)
-        return History(False, error.failure.reason, error.failure.message)
+        return history_condition(error.failure.reason, error.failure.message)
     except ValueError as error:
         _log.warning("history cannot be asked for", error=str(error))
-        return History(False, "QueryInvalid", str(error))
+        return history_condition("QueryInvalid", str(error))
     if not loaded.containers and _is_known_otherwise(cluster):
         text = (
             "Prometheus has no sample of any container, although there are recommendations "
@@ -121,7 +122,7 @@ async def from_prometheus(
             "that its queries find containers, or start with --storage=checkpoint"
         )
         _log.warning("history is empty", unknown=loaded.unknown)
-        return History(False, "HistoryEmpty", text)
+        return history_condition("HistoryEmpty", text)
     _log.info("history loaded", containers=loaded.containers, samples=loaded.samples,
               unknown=loaded.unknown)  # fmt: skip
     return None
@@ -136,7 +137,7 @@ def _is_known_otherwise(cluster: ClusterModel) -> bool:
     )
 
 
-def told(cluster: ClusterModel, entry: VpaEntry) -> History:
+def told(cluster: ClusterModel, entry: VpaEntry) -> VpaCondition:
     """Return what history told of one VPA."""
     spans = cluster.aggregates.cpu_span, cluster.aggregates.memory_span
     parts = []
@@ -148,7 +149,7 @@ def told(cluster: ClusterModel, entry: VpaEntry) -> History:
             since = datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%MZ")
             parts.append(f"{container}: {hours:.1f} container hours since {since}")
     text = "; ".join(parts) or "no sample of any container"
-    return History(True, "HistoryLoaded", f"read from Prometheus: {text}")
+    return history_condition("HistoryLoaded", f"read from Prometheus: {text}")
 
 
 def _labels_of(

@@ -16,6 +16,7 @@ from podscale.kube.objects.vpa import (
     ResourceList,
     ResourcePolicy,
     Vpa,
+    VpaCondition,
     VpaRecommendation,
     container_policy,
     is_off,
@@ -24,7 +25,7 @@ from vpa.model.api.policy import controlled_resources
 from vpa.model.api.quantities import EMPTY, is_in_range
 from vpa.model.estimation.estimator import as_quantity
 from vpa.model.estimation.recommendation import RecommendationTrace
-from vpa.model.estimation.status import History, conditions, node_caps, replace_history, status_wire
+from vpa.model.estimation.status import conditions, node_caps, replace_history, status_wire
 from vpa.model.groups import VpaEntry
 from vpa.recommender.publishing.lost_history import HeldAmounts
 
@@ -46,7 +47,7 @@ def status_of(
     *,
     pods_matched: bool,
     unsupported: str | None,
-    history: History | None = None,
+    history: VpaCondition | None = None,
     is_young: bool = False,
     has_moved: bool = False,
     held: HeldAmounts | None = None,
@@ -82,7 +83,7 @@ def status_of(
     return status_wire(shown, found, entry.vpa.metadata.generation)
 
 
-def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
+def with_history(vpa: Vpa, history: VpaCondition, now: float) -> dict[str, Any]:
     """Return the status as it is, with the condition that tells of history."""
     before = vpa.status
     found = replace_history(before.conditions or (), history, now)

@@ -16,11 +16,11 @@ from msgspec import Struct
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
-from podscale.kube.objects.vpa import Vpa
+from podscale.kube.objects.vpa import Vpa, VpaCondition
 from vpa.explain.recommendation import PublishedHolds
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import NodeShape, RecommendationTrace
-from vpa.model.estimation.status import History, says_the_same
+from vpa.model.estimation.status import says_the_same
 from vpa.model.groups import VpaEntry
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
@@ -45,7 +45,7 @@ class _Facts(Struct, frozen=True):
     unsupported: str | None
     mistakes: tuple[str, ...]
     shapes: tuple[NodeShape, ...]
-    history: History | None
+    history: VpaCondition | None
     held: HeldAmounts | None
 
 
@@ -71,7 +71,7 @@ class Publisher:
         self._facts: dict[VpaKey, _Facts] = {}
         self._asked_at: dict[VpaKey, float] = {}
         self._moved: set[VpaKey] = set()  # what their statuses say is of another workload
-        self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
+        self.history: dict[VpaKey, VpaCondition] = {}  # what was loaded for it from Prometheus
         self.lost = LostHistory(cluster, reader)
         self._told: set[VpaKey] = set()  # of what was lost
         self._held_now: Mapping[VpaKey, HeldAmounts] = {}  # as of the last pass
@@ -119,7 +119,7 @@ class Publisher:
         except TimeoutError:
             _log.warning("statuses took too long, the rest follows", due=len(order))
 
-    async def tell_history(self, history: History, now: float) -> None:
+    async def tell_history(self, history: VpaCondition, now: float) -> None:
         """Tell every VPA how reading history goes; what was recommended before stays."""
 
         async def write(key: VpaKey) -> None:

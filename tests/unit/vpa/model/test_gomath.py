@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vpa.model.histograms import gomath
+from vpa.model.histograms import buckets
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from vpa.model.histograms import gomath
     ],
 )
 def test_whole_powers(exponent: int, printed: str) -> None:
-    assert gomath.power(1.05, exponent) == float.fromhex(printed)
+    assert buckets.power(1.05, exponent) == float.fromhex(printed)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_whole_powers(exponent: int, printed: str) -> None:
     ],
 )
 def test_powers_of_two(exponent: float, printed: str) -> None:
-    assert float(gomath.exp2(np.array([exponent]))[0]) == float.fromhex(printed)
+    assert float(buckets.exp2(np.array([exponent]))[0]) == float.fromhex(printed)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_powers_of_two(exponent: float, printed: str) -> None:
     ],
 )
 def test_whole_powers_of_any_sign(base: str, exponent: int, printed: str) -> None:
-    assert gomath.whole_power(float.fromhex(base), exponent) == float.fromhex(printed)
-    alike = gomath.whole_power(np.array([float.fromhex(base)]), exponent)
+    assert buckets.whole_power(float.fromhex(base), exponent) == float.fromhex(printed)
+    alike = buckets.whole_power(np.array([float.fromhex(base)]), exponent)
     assert alike.tolist() == [float.fromhex(printed)]
