@@ -34,6 +34,7 @@ THEIR_WARM_S = 4 * PERIOD_S
 THEIR_PERIODS = 6  # on each side of ours
 NOTED_PERIODS = 3  # of what no goal depends on
 IDLE_PERIODS = 4  # a tenth of what ours costs is the difference between two idle periods
+SETTLE_S = 2 * PERIOD_S  # an API server has much to do once objects or APIServices change
 OURS_WARM_S = 6 * PERIOD_S  # until what is written in a first minute only is over
 OUR_PERIODS = 20  # five minutes: in that time every status and every Event is due once
 TUNED = (
@@ -73,6 +74,7 @@ def main() -> int:
 
 
 def _idle(stage: PlaneStage) -> dict[str, float]:
+    time.sleep(SETTLE_S)
     idle = mean(measure(stage.servers, IDLE_PERIODS, PERIOD_S))
     stage.figures.note(f"idle: {line(idle)}")
     return idle

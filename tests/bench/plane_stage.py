@@ -26,7 +26,6 @@ from tests.tools.process import LOOPBACK, Program, free_port
 from tests.tools.required import require
 
 SEEDERS = 6
-SETTLE_S = 5.0
 RARE = ("--metrics-relist-interval=1m", "--metrics-max-age=5m", "--v=0")
 PEER = ("--client-qps=1000",)  # its default of five API requests a second would be no peer
 OURS = ("--feed-max-age=5s",)  # as is its default
@@ -85,7 +84,6 @@ class PlaneStage:
             "etcd": self.plane.etcd.pid,
             "Prometheus": self.prometheus.program.pid,
         }
-        time.sleep(SETTLE_S)
 
     def _prometheus(self) -> PrometheusServer:
         port = free_port()
