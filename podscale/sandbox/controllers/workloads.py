@@ -25,6 +25,7 @@ _PODS = ("", "pods")
 _NAMES = {"Deployment": _DEPLOYMENTS, "ReplicaSet": _REPLICASETS, "StatefulSet": _STATEFULSETS}
 _RETRY_S = 1.0
 _HASH = "pod-template-hash"
+_REVISION = "deployment.kubernetes.io/revision"
 # Safe letters, as in the names that upstream makes.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -89,9 +90,28 @@ class WorkloadControllers:
         if self._objects.find("replicasets", namespace, name) is None:
             self._objects.create("replicasets", namespace, _replica_set(deployment, name, digest))
         current = self._objects.get("replicasets", namespace, name)
+        self._number(deployment, current)
         sets = self._owned(metadata["uid"], "replicasets")
         status = _deployment_status(deployment, current, sets, self._objects.now_text())
         self._write_status("deployments", deployment, status)
+
+    def _number(self, deployment: Object, current: Object) -> None:
+        """Give the ReplicaSet in use the newest revision: `kubectl rollout undo` goes by it."""
+        metadata = deployment["metadata"]
+        namespace, sets = metadata["namespace"], self._owned(metadata["uid"], "replicasets")
+        newest = max((_revision(each) for each in sets), default=0)
+        if not _revision(current) or _revision(current) < newest:
+            self._annotate("replicasets", current, str(newest + 1))
+            current = self._objects.get("replicasets", namespace, current["metadata"]["name"])
+        if _revision(deployment) != _revision(current):
+            self._annotate("deployments", deployment, str(_revision(current)))
+
+    def _annotate(self, plural: str, content: Object, revision: str) -> None:
+        namespace, name = content["metadata"]["namespace"], content["metadata"]["name"]
+        held = self._objects.get(plural, namespace, name)
+        annotations = {**(held["metadata"].get("annotations") or {}), _REVISION: revision}
+        changed = {**held, "metadata": {**held["metadata"], "annotations": annotations}}
+        self._objects.update(plural, namespace, name, changed)
 
     async def _replicas(self, owner: Object, names: Iterable[str]) -> bool:
         metadata, spec = owner["metadata"], owner["spec"]
@@ -138,6 +158,10 @@ class WorkloadControllers:
                 {**held, "status": status},
                 "status",
             )
+
+
+def _revision(content: Object) -> int:
+    return int((content["metadata"].get("annotations") or {}).get(_REVISION) or 0)
 
 
 def _digest(template: Object) -> str:
