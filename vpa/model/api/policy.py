@@ -16,7 +16,7 @@ from podscale.kube.objects.vpa import (
     ResourcePolicy,
     container_policies,
 )
-from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, is_in_range, is_set
+from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range
 
 
 class Windows(Struct, frozen=True):
@@ -111,12 +111,14 @@ def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, l
     cluster-wide one: upstream's order, wanted by the conformance cases (D18).
     """
     caps = []
-    least, most = bounds.lowest.get(resource, ZERO), bounds.highest.get(resource, ZERO)
-    for reason, bound, sign in (("MinAllowed", least, 1), ("MaxAllowed", most, -1)):
-        is_bound = is_set(bound) and is_in_range(resource, bound)
-        if is_bound and sign * value.nano < sign * bound.nano:
-            value = bound
-            caps.append(Cap(resource, reason, bound))
+    least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
+    # Unset is 0, and less is no bound.
+    if least is not None and value.nano < least.nano > 0 and is_in_range(resource, least):
+        value = least
+        caps.append(Cap(resource, "MinAllowed", least))
+    if most is not None and 0 < most.nano < value.nano and is_in_range(resource, most):
+        value = most
+        caps.append(Cap(resource, "MaxAllowed", most))
     return value, caps
 
 

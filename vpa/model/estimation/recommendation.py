@@ -170,7 +170,8 @@ def recommend(
             least = minimum(resource, settings, len(wanted))
             is_whole = resource == "cpu" and usage.name in whole_core
             found = _traces(resource, known, settings, entry, least, whole_core=is_whole)
-            traces |= {(usage.name, resource, b): t for b, t in zip(BOUNDS, found, strict=True)}
+            for bound, trace in zip(BOUNDS, found, strict=True):
+                traces[usage.name, resource, bound] = trace
     for bound in BOUNDS:
         _fit_nodes(traces, bound, shapes)
     published = (_entry(usage.name, traces) for usage in wanted)
@@ -222,12 +223,10 @@ def _traces(
     # Of the three bounds of one resource of one container.
     step = settings.round_cpu_milli if resource == "cpu" else settings.round_memory_bytes
     humanize = settings.humanize_memory and resource == "memory"
-    bounds = allowed(policy, settings.max_allowed)
+    parameters, bounds = settings.of(resource), allowed(policy, settings.max_allowed)
     name = policy.container_name if policy is not None else ""
     for bound, usage in zip(BOUNDS, known.percentiles, strict=True):
-        derivation = estimator.derive(
-            resource, bound, usage, known.confidence, least, settings.of(resource)
-        )
+        derivation = estimator.derive(resource, bound, usage, known.confidence, least, parameters)
         estimated = as_quantity(resource, derivation.amount, step=step, humanize=humanize)
         estimated = whole(estimated) if humanize else estimated
         steps: list[Step] = []
