@@ -45,7 +45,7 @@ from tests.integration.prometheus import PrometheusServer
 from tests.kit import many_replays, traces
 from tests.unit.hpa.simulate.loads import no_forecast, simulated
 
-GOAL, MEMORY_MB, QUERIES = 5.0, 2000.0, 1.2
+GOAL, MEMORY_MB, QUERIES = 12.0, 2000.0, 1.2
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
 HPAS, DAYS = (100, 14) if IS_SHORT else (1000, 14)
 ASKED, ROUNDS, WARM = 200, 30, 4  # of the original: HPAs, passes of each

