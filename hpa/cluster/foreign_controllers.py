@@ -91,8 +91,9 @@ class ForeignControllers:
             return False
         if seen.writer is not None:
             return True
-        # Never written: new, and whoever else acts in this cluster will come to it too.
-        return self._is_any_writing(seen.namespace, now) or (
+        # Never written: new, and whoever else acts in this cluster will come to it too. A name
+        # that somebody made up puts it off once, so that any namespace's counts.
+        return self._is_any_writing(now) or (
             self._written > 0 and now - self._started < self.probation_s
         )
 
@@ -113,8 +114,9 @@ class ForeignControllers:
         }
         self._active[manager] = active
 
-    def _is_any_writing(self, namespace: str, now: float) -> bool:
-        return any(self._is_active(manager, namespace, now) for manager in self._active)
+    def _is_any_writing(self, now: float) -> bool:
+        latest = (next(reversed(active.values())) for active in self._active.values())
+        return any(now - at < QUIET_S for at in latest)
 
     def _is_active(self, manager: str, namespace: str, now: float) -> bool:
         active = self._active.get(manager, {})

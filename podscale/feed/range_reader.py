@@ -312,7 +312,8 @@ class HistoryRequest:
         if not is_packed:
             session.headers["Accept-Encoding"] = "identity"
         self._connection: Any = PrometheusConnect(url, session=session)
-        session.mount(url, TlsAdapter(max_retries=0))  # in place of the library's
+        session.adapters.clear()  # the library's, and those that trust whom they like
+        session.mount(f"{parts.scheme}://", TlsAdapter(max_retries=0))
 
     def __call__(self, request: _Request, start_s: int, end_s: int) -> _Slice:
         """Return one slice; raises ``QueryError`` after the last attempt."""

@@ -128,9 +128,14 @@ ACCEPTED: list[str] = []
 
 
 class Empty(BaseHTTPRequestHandler):
-    """A Prometheus without series, which notes how it may answer."""
+    """A Prometheus without series, which notes how it may answer; it has moved from /old."""
 
     def do_GET(self):
+        if self.path.startswith("/old"):
+            self.send_response(308)
+            self.send_header("Location", self.path.removeprefix("/old"))
+            self.end_headers()
+            return
         ACCEPTED.append(self.headers["Accept-Encoding"])
         body = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
         self.send_response(200)
@@ -189,7 +194,7 @@ async def test_history_is_read_with_the_authorities_and_the_certificate_of_the_o
             ({"ca_data": other.certificate.decode(), **by_text}, False),
             (by_text, False),
         ):
-            async with HistoryReader(PrometheusOptions(url=url, **options), 1) as history:
+            async with HistoryReader(PrometheusOptions(url=f"{url}/old", **options), 1) as history:
                 read = history.read("up", 0, 60, 60)
                 if is_served:
                     assert [len(part.series) async for part in read] == [0]

@@ -233,14 +233,15 @@ async def _watch(
 ) -> AsyncGenerator[Happening[T], None]:
     """Connection after connection from ``resource_version`` on, until it is too old."""
     loop = asyncio.get_running_loop()
-    failures = 0
+    failures, heard = 0, loop.time()
     while True:
         opened = loop.time()
+        is_quiet = opened - heard >= 0.8 * source.rhythm.silence_s
         try:
-            async with aclosing(_connection(api, source, resource_version)) as steps:
+            async with aclosing(_connection(api, source, resource_version, is_quiet)) as steps:
                 async for step in steps:
                     resource_version = step.resource_version
-                    failures = 0
+                    failures, heard = 0, loop.time()
                     yield step
             if loop.time() - opened >= _SHORT_S:
                 pause.reset()
@@ -265,10 +266,11 @@ async def _watch(
 
 
 async def _connection(
-    api: Api, source: WatchSource[T], resource_version: str
+    api: Api, source: WatchSource[T], resource_version: str, is_quiet: bool
 ) -> AsyncGenerator[Changes[T] | WatchAlive, None]:
-    """One HTTP stream: ends when the server ends it (it was asked to, after a while), and when
-    it is quiet: a new one that is answered brings at once what this one may have missed."""
+    """One HTTP stream: ends when the server ends it (it was asked to, after a while), and when it
+    is quiet. The next one brings at once what this one may have missed, and is believed once
+    the server lists an object, too: without etcd it would accept watches as before."""
     rhythm = source.rhythm
     query = _selectors(source)
     query["watch"] = "1"
@@ -278,9 +280,12 @@ async def _connection(
     query["timeoutSeconds"] = str(int(rhythm.watch_timeout_s * random.uniform(1, 2)) or 1)
     accept = METADATA if source.metadata_only else JSON
     read = wire.decoder(wire.WatchEvent[source.type]).decode  # type: ignore[name-defined]
-    stream = api.stream(source.path, query=query, accept=accept, silence_s=rhythm.silence_s)
+    silence_s = rhythm.silence_s * random.uniform(0.8, 1)
+    stream = api.stream(source.path, query=query, accept=accept, silence_s=silence_s)
     good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
+        if is_quiet:
+            await _page(api, source, 1, "")
         yield WatchAlive(resource_version, good_for_s)
         async for lines in batches:
             events: list[tuple[Kind, T]] = []

@@ -113,13 +113,20 @@ def test_of_writers_that_call_themselves_anything_only_the_last_are_kept() -> No
 
 
 def test_a_name_that_one_namespace_writes_keeps_no_other_namespace_from_us() -> None:
-    known, mine, web, api = foreign(), *map(ForeignWrites, ("alice", "shop", "shop"))
+    known, mine, web = foreign(), ForeignWrites("alice"), ForeignWrites("shop")
     known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
     known.note(mine, None, 1000.0, is_first=True)
     known.note(mine, wrote(IN_TREE, 1100.0), 1100.0, is_first=False)
-    known.note(api, None, 1101.0, is_first=True)
     assert known.acting(web, 1101.0) is None
-    assert not known.is_on_probation(api, 1101.0)
+    assert not known.must_watch(web, 1101.0)
+
+
+def test_a_new_object_waits_where_somebody_writes_in_one_other_namespace() -> None:
+    known, api = foreign(), ForeignWrites("shop")
+    known.note(ForeignWrites("alice"), wrote(IN_TREE, 1100.0), 1100.0, is_first=False)
+    known.note(api, None, 1101.0, is_first=True)
+    assert known.is_on_probation(api, 1101.0)
+    assert not known.is_on_probation(api, 1101.0 + known.probation_s)
 
 
 def test_a_controller_that_writes_in_two_namespaces_acts_everywhere() -> None:

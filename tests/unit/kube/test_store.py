@@ -11,6 +11,7 @@ import pytest
 from podscale.core.selectors import selector
 from podscale.kube.client.api import Method, Response
 from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import ApiUnreachable
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import PartialObjectMetadata
 from podscale.kube.columns.pods import PodStore
@@ -357,13 +358,37 @@ async def test_a_quiet_watch_begins_anew_without_a_list_and_without_a_doubt():
     await asyncio.wait({task})
 
 
+@pytest.mark.looptime
+async def test_a_quiet_watch_is_doubted_while_the_server_lists_nothing():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    api = QuietApi(cluster)
+    source = WatchSource(PODS, Pod, rhythm=WatchTiming(silence_s=90))
+    task = asyncio.create_task(Reflector(api, source, store, clock=loop.time).run())
+    await asyncio.sleep(1)
+    assert store.is_current(loop.time())
+    api.is_refusing = True
+    await asyncio.sleep(101)
+    for _ in range(200):
+        assert not store.is_current(loop.time())
+        await asyncio.sleep(5)
+    api.is_refusing = False
+    await asyncio.sleep(60)
+    assert store.is_current(loop.time())
+    task.cancel()
+    await asyncio.wait({task})
+
+
 class QuietApi(MemoryApi):
     """A watch says what was missed before it began, and nothing after."""
 
     lists = 0
+    is_refusing = False
 
     async def request(self, method: Method, path: str, **more: Any) -> Response:
-        self.lists += method == "GET"
+        self.lists += more["query"]["limit"] != "1"
+        if self.is_refusing:
+            raise ApiUnreachable("connection refused")
         return await super().request(method, path, **more)
 
     async def _batches(
