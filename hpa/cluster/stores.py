@@ -9,6 +9,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import structlog
@@ -21,6 +22,7 @@ from hpa.decide.observation import HeldTarget
 from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, anchor_clause, parse
 from podscale.coordinate.pairing import pair
+from podscale.core.json_decoder import JsonDecoder
 from podscale.core.settings import PREFIX
 from podscale.kube.client import resource as resources
 from podscale.kube.client import wire
@@ -30,9 +32,13 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store, StoreIndex
-from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
+from podscale.kube.objects.autoscaler import (
+    Autoscaler,
+    AutoscalerSpec,
+    CrossVersionObjectReference,
+)
 from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.objects.vpa import ObjectError, StoredVpa, Vpa, vpa_of
+from podscale.kube.objects.vpa import ObjectError, StoredVpa, Vpa, read, vpa_of
 
 V = TypeVar("V")
 TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
@@ -81,6 +87,12 @@ def kept_autoscaler(written: Autoscaler) -> Autoscaler:
         managed_fields=_with_shared_texts(meta.managed_fields),
     )
     return Autoscaler(meta, spec, _with_shared_texts(written.status))
+
+
+def kept_claim(written: Autoscaler) -> Autoscaler:
+    """Return what an in-tree HPA tells of whose target it scales."""
+    spec = AutoscalerSpec(written.spec.scale_target_ref)
+    return kept_autoscaler(Autoscaler(written.metadata, spec))
 
 
 def kept_workload(found: Workload) -> Workload:
@@ -149,9 +161,8 @@ class HpaStores:
         self.stateful_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
         self.replica_sets: Store[Workload] = Store(self.scopes, keep=kept_workload)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
-        self.claims: Store[Autoscaler] = Store(
-            self.scopes, keep=kept_autoscaler
-        )  # fed where ours is another resource
+        # Fed where ours is another resource.
+        self.claims: Store[Autoscaler] = Store(self.scopes, keep=kept_claim)
         # Both would scale a target, and the in-tree one does not read ours: we stand still.
         self.claimed = StoreIndex(self.claims, _claimed)
         self._has_claims = False
@@ -226,11 +237,6 @@ def _claimed(claim: Autoscaler) -> tuple[TargetKey, str]:
     return target_of(meta.namespace, claim.spec.scale_target_ref), name
 
 
-_log = structlog.get_logger()
-
-_PATIENCE_S = 60.0
-
-
 class VpaAnchors:
     """The VPAs and their anchors, by target."""
 
@@ -266,6 +272,9 @@ class VpaAnchors:
         found = pair(container, list(vpas))
         if found.vpa is None or container is None:
             return HeldTarget(found.reason, found.text)
+        if found.vpa.spec.target_ref is None:
+            text = f"the spec of VPA {found.vpa.metadata.name} cannot be read"
+            return HeldTarget("VpasUnknown", text, container, may_shrink=False)
         notes = found.vpa.metadata.annotations or {}
         anchor = parse(notes.get(ANNOTATION), uid, container)
         if anchor is None:
@@ -286,10 +295,22 @@ def is_coordinated(hpa: HPA, settings: Settings) -> bool:
     return settings.mode != "shadow" and (settings.coordinates if asked is None else asked)
 
 
+class _TargetSpec(Struct, frozen=True, rename="camel"):
+    """What a VPA's spec has to say for its HPA to know of it."""
+
+    target_ref: CrossVersionObjectReference | None = None
+
+
+_TARGET = JsonDecoder(_TargetSpec)
+
+
 def _target_vpa(stored: StoredVpa) -> tuple[TargetKey, Vpa] | None:
+    """Return a VPA by its target; without a spec where no more than the target can be read."""
     try:
-        vpa = vpa_of(stored)
+        target = read(_TARGET, stored.spec, "spec").target_ref
     except ObjectError:
         return None
-    target = vpa.spec.target_ref
-    return None if target is None else ((vpa.metadata.namespace, *target.key), vpa)
+    vpa = Vpa(stored.metadata)
+    with suppress(ObjectError):
+        vpa = vpa_of(stored)
+    return None if target is None else ((stored.metadata.namespace, *target.key), vpa)

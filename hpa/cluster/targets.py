@@ -32,8 +32,8 @@ _log = structlog.get_logger()
 _TIMEOUT_S = 5.0
 # A watch that is not to be believed for as long, while others are, may stay so: a right was taken
 # away, or etcd cannot read one object of the kind. What it told last is not waited on any longer.
-# A healthy one of a kind that never changes is doubted for half as long, between its silence and
-# the next list: an API server sends no bookmarks of a kind before its first event.
+# A healthy one of a kind that never changes is not doubted: silent for 90 s, it begins anew, and is
+# believed again once the API server has answered it and lists one object.
 _DOUBTED_S = 180.0
 
 Workload = wire.Workload | wire.ReplicationController

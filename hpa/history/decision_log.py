@@ -24,6 +24,7 @@ from podscale.core.metrics import (
 )
 from podscale.core.samplecolumns import SampleColumns
 from podscale.explain.decision_history import ChangeRing, DecisionHistory
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 _decoder = msgspec.msgpack.Decoder(Trace)
 
@@ -157,13 +158,28 @@ def _plain_answer(answer: MetricAnswer | None) -> MetricAnswer | None:
     return answer
 
 
-def encode(trace: Trace) -> bytes:
-    """Return all inputs of a trace as bytes, with samples by name in place of columns."""
-    seen = trace.observation
-    answers = tuple(map(_plain_answer, seen.answers))
-    return _encode(
-        structs.replace(trace, observation=structs.replace(seen, answers=answers), steps=())
+def _plain_template(template: WirePodTemplate) -> WirePodTemplate:
+    """Return what decisions read of a template: its exact amounts may need more than 64 bits."""
+    return WirePodTemplate(
+        tuple(map(_plain_container, template.containers)),
+        tuple(map(_plain_container, template.init_containers)),
+        template.pod_requests_milli,
+        template.overhead_milli,
     )
+
+
+def _plain_container(container: TemplateContainer) -> TemplateContainer:
+    return TemplateContainer(
+        container.name, container.requests_milli, is_sidecar=container.is_sidecar
+    )
+
+
+def encode(trace: Trace) -> bytes:
+    """Return the inputs of a trace as bytes, with samples by name in place of columns."""
+    seen = trace.observation
+    pods = structs.replace(seen.pods, templates=tuple(map(_plain_template, seen.pods.templates)))
+    seen = structs.replace(seen, pods=pods, answers=tuple(map(_plain_answer, seen.answers)))
+    return _encode(structs.replace(trace, observation=seen, steps=()))
 
 
 class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):

@@ -1,7 +1,7 @@
-"""When a workload sized in both directions gets another request, and which one. Pure.
+"""When a workload sized in both directions gets another request, and which one.
 
 A size is an anchor and a request that belongs to it. Units are milli-units of CPU: of one pod,
-or, for loads, of all pods together.
+or, for loads, of all pods together. Pure but for the loads that are remembered.
 """
 
 import math

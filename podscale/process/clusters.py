@@ -51,8 +51,6 @@ async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
     return missing
 
 
-log = structlog.get_logger(__name__)
-
 _PATIENCE_S = 60.0
 
 

@@ -1,7 +1,8 @@
 """Parts put together in one process: one connection, one feed, one set of watches, one server.
 
 Every command goes this way, with one part or with all of them. ``/metrics`` and ``/health-check``
-are served over plain HTTP as well, where upstream's manifests look for them.
+are served over plain HTTP as well, where upstream's manifests look for them. Once all parts are
+ready, Python's collector no longer looks at what has been loaded.
 """
 
 import asyncio

@@ -3,14 +3,14 @@
 KubeError
 ├── NotConfigured          no usable kubeconfig, context or in-cluster credentials
 ├── NoMatch                no resource or kind of that name is served (restmapper)
-├── Unreachable            no HTTP answer: refused, reset, TLS, or the deadline passed
+├── ApiUnreachable         no HTTP answer: refused, reset, TLS, or the deadline passed
 └── ApiError               the server answered with a Status
     ├── BadRequest         400
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── ObjectNotFound     404
     ├── MethodNotAllowed   405
-    ├── Conflict           409 (also AlreadyExists)
+    ├── WriteConflict      409 (also AlreadyExists)
     ├── Gone               410, the resourceVersion or continue token is too old
     ├── Unprocessable      422
     ├── TooManyRequests    429

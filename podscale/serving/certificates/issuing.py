@@ -1,4 +1,4 @@
-"""Making certificates: a CA, leaves signed by it, and the self-signed one of --cert-dir. Pure.
+"""Making certificates: a CA, leaves signed by it, and the self-signed one of --cert-dir.
 
 Our own CA is made, followed by a successor and replaced with overlap: a successor is first only
 trusted (published in every caBundle), then signs. Whoever verified us with the old bundle can

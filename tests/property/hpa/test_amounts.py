@@ -20,7 +20,6 @@ from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.explain import explain
 from hpa.history.decision_log import PackedTrace, encode, shape_of
-from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,
@@ -32,8 +31,9 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import decode
+from podscale.kube.columns.pod_set import TemplateShape, template
 from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
-from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
+from podscale.kube.objects.pod import Container, PodSpec, ResourceRequirements
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 from tests.unit.hpa.world import NS, Cluster, deployment_object, in_columns, pod_object
@@ -93,10 +93,9 @@ def _answer(kind: str, amounts: list[int], *, in_column: bool) -> Any:
 
 def _pods(requests: list[str]) -> Pods:
     count = len(requests)
-    templates = tuple(
-        WirePodTemplate((TemplateContainer("app", {"cpu": quantity.parse(each).milli_int64}),))
-        for each in requests
-    )
+    resources = (ResourceRequirements({"cpu": each}, {"memory": each}) for each in requests)
+    specs = (PodSpec((Container("app", each),)) for each in resources)
+    templates = tuple(template(TemplateShape.of(each)) for each in specs)
     return Pods(
         tuple(f"web-{n}" for n in range(count)),
         bytes([PodPhase.RUNNING] * count),

@@ -20,7 +20,7 @@ from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
-from podscale.kube.objects.vpa import StoredVpa
+from podscale.kube.objects.vpa import MOST_NAMES, StoredVpa
 from tests.kit.stores import fill
 
 CPU = MetricSpec("Resource", "cpu", average_utilization=60)
@@ -37,6 +37,10 @@ def vpa(name: str = "web", anchor: Anchor | None = ANCHOR, **spec: Any) -> dict[
 
 def policies(*found: dict[str, Any]) -> dict[str, Any]:
     return {"resourcePolicy": {"containerPolicies": list(found)}}
+
+
+TOO_MANY = {f"example.com/{number}": 1 for number in range(MOST_NAMES + 1)}
+LONG = policies({"containerName": "app", "maxAllowed": TOO_MANY})
 
 
 def fed(*vpas: dict[str, Any]) -> VpaAnchors:
@@ -77,6 +81,7 @@ def test_who_does_not_ask_is_as_upstream_has_it(settings, asked, is_it):
     [
         pytest.param((), (CPU,), "NoVpa", id="none"),
         pytest.param((vpa(), vpa("twin")), (CPU,), "TwoVpas", id="two"),
+        pytest.param((vpa(), vpa("odd", **LONG)), (CPU,), "TwoVpas", id="one-is-not-readable"),
         pytest.param((vpa(updatePolicy={"updateMode": "Off"}),), (CPU,), "VpaOff", id="off"),
         pytest.param(
             (vpa(updatePolicy={"updateMode": "Initial"}),), (CPU,), "VpaOff", id="initial"
@@ -132,6 +137,7 @@ def test_a_vpa_that_sizes_the_container_holds_its_target(spec):
             id="of-one-container",
         ),
         pytest.param(VpaAnchors(("",)), "u-web", "VpasUnknown", id="not-listed"),
+        pytest.param(fed(vpa(**LONG)), "u-web", "VpasUnknown", id="only-its-target-is-readable"),
     ],
 )
 def test_what_is_not_known_shrinks_nothing(anchors, uid, reason):
@@ -167,7 +173,7 @@ async def test_the_first_decision_waits_for_the_vpas_and_not_for_ever(anchors, a
     assert loop.time() - began <= at_most_s
 
 
-def test_a_vpa_that_cannot_be_read_is_none():
+def test_a_vpa_whose_target_cannot_be_read_is_none():
     assert held(fed(vpa() | {"spec": {"targetRef": 5}})).reason == "NoVpa"
 
 

@@ -12,7 +12,7 @@ from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Pods
-from hpa.history.decision_log import DecisionLog, shape_of
+from hpa.history.decision_log import DecisionLog, encode, shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
@@ -20,6 +20,16 @@ from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.decision_history import MOST, MOST_BYTES
 from podscale.feed.http import refusals
 from podscale.feed.outage import OutageWatch
+from podscale.kube.client.wire import Quantity
+from podscale.kube.columns.pod_set import TemplateShape, template
+from podscale.kube.objects.pod import (
+    Container,
+    PodSpec,
+    ResizePolicy,
+    ResourceRequirements,
+    TemplateContainer,
+    WirePodTemplate,
+)
 from tests.unit.hpa.days import day
 from tests.unit.hpa.hpas import PLAIN_HPA
 
@@ -33,9 +43,13 @@ PODS = Pods(
 
 
 def decided(load: int, at: float = NOW) -> Trace:
+    return of_pods(PODS, load, at)
+
+
+def of_pods(pods: Pods, load: int = 2000, at: float = NOW) -> Trace:
     hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1], max_replicas=10_000)
     answers = (PodSamples({name: Sample(load, at) for name in NAMES}, at),)
-    observation = Observation(hpa, Scale(4, 4, "app=web"), PODS, answers)
+    observation = Observation(hpa, Scale(4, 4, "app=web"), pods, answers)
     return decide(observation, Past(), Settings(), at).trace
 
 
@@ -54,6 +68,25 @@ def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
     assert again == trace
     assert again.steps
     assert replay(again).replicas == 8
+
+
+def test_amounts_of_more_than_64_bits_are_kept_as_what_decisions_read_of_them() -> None:
+    amounts: dict[str, Quantity] = {"cpu": "500m", "memory": "64Gi"}  # 7e19 nano-units
+    app = Container("app", ResourceRequirements(amounts, amounts), (ResizePolicy("cpu"),))
+    whole = ResourceRequirements(amounts, amounts)
+    wire = PodSpec((app,), (structs.replace(app, restart_policy="Always"),), whole, priority=7)
+    milli = {"cpu": 500, "memory": 64 * 2**30 * 1000}
+    read = WirePodTemplate(
+        (TemplateContainer("app", milli),),
+        (TemplateContainer("app", milli, is_sidecar=True),),
+        milli,
+    )
+    trace, expected = (
+        of_pods(structs.replace(PODS, templates=(each,)))
+        for each in (template(TemplateShape.of(wire)), read)
+    )
+    assert packed(trace) == expected
+    assert encode(trace) == encode(expected)
 
 
 def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:

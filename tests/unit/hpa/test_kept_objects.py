@@ -2,11 +2,13 @@
 
 import msgspec
 
-from hpa.cluster.stores import TargetWorkload, kept_autoscaler, kept_workload
+from hpa.cluster.stores import HpaStores, TargetWorkload, kept_autoscaler, kept_workload
 from podscale.kube.client.wire import decode
-from podscale.kube.objects.autoscaler import Autoscaler
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerSpec
 from podscale.kube.objects.scale import Workload
-from tests.unit.hpa.world import deployment_object, hpa_object, writer
+from tests.kit.stores import fill
+from tests.unit.hpa.world import NS, deployment_object, hpa_object, writer
 
 STATUS = {
     "currentReplicas": 2,
@@ -61,6 +63,14 @@ def test_an_autoscaler_stays_equal_but_for_its_owners_and_annotations_of_others(
     ours = {"podscale.io/paused": "true"}
     meta = msgspec.structs.replace(came.metadata, annotations=ours, owner_references=())
     assert kept_autoscaler(came) == msgspec.structs.replace(came, metadata=meta)
+
+
+def test_of_an_in_tree_autoscaler_beside_ours_only_whose_target_it_scales_is_kept() -> None:
+    whole = kept_autoscaler(autoscaler("web"))
+    spec = AutoscalerSpec(whole.spec.scale_target_ref)
+    stores = HpaStores((), PodStore())
+    fill(stores.claims, [autoscaler("web")])
+    assert stores.claims.get(NS, "web") == Autoscaler(whole.metadata, spec)
 
 
 def test_a_bare_autoscaler_stays_bare() -> None:
