@@ -70,19 +70,19 @@ class UsageWindows:
     def within(self, window_s: float, which: slice = slice(None)) -> Floats:
         """Return mean, deviation and latest usage of the same time, of shape (3, 2, n), for the
         nodes of ``which``; NaN: no sample."""
-        values, known = self._within(window_s)
-        values, known = values[..., which], known[..., which]
+        values, known = self._within(window_s, which)
         mean = _mean(values, known)
         deviation = np.sqrt(_mean((values - mean) ** 2, known))
         latest = np.where(known.any(axis=0), self._latest[:, which], np.nan)
         return np.stack([mean, deviation, latest])
 
-    def _within(self, window_s: float) -> tuple[Floats, Bools]:
+    def _within(self, window_s: float, which: slice = slice(None)) -> tuple[Floats, Bools]:
         # Most of the ring is older than the windows of all nodes.
-        first_s = self.newest_s.min(initial=np.inf, where=np.isfinite(self.newest_s)) - window_s
-        rows = self._last > first_s
-        inside = self._times[rows] > self.newest_s - window_s  # what is no sample has no time
-        return self._values[rows], inside
+        newest_s = self.newest_s[:, which]
+        rows = self._last > newest_s.min(initial=np.inf, where=np.isfinite(newest_s)) - window_s
+        # What is no sample has no time.
+        inside = self._times[..., which][rows] > newest_s - window_s
+        return self._values[..., which][rows], inside
 
 
 def _mean(values: Floats, known: Bools) -> Floats:

@@ -1,5 +1,6 @@
 """Usage of nodes as load-watcher tells it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,18 +20,18 @@ def apis(rounds: Rounds, wall: Callable[[], float]) -> NodeApis:
     return NodeApis(rounds.rounds, rounds.fleet, None, stale_s=600, wall=wall)  # type: ignore
 
 
-async def get(watcher: NodeApis, path: str, **query: str) -> Any:
+async def answer_of(watcher: NodeApis, path: str, **query: str) -> ApiResponse | Status:
     values = {key: [value] for key, value in query.items()}
     request = ApiRequest("GET", path, request_info("GET", path, values), values, {}, b"",
                          ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
     route = watcher.routes()[path.startswith("/watcher/")]
     answer = route.handler(request)
-    if isinstance(answer, Awaitable):
-        answer = await answer
-    if isinstance(answer, Status):
-        return answer
-    assert isinstance(answer, ApiResponse)
-    return msgspec.json.decode(msgspec.json.encode(answer.value))
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def get(watcher: NodeApis, path: str, **query: str) -> Any:
+    answer = await answer_of(watcher, path, **query)
+    return answer if isinstance(answer, Status) else msgspec.json.decode(answer.body)
 
 
 @pytest.fixture
@@ -94,3 +95,25 @@ async def test_an_answer_grows_old_while_rounds_decide_nothing(rounds: Rounds) -
     assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"]
     rounds.now += 901  # and no round: the watches are behind
     assert (await get(watcher, "/watcher"))["data"]["NodeMetricsMap"] == {}
+
+
+async def test_readers_of_one_round_and_window_share_the_bytes_of_the_answer(
+    rounds: Rounds,
+) -> None:
+    await rounds.at(0)
+    watcher = apis(rounds, lambda: rounds.now)
+    away = asyncio.create_task(answer_of(watcher, "/watcher"))
+    await asyncio.sleep(0)
+    away.cancel()  # who leaves takes the answer from nobody
+    answers = await asyncio.gather(*[answer_of(watcher, "/watcher") for _ in range(20)])
+    answers += [await answer_of(watcher, "/watcher")]
+    bodies = {id(each.body): each.body for each in answers if isinstance(each, ApiResponse)}
+    (first,) = bodies.values()
+    assert first
+    await answer_of(watcher, "/watcher", window="5m")
+    assert len(watcher._bodies) == 2
+    await rounds.at(15)
+    answer = await answer_of(watcher, "/watcher")
+    assert isinstance(answer, ApiResponse)
+    assert answer.body != first
+    assert len(watcher._bodies) == 1  # of the newest round only

@@ -1,6 +1,7 @@
 """Usage of nodes over time."""
 
 import math
+import tracemalloc
 
 import numpy as np
 
@@ -72,3 +73,19 @@ def test_a_time_that_lies_ahead_keeps_samples_out_for_no_longer_than_any_is_kept
     windows.add(taken(1.0), np.array([930.0]))
     assert windows.measured_s().tolist() == [930.0]
     assert windows.mean(300.0)[0].tolist() == [1.0]
+
+
+def test_one_node_is_read_without_a_copy_of_what_the_others_used() -> None:
+    nodes = 10_000
+    windows = UsageWindows(15.0)
+    windows.keep([f"n{number}" for number in range(nodes)])
+    for second in range(0, 900, 15):
+        windows.add(np.full((2, nodes), float(second)), np.full(nodes, float(second)))
+    tracemalloc.start()
+    try:
+        usage = windows.within(900.0, slice(7, 8))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert usage[:, 0, 0].tolist() == windows.within(900.0)[:, 0, 7].tolist()
+    assert peak < windows._values.nbytes / 100
