@@ -153,21 +153,26 @@ class HeadroomKeeper:
                       cpu_milli=cpu, memory_bytes=memory)  # fmt: skip
 
     async def _hold(self, counts: Mapping[SizeClass, int]) -> int:
-        # Returns how many objects were written; ``_held`` is what they hold however far it comes.
+        # Returns how many objects were written.
         try:
             buffers, *_ = self.mapper().for_kind("CapacityBuffer", _BUFFERS_GROUP)
         except errors.NoMatch:
-            return await self._bring(DEPLOYMENTS, counts)
+            return await self._bring(DEPLOYMENTS, counts, self._held)
         # Deployments are of before the CRD was there.
-        return await self._bring(DEPLOYMENTS, {}) + await self._bring(buffers, counts)
+        left = await self._bring(DEPLOYMENTS, {}, {})
+        return left + await self._bring(buffers, counts, self._held)
 
-    async def _bring(self, resource: Resource, counts: Mapping[SizeClass, int]) -> int:
+    async def _bring(
+        self, resource: Resource, counts: Mapping[SizeClass, int], held: dict[SizeClass, int]
+    ) -> int:
+        # ``held`` becomes what they hold, however far it comes; unchanged while that is unknown.
         api, path = self.api, resource.path(HEADROOM_NAMESPACE)
         answer = await api.request("GET", path, query={"labelSelector": str(HEADROOM_LABELS)})
         listed = {each.metadata.name: each.spec.replicas
                   for each in decode(answer.body, ListOf[PodController]).items or ()}  # fmt: skip
         names = {size: _name(size) for size in counts}
-        self._held = {size: listed[name] for size, name in names.items() if name in listed}
+        held.clear()
+        held.update((size, listed[name]) for size, name in names.items() if name in listed)
         written = 0
         for size, count in counts.items():
             name = names[size]
@@ -185,7 +190,7 @@ class HeadroomKeeper:
                 _log.warning("no headroom for a size class", placement=size.placement,
                              error=refused.message)  # fmt: skip
                 continue
-            self._held[size] = count
+            held[size] = count
             written += 1
         for name in listed.keys() - names.values():
             await api.request("DELETE", f"{path}/{name}")

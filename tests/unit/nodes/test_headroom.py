@@ -43,6 +43,7 @@ class HeadroomCluster:
         self.workloads: dict[str, Json] = {}
         self.held: dict[str, dict[str, Json]] = {}  # by plural and name
         self.is_down = False
+        self.is_unread = ""  # the plural of headroom that cannot be listed
         self.refusal: KubeError | None = None  # of writes to headroom
         self.registry = CollectorRegistry()
         self.mapper = Mapper()
@@ -139,6 +140,8 @@ class HeadroomCluster:
         parts = path.split("/namespaces/podscale-headroom/")
         if len(parts) == 2:
             plural, _, name = parts[1].partition("/")
+            if method == "GET" and plural == self.is_unread:
+                raise ApiUnreachable("connection refused")
             return _answer(self._held(method, self.held.setdefault(plural, {}), name, sent))
         if path.endswith("/scalingdecisions"):
             return _answer({"items": self.decisions})
@@ -354,6 +357,20 @@ async def test_capacity_buffers_hold_the_room_where_they_are_known(
     cluster.decide("web", 7, 7)
     await cluster.round(15)
     assert (cluster.held["capacitybuffers"], cluster.held["podtemplates"]) == ({}, {})
+
+
+async def test_capacity_buffers_that_cannot_be_listed_are_still_said_to_be_held(
+    cluster: HeadroomCluster,
+) -> None:
+    cluster.mapper = Mapper([
+        Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")
+    ])  # fmt: skip
+    await cluster.round()
+    assert cluster.sample("requests", resource="cpu") == 3
+    cluster.is_unread = "capacitybuffers"
+    with pytest.raises(ApiUnreachable):
+        await cluster.round(15)
+    assert cluster.sample("requests", resource="cpu") == 3
 
 
 async def test_pause_pods_go_to_tainted_nodes_only_where_pods_of_the_namespace_run(
