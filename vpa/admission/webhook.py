@@ -1,8 +1,9 @@
 """The webhook: one AdmissionReview in, one out; whatever happens, a pod is never kept waiting.
 
 Pods get the patch of the VPA that decides; VPAs are checked field by field. What cannot be
-answered in time, or at all, is let through unchanged. Anybody on the network may call: what
-one review costs is bounded before it is read, and others get their turn in between.
+answered in time, or at all, is let through unchanged. Anybody on the network may call: the
+bytes of a review are bounded before it is read, what a pod holds before it is looked at, and
+others get their turn in between.
 """
 
 import asyncio
@@ -21,10 +22,10 @@ from podscale.core.pace import LoopPace
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import VPAS
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.columns.pods import PodView, view_of
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
-from podscale.kube.objects.pod import Pod, PodSpec, PodStatus
+from podscale.kube.objects.pod import Pod, PodSpec
 from podscale.kube.objects.vpa import MOST_NAMES, ObjectError, StoredVpa, Vpa, read, vpa_of
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
@@ -146,6 +147,12 @@ _FEW = 8  # containers that are sized at once, whatever else is under way
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
 
 
+class _SentPod(Struct, frozen=True):
+    # Without the status: it is its creator's invention, and its times are the dearest to read.
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+
+
 class _CountedPolicies(Struct, frozen=True, rename="camel"):
     container_policies: list[Raw] | None = None
 
@@ -234,7 +241,7 @@ class Webhook:
         if not self._index.is_used_in(asked.namespace):
             return UNCHANGED
         try:
-            pod = decode(asked.object, Pod)
+            pod = decode(asked.object, _SentPod)
         except msgspec.DecodeError as error:
             _log.warning("pod not read", namespace=asked.namespace, error=str(error))
             return ReviewAnswer(outcome="error")
@@ -248,11 +255,10 @@ class Webhook:
         async with self._large:
             return await self._sized(asked, pod)
 
-    async def _sized(self, asked: ReviewRequest, sent: Pod) -> ReviewAnswer:
-        # The object may not carry its namespace yet, the request does; the status is its
-        # creator's invention.
+    async def _sized(self, asked: ReviewRequest, sent: _SentPod) -> ReviewAnswer:
+        # The object may not carry its namespace yet, the request does.
         meta = msgspec.structs.replace(sent.metadata, namespace=asked.namespace)
-        pod = view_of(msgspec.structs.replace(sent, metadata=meta, status=PodStatus()))
+        pod = view_of(Pod(meta, sent.spec))
         try:
             found = await self.match(pod)
         except (KubeError, msgspec.DecodeError) as error:

@@ -10,7 +10,7 @@ import pytest
 from podscale.core import boundedcache
 from podscale.kube.client.errors import NoMatch, ObjectNotFound
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import decode, encode
+from podscale.kube.client.wire import decode, encode, read_time
 from podscale.kube.objects.vpa import StoredVpa
 from tests.unit.vpa.test_unread_controllers import VPA, Counted
 from vpa.admission.patches.patch import BoostSettings
@@ -111,6 +111,17 @@ async def test_times_of_any_length_are_not_kept(reviews: Reviews, growth: Any) -
         review = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE", pod)
         await reviews.webhook._answer(review)
     assert growth() < 4 * MIB
+
+
+async def test_what_a_pod_says_of_its_status_is_not_read(reviews: Reviews) -> None:
+    times = [f"2026-11-21T10:00:00.{number:06}Z" for number in range(4_000)]
+    conditions = [{"type": "a", "status": "b", "lastTransitionTime": time} for time in times]
+    sent = {"metadata": {"name": "a"}, "status": {"conditions": conditions}}
+    review = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE",
+                           msgspec.Raw(encode(sent)))  # fmt: skip
+    before = read_time.cache_info().misses
+    assert (await reviews.webhook._answer(review)).outcome == "skipped"
+    assert read_time.cache_info().misses == before
 
 
 async def test_owners_of_ordinary_length_are_kept_within_a_bound_and_for_a_time(
