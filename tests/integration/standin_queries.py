@@ -231,6 +231,7 @@ def _misc(chance: random.Random, depth: int) -> str:
     inner = _vector(chance, depth - 1)
     return chance.choice(
         [
+            f"timestamp({_selector(chance)})",
             f"round({inner})",
             f"round({inner}, 0.25)",
             f"vector({chance.choice(['1', 'time()', 'NaN'])})",

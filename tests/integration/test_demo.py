@@ -10,7 +10,9 @@ import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.tools.required import require
@@ -121,6 +123,22 @@ async def test_twenty_times_as_fast_all_five_stories_come_to_their_ends(tmp_path
     assert nodes, shown
     assert float(nodes[1]) > 10, "usage of 12 of 16 cores leaves pods less than one"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(90)
+async def test_no_query_of_the_demos_feed_is_refused_by_the_stand_in(tmp_path: Path) -> None:
+    running = await demo(tmp_path, "--speed", "10")
+    shown = await shown_until(running, "per pod [")
+    page = re.search(r"Page: (http://\S+)", shown)
+    assert page, shown
+    async with aiohttp.ClientSession() as session:
+        feed: dict[str, Any] = {}
+        while not feed.get("queriesPerS"):
+            await asyncio.sleep(0.2)
+            feed = await (await session.get(f"{page[1]}api/feed")).json()
+    await end(running)
+    assert feed["failuresPerS"] == 0, feed
+    assert feed["failingRules"] == 0, feed
 
 
 @pytest.mark.timeout(90)

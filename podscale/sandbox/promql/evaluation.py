@@ -299,7 +299,8 @@ class Evaluation:
             case tree.Number(text):
                 return float(text)
             case tree.VectorSelector():
-                return self._samples(node, now_ms)
+                newest = self._newest(node, now_ms)
+                return [PointSample(labels, value) for labels, (_, value) in newest]
             case tree.Negation(operand):
                 value = self._value(operand, now_ms)
                 if isinstance(value, float):
@@ -334,6 +335,13 @@ class Evaluation:
                 return now_ms / 1000
             case "vector":
                 return [PointSample((), self._number(arguments[0], now_ms))]
+            case "timestamp":  # which the feed asks for beside its batches
+                if not isinstance(arguments[0], tree.VectorSelector):
+                    raise unsupported("timestamp of anything but a selector")
+                newest = self._newest(arguments[0], now_ms)
+                return distinct(
+                    [PointSample(nameless(labels), ms / 1000) for labels, (ms, _) in newest]
+                )
             case "round":
                 nearest = self._number(arguments[1], now_ms) if arguments[1:] else 1.0
                 vector = self._vector(arguments[0], now_ms)
@@ -352,15 +360,17 @@ class Evaluation:
             raise BadData("expected a scalar")
         return value
 
-    def _samples(self, node: tree.VectorSelector, now_ms: int) -> Vector:
+    def _newest(
+        self, node: tree.VectorSelector, now_ms: int
+    ) -> list[tuple[Labels, tuple[int, float]]]:
         if node.range_ms is not None:
             raise BadData("expected an instant vector and got a range vector")
         at_ms = _end(node, now_ms)
-        newest = (
-            (labels, columns.last(at_ms - LOOKBACK_MS, at_ms))
+        return [
+            (labels, sample)
             for labels, columns in self._head.select(node.name, node.matchers)
-        )
-        return [PointSample(labels, value) for labels, value in newest if value is not None]
+            if (sample := columns.last(at_ms - LOOKBACK_MS, at_ms)) is not None
+        ]
 
 
 def _end(node: tree.VectorSelector, now_ms: int) -> int:

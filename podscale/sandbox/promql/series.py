@@ -1,4 +1,5 @@
-"""What PromQL evaluates to, and why a query has no answer, in the words of Prometheus's API.
+"""The series in memory, each in two growing columns: append, select by matchers, forget; what
+PromQL evaluates to; and why a query has no answer, in the words of Prometheus's API.
 
 PromqlError
 ├── BadData      400: the query or a parameter is wrong
@@ -147,14 +148,14 @@ class SeriesColumns:
         """Drop what is older."""
         self._begin += int(np.searchsorted(self.times, before_ms))
 
-    def last(self, after_ms: int, until_ms: int) -> float | None:
-        """Return the newest value within (after, until]; None also where it is a marker."""
+    def last(self, after_ms: int, until_ms: int) -> tuple[int, float] | None:
+        """Return the newest sample within (after, until]; None also where it is a marker."""
         place = int(np.searchsorted(self.times, until_ms, side="right")) - 1
         if place < 0 or self.times[place] <= after_ms:
             return None
         if self.values.view(np.uint64)[place] == _STALE_BITS:
             return None
-        return float(self.values[place])
+        return int(self.times[place]), float(self.values[place])
 
     def window(self, after_ms: int, until_ms: int) -> tuple[Times, Values]:
         """Return the samples within (after, until], without markers."""

@@ -45,6 +45,12 @@ def test_a_series_without_marker_lives_for_less_than_five_minutes():
     assert ask(found, "m", 5 * MINUTE) == []
 
 
+def test_the_timestamp_of_a_selector_is_when_its_newest_sample_was_scraped():
+    found = head(5.0, 6.0, pod="a")
+    assert ask(found, "timestamp(m)", 3 * MINUTE) == [60.0]
+    assert ask(found, "max by (pod) (timestamp(m offset 1m))", MINUTE + 1) == [0.0]
+
+
 def test_a_window_holds_no_marker():
     found = head(1.0, STALE, 5.0)
     assert ask(found, "count_over_time(m[5m])", 2 * MINUTE) == [2.0]
@@ -98,6 +104,7 @@ def test_series_whose_samples_retention_has_passed_are_gone():
         ("histogram_quantile(0.9, m)", Unanswerable, "histogram_quantile"),
         ("predict_linear(m[5m], 60)", Unanswerable, "predict_linear"),
         ("quantile(0.9, m)", Unanswerable, "quantile"),
+        ("timestamp(m + 1)", Unanswerable, "timestamp of anything but a selector"),
         ("max_over_time((m + 1)[5m:1m])", Unanswerable, "subquery"),
         ("m @ 60", Unanswerable, "@"),
         ('{a="b" or c="d"}', Unanswerable, "or"),
