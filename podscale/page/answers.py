@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
 from hpa.explain import explain
 from hpa.history.decision_log import DecisionLog
 from podscale.core.ascii_text import whole_number
+from podscale.core.boundedcache import BoundedCache
 from podscale.explain.explanation import Explanation, Fact
 from podscale.page.board import ShownWorkload, WorkloadBoard
 from podscale.page.health import FeedHealth, shown_nodes
@@ -22,6 +24,8 @@ from podscale.page.shown import hpa_and_time_of, scaling_facts, scaling_mark
 from podscale.page.values import STATES, Detail, Scaling, ShownDecision, ShownWords, Sizing
 from podscale.page.what_if import ReplayInputs, WhatIf, load_csv, replayed_spec
 
+_MOST_BYTES = 4 << 20  # of marks of scaling
+_MARK_BYTES = 1024  # with its key
 _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 _encoder = msgspec.json.Encoder()
 
@@ -31,6 +35,8 @@ class DecisionTrail:
 
     def __init__(self, traces: DecisionLog | None) -> None:
         self._traces = traces
+        # A page left open asks every two seconds, and a mark takes a decision made again.
+        self._marks: BoundedCache[tuple[Key, float], ShownDecision] = BoundedCache(_MOST_BYTES)
 
     def decisions(self, workload: ShownWorkload) -> list[ShownDecision]:
         """Return the marks of one workload, the newest first."""
@@ -39,8 +45,12 @@ class DecisionTrail:
             for hpa in workload.scalings:
                 key = (workload.id[0], hpa)
                 for at, reason in self._traces.changes(key):
-                    if (trace := self._traces.at(key, at)) is not None:
-                        found.append(scaling_mark(hpa, scaling_facts(trace, reason)))
+                    mark = self._marks.get((key, at))
+                    if mark is None and (trace := self._traces.at(key, at)) is not None:
+                        mark = scaling_mark(hpa, scaling_facts(trace, reason))
+                        self._marks.put((key, at), mark, _MARK_BYTES)
+                    if mark is not None:
+                        found.append(mark)
         return sorted(found, key=lambda each: each.at, reverse=True)
 
     def known_since(self, workload: ShownWorkload) -> float | None:

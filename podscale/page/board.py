@@ -96,6 +96,7 @@ class PointRing:
 
 MOST_MARKS = 24  # of sizing, a workload
 MOST_RECENT = 12
+MOST_HPAS = 8  # of one object: more are a mistake, and every look at it costs for each
 
 Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
 
@@ -110,7 +111,7 @@ class ShownWorkload:
         self.id = id_
         self.hpa: str = ""  # whose load and decisions are drawn: of several the first by name
         self.scaling: ScalingFacts | None = None  # of that one
-        self.scalings: dict[str, ScalingFacts] = {}  # of every autoscaler of the object
+        self.scalings: dict[str, ScalingFacts] = {}  # of MOST_HPAS autoscalers of the object
         self.scaling_ring: PointRing | None = None  # load, target, replicas
         self.vpa: Recommended | None = None
         self.cpu: PointRing | None = None  # usage, request, limit, recommended
@@ -164,8 +165,10 @@ class WorkloadBoard:
         before = self._of_hpa.get(key)
         if before is not None and before != id_:
             self._leave_hpa(key)
-        self._of_hpa[key] = id_
         workload = self._workload(id_)
+        if key[1] not in workload.scalings and len(workload.scalings) >= MOST_HPAS:
+            return
+        self._of_hpa[key] = id_
         workload.scalings[key[1]] = found
         _draw_first(workload)
         if found.is_rescale:

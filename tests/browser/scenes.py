@@ -299,9 +299,9 @@ def fleet() -> Fleet:
 class Played:
     """The scenes, played from the start to any moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: DecisionLog | None = None) -> None:
         self.now = START
-        self.traces = DecisionLog()
+        self.traces = DecisionLog() if traces is None else traces
         self.worker = Worker()
         self.shop = Autoscaled(SHOP, 2, shop_answer)
         self.queue = Autoscaled(QUEUE, 1, queue_answer)

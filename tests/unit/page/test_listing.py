@@ -6,7 +6,12 @@ import time
 import msgspec
 import pytest
 
+from hpa.cluster.record import Key
+from hpa.decide.decision import Trace
+from hpa.history.decision_log import DecisionLog
+from podscale.explain.decision_history import MOST
 from podscale.page.answers import DecisionTrail
+from podscale.page.board import MOST_HPAS
 from podscale.page.listing import Query, WorkloadList, row
 from podscale.page.values import ShownListing
 from tests.browser.crowd import Crowd, crowd
@@ -99,6 +104,52 @@ async def test_marks_are_the_changes_that_the_log_of_decisions_knows_the_newest_
     sizes = [each.title.removesuffix(" replicas").split(" → ") for each in marks
              if each.title.endswith(" replicas")]  # fmt: skip
     assert all(a[0] == b[1] for a, b in itertools.pairwise(sizes))
+
+
+class AskedLog(DecisionLog):
+    """Counts the decisions that are made again."""
+
+    asked = 0
+
+    def at(self, key: Key, time_s: float) -> Trace | None:
+        self.asked += 1
+        return super().at(key, time_s)
+
+
+async def test_a_page_left_open_makes_no_decision_again() -> None:
+    traces = AskedLog()
+    played = Played(traces)
+    await played.play(2400.0)
+    workload = played.page.board.get(("shop", "Deployment", "web"))
+    assert workload is not None
+    trail = DecisionTrail(traces)
+    first = trail.decisions(workload)
+    assert traces.asked == len(first) > 4
+    assert all(trail.decisions(workload) == first for _ in range(100))
+    assert traces.asked == len(first)
+
+
+async def test_hundreds_of_autoscalers_of_one_object_make_no_look_dear() -> None:
+    traces = AskedLog()
+    played = Played(traces)
+    await played.play(300.0)
+    board = played.page.board
+    trace = traces.last(("shop", "web"))
+    assert trace is not None
+    for number in range(300):
+        traces.put(("shop", f"web-{number:03}"), trace)
+    workload = board.get(("shop", "Deployment", "web"))
+    assert workload is not None
+    DecisionTrail(traces).decisions(workload)
+    assert traces.asked <= MOST_HPAS * MOST
+    assert len(row(workload).others) == MOST_HPAS - 1
+    # A place that one leaves is another's from its next decision on.
+    traces.forget(("shop", "web"))
+    traces.put(("shop", "web-299"), trace)
+    assert "web-299" in workload.scalings
+    for number in range(300):
+        traces.forget(("shop", f"web-{number:03}"))
+    assert board.get(("shop", "Deployment", "web")) is None
 
 
 async def test_a_deleted_autoscaler_leaves_the_page() -> None:
