@@ -18,7 +18,7 @@ from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
 from podscale.feed.prover.lexer import NotPromql, tokens
 
-FORMAT = "podscale-doctor/1"
+FORMAT = "podscale-doctor/2"
 _NOT_SECRET = frozenset(["", "*"])
 
 

@@ -297,6 +297,14 @@ def test_a_recording_holds_what_is_no_number(number):
         decode(written.replace(f'"{number}"'.encode(), b'"many"'))
 
 
+def test_a_recording_that_says_otherwise_what_is_no_number_is_refused_by_its_format():
+    written = encode(Recording(config="", asked=CPU, around=Surroundings("")))
+    with pytest.raises(
+        RecordingInvalid, match="'podscale-doctor/1'; this reads 'podscale-doctor/2'"
+    ):
+        decode(written.replace(b"podscale-doctor/2", b"podscale-doctor/1"))
+
+
 def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_asked(tmp_path, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "socks5://proxy:1080")
     rules = tmp_path / "rules.yaml"
