@@ -44,6 +44,8 @@ _DIFFERS = {
     "series is read once for all, at most 5 s old (--feed-max-age)",
     "metadata.timeout": "timeout {} ms of this trigger: --prometheus-timeout is for all",
 }
+# Where false, or 0, is what happens here, too.
+_NOTHING_IF_FALSE = ("metadata.activationThreshold", "metadata.unsafeSsl", "useCachedMetrics")
 Authentications = Mapping[tuple[str, str], Object]  # by namespace ("": cluster-wide) and name
 
 _IDENTITIES = ("aws", "aws-eks", "azure-workload", "gcp")
@@ -166,7 +168,8 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     for settings, say in ((_LOST, on.lose), (_DIFFERS, on.differ)):
         for path, text in settings.items():
             value = text_at(trigger, *path.split("."))
-            if value and not is_false_at(trigger, *path.split(".")):
+            is_off = path in _NOTHING_IF_FALSE and is_false_at(trigger, *path.split("."))
+            if value and not is_off:
                 say(text.format(value))
     if not _is_single(tree):
         on.differ("the query may return several elements: KEDA fails then, an HPA adds them up")

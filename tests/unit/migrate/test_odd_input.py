@@ -145,6 +145,22 @@ def test_a_threshold_that_is_no_target_carries_nothing_over(threshold):
     assert not outcome.manifests
 
 
+@pytest.mark.parametrize(("setting", "said"), [
+    ({"namespace": "f"}, "metadata.namespace (a query parameter"),
+    ({"namespace": "0"}, "metadata.namespace (a query parameter"),
+    ({"timeout": 0}, "timeout 0 ms of this trigger"),
+    ({"unsafeSsl": "true"}, "unsafeSsl: give the CA"),
+    ({"activationThreshold": "f0"}, "activationThreshold f0"),
+    ({"unsafeSsl": "f", "activationThreshold": "0"}, ""),
+])  # fmt: skip
+def test_only_a_switch_that_is_off_is_not_told(setting, said):
+    metadata = QUEUE | {"query": "sum(q) or vector(0)"} | setting
+    trigger = {"type": "prometheus", "metadata": metadata, "useCachedMetrics": False}
+    outcome = migrate(yaml.safe_dump(scaled(triggers=[trigger])))
+    remarks = [each for each in (*outcome.lost, *outcome.differs) if "triggers[0]" in each.about]
+    assert [said in each.text for each in remarks] == [True] * bool(said), told(remarks)
+
+
 @pytest.mark.parametrize("form", ["Utilization", "AverageValue"])
 @pytest.mark.parametrize("value", ["0", "-1", "many", ""])
 def test_an_amount_of_usage_that_is_no_target_carries_nothing_over(form, value):
