@@ -299,7 +299,11 @@ class VpaReconcile:
         if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
             # Whatever the kubelet says about the resize: an annotation is no disruption.
             await self._wait(tools.resizes)
-            await tools.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unmark=True)
+            acted = await tools.actor.resize(
+                pod, self._vpa, ranges, self._loop.now, only_unmark=True
+            )
+            if acted.outcome == "failed":
+                self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
             return
         if not resize.can_unboost(pod, self._budget, over, settings):
             return

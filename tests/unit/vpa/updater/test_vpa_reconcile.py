@@ -13,7 +13,7 @@ from tests.kit.stores import take_out
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
 from vpa.admission.patches.patch import OBSERVED
-from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
+from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, Outcome
 
 BOOST = replace(SETTINGS, cpu_startup_boost=True)
 MARK = {"vpaCpuStartupBoost/app": "{}"}
@@ -140,6 +140,18 @@ async def test_a_mark_is_removed_whatever_the_kubelet_says_about_what_was_taken_
     plain = crowd.put("web-2", resize="Infeasible", cpu="500m")
     await crowd.turn([left, boosted, plain, crowd.put("web-3", cpu="500m")])
     assert crowd.asked == {"unmark": 1}
+
+
+@pytest.mark.parametrize(("outcome", "count"), [("failed", 1), ("nothing", 0), ("gone", 0)])
+async def test_a_mark_that_could_not_be_removed_is_counted_as_a_failure(
+    outcome: Outcome, count: int
+) -> None:
+    crowd = Crowd(4, settings=BOOST, of_vpa=vpa("InPlaceOrRecreate"))
+    crowd.answer = lambda _pod: DisruptionOutcome(outcome, "timed out")
+    await crowd.turn([crowd.put("web-0", annotations=MARK, cpu="500m")])
+    (failures,) = crowd.tools.metrics.failed_updates.collect()
+    assert crowd.asked == {"unmark": 1}
+    assert sum(each.value for each in failures.samples if each.name.endswith("_total")) == count
 
 
 async def test_a_pod_that_had_waited_for_a_node_is_no_answer_to_an_eviction() -> None:
