@@ -1,7 +1,8 @@
-"""The ``podscale`` program: which command runs, by name or by ``argv[0]``.
+"""The ``podscale`` program: its commands, where each lives, and its line in ``--help``; which of
+them runs, by name or by ``argv[0]``.
 
-Only this module, the table of commands and click are loaded for ``--help`` (150 ms of CPU are
-allowed for it); a command's module is imported when that command is chosen.
+Only this module, what writes errors and click are loaded for ``--help`` (150 ms of CPU are allowed
+for it); a command's module is imported when that command is chosen.
 """
 
 import difflib

@@ -1,5 +1,5 @@
-"""How the feed does (rates from counters, ages from its histogram, rules from their lists), and the
-fullest nodes as rows of one table.
+"""How the feed does: rates from counters, ages from its histogram, rules from their lists. And the
+fullest nodes as rows of one table: ``MOST_NODES`` by usage, those whose usage is not known last.
 """
 
 from collections import deque

@@ -1,4 +1,11 @@
-"""The page's files, read once from the package, and the headers every answer carries."""
+"""Requests below ``/page/`` to replies: the package's files and answers, nothing that changes
+anything, all under one policy.
+
+Behind our authentication and authorization as ``routes`` of a part's HTTPS server; without TLS on
+the loopback, for whoever sits at this machine. There the Host header must name the loopback, too: a
+web page elsewhere can make a browser connect under a name of its own (DNS rebinding), and would
+read along.
+"""
 
 import hashlib
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""What the page looks at: parts that run in the same process, as far as they do."""
+"""Looks from time to time at what nobody tells us, in parts of the same process as far as they run:
+usage, requests, recommendations, counters.
+
+Usage is asked for at most ``MOST_PODS`` pods a round, so that an open page costs the same on
+every cluster: workloads somebody looks at come first, then those with a VPA, then the others.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence

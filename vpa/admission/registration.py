@@ -1,4 +1,10 @@
-"""The webhook's own registration, and the Lease that tells the updater that it lives."""
+"""The webhook's registration, its certificate, and the Lease that tells the updater that it lives.
+
+Behind a Service there is a CA in a Secret and a leaf for each replica: who holds the webhook's
+Lease registers it and keeps its caBundle, and every replica serves. Each gives its sign of life as
+long as there is no ``hindrance`` to sizing pods; one is a certificate that the registered caBundle
+does not verify (``is_trusted``), since every call of the API server would fail.
+"""
 
 import asyncio
 import time

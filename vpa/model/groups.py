@@ -1,6 +1,8 @@
-"""What the model keeps of pods and VPAs, and the columns of every VPA and container name.
+"""What the model keeps of pods, of OOM kills and of VPAs; the columns of every VPA and container
+name, over which a pass and a checkpoint take sums; and which of many writes go first.
 
-What a pass reads and what a checkpoint saves are sums over these groups.
+A write that has time waits (``paced``), so that no pass has to do them all: each takes the oldest,
+as many as grow old in a pass on average (``share``), and more only where something would be late.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
