@@ -8,7 +8,7 @@ from collections import Counter
 from random import Random
 
 from podscale.core.disruptions import DisruptionPace
-from podscale.kube.objects.vpa import Vpa, VpaRecommendation, decode, resource_list
+from podscale.kube.objects.vpa import Vpa, VpaRecommendation, decode
 from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
@@ -22,7 +22,6 @@ from vpa.updater.decide.priority import UpdaterSettings
 SHORT, LONG = 400, 5_000
 
 WANTED = {"cpu": "200m", "memory": "200Mi"}
-SIZE = resource_list(WANTED)
 
 
 def _due(random: Random) -> dict[str, Json]:
@@ -68,8 +67,8 @@ def _decided(inputs: Json) -> tuple[UpdateDecision, str]:
     )
     found = decide_update(view, budget, LoopView(now=now, lease=None), settings, DisruptionPace())
     group = budget.group(pod)
-    asks = pod.spec.containers[0].resources.requests
-    if found.action == "resize" and resize.state_of(pod) != "ResizeNone" and asks != SIZE:
+    asks = inputs["pods"][inputs["selected_pod"]]["spec"]["containers"][0]["resources"]["requests"]
+    if found.action == "resize" and resize.state_of(pod) != "ResizeNone" and asks != WANTED:
         return found, "a resize that nobody wants any more is revised (D4)"
     if isinstance(group, PodGroup) and group.only_unboosts and "TooFewReplicas" in found.reasons:
         return found, "a group too small that is kept for its boosts"
