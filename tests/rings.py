@@ -133,7 +133,7 @@ RINGS = (
         real_s=270,
         long_s=1800,
         tools=("kubectl", "helm", "prometheus", "promtool"),
-        workers=2,
+        workers=4,  # most of it waits
         dist="loadfile",
         is_timed=True,
     ),
