@@ -87,7 +87,7 @@ _PLANE = (
 _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
-    real_s=1500,
+    real_s=1400,
     long_s=2700,
     tools=(*_PLANE, "helm", "promtool", "recommender"),
     long_tools=("karpenter",),
@@ -150,7 +150,7 @@ RINGS = (
     Ring(
         "attacks",
         ("tests/attacks",),
-        real_s=750,  # the siege, tried once more, included
+        real_s=850,  # the siege, tried once more, included
         long_s=5400,
         tools=_PLANE,
         workers=2,
