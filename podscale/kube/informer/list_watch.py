@@ -27,6 +27,7 @@ _log = structlog.get_logger()
 # again: after etcd is restored from a backup our resourceVersion may never come.
 _WATCH_FAILURES = 3
 _SHORT_S = 1.0  # a connection that ended sooner counts as a failure for the pauses
+_SOONEST = 0.8  # of its silence: watches that fell quiet together do not come back together
 _POLLS_BEFORE_WATCH = 10  # rights may be granted later
 
 
@@ -236,7 +237,7 @@ async def _watch(
     failures, heard = 0, loop.time()
     while True:
         opened = loop.time()
-        is_quiet = opened - heard >= 0.8 * source.rhythm.silence_s
+        is_quiet = opened - heard >= _SOONEST * source.rhythm.silence_s
         try:
             async with aclosing(_connection(api, source, resource_version, is_quiet)) as steps:
                 async for step in steps:
@@ -280,7 +281,7 @@ async def _connection(
     query["timeoutSeconds"] = str(int(rhythm.watch_timeout_s * random.uniform(1, 2)) or 1)
     accept = METADATA if source.metadata_only else JSON
     read = wire.decoder(wire.WatchEvent[source.type]).decode  # type: ignore[name-defined]
-    silence_s = rhythm.silence_s * random.uniform(0.8, 1)
+    silence_s = rhythm.silence_s * random.uniform(_SOONEST, 1)
     stream = api.stream(source.path, query=query, accept=accept, silence_s=silence_s)
     good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
