@@ -13,7 +13,6 @@ from typing import TypeVar
 from msgspec import structs
 
 from adapter.doctor import evidence
-from adapter.doctor.shapes import selectors
 from adapter.rules.ruleset import RuleSet
 from podscale.core.goquote import quote
 from podscale.core.times import duration
@@ -155,7 +154,7 @@ def stamp_query(text: str, labels: Sequence[str]) -> str | None:
     ``None`` where several selectors, or one at another time, are behind it.
     """
     try:
-        found = list(selectors(promql.parse(text)))
+        found = list(promql.selectors(promql.parse(text)))
     except promql.NotPromql:
         return None
     if len(found) != 1 or found[0].offset_ms or found[0].at:

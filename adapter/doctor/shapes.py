@@ -12,25 +12,13 @@ _RATES = frozenset(
 _CHOOSING = frozenset(["topk", "bottomk", "limitk", "limit_ratio", "count_values"])
 
 
-def selectors(node: promql.Node) -> Iterator[promql.VectorSelector]:
-    """Yield each selector of the query."""
-    if isinstance(node, promql.VectorSelector):
-        yield node
-    for child in promql.children(node):
-        yield from selectors(child)
-
-
-def ranges(node: promql.Node) -> Iterator[tuple[str, float]]:
+def ranges(tree: promql.Node) -> Iterator[tuple[str, float]]:
     """Yield each function over counters with the seconds of its window."""
-    if isinstance(node, promql.FunctionCall) and node.function in _RATES:
-        for argument in node.arguments:
-            if (
-                isinstance(argument, promql.VectorSelector | promql.Subquery)
-                and argument.range_ms is not None
-            ):
-                yield node.function, argument.range_ms / 1000
-    for child in promql.children(node):
-        yield from ranges(child)
+    for node in promql.walk(tree):
+        if isinstance(node, promql.FunctionCall) and node.function in _RATES:
+            for argument in node.arguments:
+                if isinstance(argument, promql.Range) and argument.range_ms is not None:
+                    yield node.function, argument.range_ms / 1000
 
 
 def without(node: promql.Node, label: str) -> str:
@@ -116,6 +104,4 @@ def unbounded(selector: promql.VectorSelector) -> str:
 
 
 def _is_range(node: promql.Node) -> bool:
-    return isinstance(node, promql.Subquery) or (
-        isinstance(node, promql.VectorSelector) and node.range_ms is not None
-    )
+    return isinstance(node, promql.Range) and node.range_ms is not None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from adapter.doctor import evidence
-from adapter.doctor.shapes import selectors
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule
@@ -13,7 +12,7 @@ from adapter.stages import Finding, Stage
 from podscale.feed.http.refusals import advice
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import Node, VectorSelector, parse
+from podscale.feed.prover.tree import Node, VectorSelector, parse, selectors
 
 _SAMPLE = 20  # series of an answer whose labels are looked at
 

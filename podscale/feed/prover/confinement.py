@@ -9,19 +9,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.lexer import PromqlTooLarge
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import (
-    Aggregation,
-    FunctionCall,
-    Matcher,
-    Node,
-    NotPromql,
-    Text,
-    VectorSelector,
-    parse,
-    with_children,
-)
 from podscale.feed.prover.widening import OVER_INSTANT, OVER_RANGE
 
 # `info` selects series of its own, which no matcher of ours reaches: only what is known to read
@@ -55,9 +45,9 @@ class Confinement(Struct, frozen=True):
     namespace: str
 
     @property
-    def matcher(self) -> Matcher:
+    def matcher(self) -> promql.Matcher:
         """What is put into every selector."""
-        return Matcher(self.label, "=", self.namespace)
+        return promql.Matcher(self.label, "=", self.namespace)
 
 
 def confined(text: str, to: Confinement) -> str:
@@ -71,7 +61,7 @@ def confined(text: str, to: Confinement) -> str:
 def confined_selector(text: str, to: Confinement) -> str:
     """Return the same of a seriesQuery, which is one selector; raises ``NotConfined``."""
     tree = _parsed(text)
-    if not isinstance(tree, VectorSelector) or tree.range_ms or tree.offset_ms or tree.at:
+    if not isinstance(tree, promql.VectorSelector) or tree.range_ms or tree.offset_ms or tree.at:
         raise NotConfined('it is not one selector, like http_requests_total{job!=""}')
     return _printed(confine(tree, to))
 
@@ -81,28 +71,28 @@ def shared_selector(text: str, label: str, namespaces: Sequence[str]) -> str:
     are those of Kubernetes; raises ``NotConfined``.
     """
     tree = _parsed(text)
-    if not isinstance(tree, VectorSelector):
+    if not isinstance(tree, promql.VectorSelector):
         raise NotConfined("it is not one selector")
-    every = Matcher(label, "=~", "|".join(namespaces))
+    every = promql.Matcher(label, "=~", "|".join(namespaces))
     return _printed(replace(tree, matchers=(*tree.matchers, every)))
 
 
-def confine(node: Node, to: Confinement) -> Node:
+def confine(node: promql.Node, to: Confinement) -> promql.Node:
     """Return the tree with the matcher in every selector; raises ``NotConfined``.
 
     Matchers that are there stay: a series has to match both.
     """
     match node:
-        case VectorSelector():
+        case promql.VectorSelector():
             return replace(node, matchers=(*node.matchers, to.matcher))
-        case FunctionCall():
+        case promql.FunctionCall():
             _refuse_function(node, to)
-        case Aggregation(op="count_values"):
+        case promql.Aggregation(op="count_values"):
             _refuse_target("count_values", node.parameter, to)
-    return with_children(node, lambda child: confine(child, to))
+    return promql.with_children(node, lambda child: confine(child, to))
 
 
-def _refuse_function(node: FunctionCall, to: Confinement) -> None:
+def _refuse_function(node: promql.FunctionCall, to: Confinement) -> None:
     name = node.function
     if name in ("label_replace", "label_join"):
         _refuse_target(name, node.arguments[1] if len(node.arguments) > 1 else None, to)
@@ -111,23 +101,23 @@ def _refuse_function(node: FunctionCall, to: Confinement) -> None:
         raise NotConfined(f"{name} is not known to read nothing but its arguments")
 
 
-def _refuse_target(name: str, target: Node | None, to: Confinement) -> None:
-    if not isinstance(target, Text):
+def _refuse_target(name: str, target: promql.Node | None, to: Confinement) -> None:
+    if not isinstance(target, promql.Text):
         raise NotConfined(f"the label that {name} writes is no literal")
     if target.value == to.label:
         raise NotConfined(f"{name} writes the label {to.label}, which says whose a series is")
 
 
-def _parsed(text: str) -> Node:
+def _parsed(text: str) -> promql.Node:
     try:
-        return parse(text)
+        return promql.parse(text)
     except PromqlTooLarge as error:
         raise QueryTooLarge(f"it is too large: {error}") from None
-    except NotPromql as error:
+    except promql.NotPromql as error:
         raise NotConfined(f"it does not parse: {error}") from error
 
 
-def _printed(node: Node) -> str:
+def _printed(node: promql.Node) -> str:
     # The printer is not trusted: Prometheus has to read what was meant.
     text = printed(node)
     if _parsed(text) != node:

@@ -12,26 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.feed.plan import KeyLabels, QueryPlan
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.confinement import NotConfined
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import (
-    Aggregation,
-    Binary,
-    FunctionCall,
-    Matcher,
-    Node,
-    NotPromql,
-    Number,
-    Subquery,
-    Text,
-    VectorSelector,
-    bound_selectors,
-    children,
-    filled,
-    is_vector,
-    parse,
-    with_children,
-)
 from podscale.feed.prover.verdict import (
     Constant,
     Default,
@@ -59,24 +42,24 @@ def sentinels() -> Sentinels:
     return Sentinels(first, (second, third))
 
 
-def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
+def bind(node: promql.Node, labels: KeyLabels, values: Sentinels) -> promql.Node:
     """Return the tree with injected matchers removed and noted in ``VectorSelector.bound``.
 
     Raises ``NotProvable``.
     """
     match node:
-        case VectorSelector():
+        case promql.VectorSelector():
             return _selector(node, labels, values)
-        case Aggregation():
+        case promql.Aggregation():
             _refuse(node.labels, values)
-        case Binary():
+        case promql.Binary():
             _refuse((*node.labels, *node.included), values)
-        case Text(value):
+        case promql.Text(value):
             _refuse((value,), values)
-    return with_children(node, lambda child: bind(child, labels, values))
+    return promql.with_children(node, lambda child: bind(child, labels, values))
 
 
-def _selector(node: VectorSelector, labels: KeyLabels, values: Sentinels) -> VectorSelector:
+def _selector(node: promql.VectorSelector, labels: KeyLabels, values: Sentinels) -> promql.Node:
     kept = [m for m in node.matchers if _injected(m, labels, values) is None]
     bound = {_injected(m, labels, values) for m in node.matchers} - {None}
     _refuse(
@@ -90,7 +73,7 @@ def _selector(node: VectorSelector, labels: KeyLabels, values: Sentinels) -> Vec
     return replace(node, matchers=tuple(kept), bound=order)
 
 
-def _injected(matcher: Matcher, labels: KeyLabels, values: Sentinels) -> str | None:
+def _injected(matcher: promql.Matcher, labels: KeyLabels, values: Sentinels) -> str | None:
     if (
         labels.namespace
         and matcher.label == labels.namespace
@@ -108,7 +91,7 @@ def _injected(matcher: Matcher, labels: KeyLabels, values: Sentinels) -> str | N
     return None
 
 
-def _is_named(node: VectorSelector, matchers: list[Matcher]) -> bool:
+def _is_named(node: promql.VectorSelector, matchers: list[promql.Matcher]) -> bool:
     return bool(node.name) or any(m.label == "__name__" and m.op in ("=", "=~") for m in matchers)
 
 
@@ -131,8 +114,8 @@ def prove(plan: QueryPlan) -> Verdict:
         text = skeleton(plan)
         values = sentinels()
         filled_in = text.fill(values.namespace, values.names)
-        tree = parse(filled_in if plan.confine is None else plan.confine(filled_in))
-    except NotPromql as error:
+        tree = promql.parse(filled_in if plan.confine is None else plan.confine(filled_in))
+    except promql.NotPromql as error:
         return Single(f"does not parse: {error}")
     except NotConfined as error:
         return Single(str(error))
@@ -155,73 +138,72 @@ def prove(plan: QueryPlan) -> Verdict:
     return Widened(wide.node, text, labels, wide.bound, wide.carries, default, stamped)
 
 
-def _root(node: Node, bound: frozenset[str], labels: KeyLabels) -> None:
-    if not is_vector(node):
+def _root(node: promql.Node, bound: frozenset[str], labels: KeyLabels) -> None:
+    if not promql.is_vector(node):
         raise NotProvable("not an instant vector")
     if bound not in (frozenset(labels.key()), frozenset({labels.namespace})):
         raise NotProvable("the answer is not bound to every key label")
 
 
-def _without_default(node: Node) -> tuple[Node, Default | None]:
+def _without_default(node: promql.Node) -> tuple[promql.Node, Default | None]:
     """Take a root ``or vector(c)`` off: it belongs to each namespace's own answer."""
-    if not isinstance(node, Binary) or node.op != "or":
+    if not isinstance(node, promql.Binary) or node.op != "or":
         return node, None
     right = node.right
-    if not (isinstance(right, FunctionCall) and right.function == "vector"):
+    if not (isinstance(right, promql.FunctionCall) and right.function == "vector"):
         return node, None
     (value,) = right.arguments
-    if not isinstance(value, Number) or node.labels:
+    if not isinstance(value, promql.Number) or node.labels:
         return node, None
     if node.clause == "on":
         return node.left, Default(float(value.text), "no sample")
     return node.left, Default(float(value.text), "no sample with an empty label set")
 
 
-def _survives_printing(node: Node, labels: KeyLabels, values: Sentinels) -> None:
+def _survives_printing(node: promql.Node, labels: KeyLabels, values: Sentinels) -> None:
     for names in ((), values.names[:1], values.names):
-        meant = filled(node, {labels.namespace: (values.namespace,), labels.object: names})
+        meant = promql.filled(node, {labels.namespace: (values.namespace,), labels.object: names})
         try:
-            read = parse(printed(meant))
-        except NotPromql as error:
+            read = promql.parse(printed(meant))
+        except promql.NotPromql as error:
             raise NotProvable(f"the widened text does not parse: {error}") from error
         if read != meant:
             raise NotProvable("the widened text reads back as another query")
 
 
-def _stamped(node: Node, labels: KeyLabels) -> VectorSelector | None:
+def _stamped(node: promql.Node, labels: KeyLabels) -> promql.VectorSelector | None:
     """Return the selector whose samples' times are those of the answer, if there is one.
 
     Without ``offset`` and ``@``, on itself and on subqueries around it; and bound to the
     whole key, so that every key of the answer is a key of the selector.
     """
-    found = list(bound_selectors(node))
+    found = list(promql.bound_selectors(node))
     if len(found) != 1 or frozenset(found[0].bound) != frozenset(labels.key()):
         return None
     if _is_moved(node) or _looks_back(node):
         return None
-    return VectorSelector(found[0].name, found[0].matchers, bound=found[0].bound)
+    return promql.VectorSelector(found[0].name, found[0].matchers, bound=found[0].bound)
 
 
-def _looks_back(node: Node) -> bool:
+def _looks_back(tree: promql.Node) -> bool:
     """Return whether the query says itself how old a sample may be.
 
     ``last_over_time(m[1h])`` is how gaps are bridged: of a series without a sample for longer than
     Prometheus looks back by itself it gives a value all the same, and is meant to.
     """
-    if isinstance(node, FunctionCall) and node.function.endswith("_over_time"):
-        reach = max(
-            (a.range_ms or 0 for a in node.arguments if isinstance(a, VectorSelector | Subquery)),
-            default=0,
-        )
-        if reach > LOOKBACK_MS and any(bound_selectors(node)):
-            return True
-    return any(map(_looks_back, children(node)))
+    for node in promql.walk(tree):
+        if isinstance(node, promql.FunctionCall) and node.function.endswith("_over_time"):
+            ranges = (a for a in node.arguments if isinstance(a, promql.Range))
+            reach = max((each.range_ms or 0 for each in ranges), default=0)
+            if reach > LOOKBACK_MS and any(promql.bound_selectors(node)):
+                return True
+    return False
 
 
-def _is_moved(node: Node) -> bool:
+def _is_moved(tree: promql.Node) -> bool:
     """Return whether a bound selector below is looked up at another time."""
-    if isinstance(node, VectorSelector):
-        return bool(node.bound) and (node.offset_ms != 0 or node.at is not None)
-    if isinstance(node, Subquery) and (node.offset_ms or node.at) and any(bound_selectors(node)):
-        return True
-    return any(map(_is_moved, children(node)))
+    return any(
+        (node.offset_ms != 0 or node.at is not None) and any(promql.bound_selectors(node))
+        for node in promql.walk(tree)
+        if isinstance(node, promql.Range)
+    )

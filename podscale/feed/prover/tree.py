@@ -1,4 +1,4 @@
-"""How far back a query looks: the ranges of its parsed PromQL. Pure."""
+"""PromQL as a tree of our own, and how far back a query looks. Pure."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -98,6 +98,7 @@ class Binary(Struct, frozen=True, tag=True):
 
 Node = Number | Text | VectorSelector | Negation | Subquery | FunctionCall | Aggregation | Binary
 
+Range = VectorSelector | Subquery  # what may have a window, an offset and an ``@``
 SET_OPS = frozenset({"and", "or", "unless"})
 
 
@@ -175,12 +176,21 @@ def with_children(node: Node, change: Callable[[Node], Node]) -> Node:
     return node
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """Yield the node and those below it, from left to right."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def selectors(node: Node) -> Iterator[VectorSelector]:
+    """Yield each selector of the query."""
+    return (each for each in walk(node) if isinstance(each, VectorSelector))
+
+
 def bound_selectors(node: Node) -> Iterator[VectorSelector]:
     """Yield the selectors from which a request's matcher was taken."""
-    if isinstance(node, VectorSelector) and node.bound:
-        yield node
-    for child in children(node):
-        yield from bound_selectors(child)
+    return (each for each in selectors(node) if each.bound)
 
 
 def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:
@@ -329,7 +339,7 @@ def windows(text: str) -> tuple[QueryWindow, ...]:
 
 
 def _windows(node: Node, offset_ms: int, range_ms: int) -> Iterator[tuple[int, int]]:
-    if isinstance(node, VectorSelector | Subquery):
+    if isinstance(node, Range):
         if node.at is not None:
             if node.at.kind == "time":
                 return

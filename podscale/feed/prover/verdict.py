@@ -13,15 +13,8 @@ from typing import Literal
 from msgspec import Struct
 
 from podscale.feed.plan import KeyLabels, QueryPlan
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import (
-    Aggregation,
-    FunctionCall,
-    Node,
-    VectorSelector,
-    bound_selectors,
-    filled,
-)
 
 # A name of these characters always matches itself in an unescaped alternation.
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -89,13 +82,13 @@ class Default(Struct, frozen=True):
 class Widened(Struct, frozen=True, eq=False):
     """Many requests of the plan may share one query."""
 
-    tree: Node  # bound labels without matchers
+    tree: promql.Node  # bound labels without matchers
     skeleton: Skeleton
     labels: KeyLabels
     bound: frozenset[str]
     carries_namespace: bool  # the request's own answer has the namespace label (p)
     default: Default | None = None
-    stamped: VectorSelector | None = None  # the one selector whose sample times are the answer's
+    stamped: promql.VectorSelector | None = None  # whose samples' times are the answer's
 
     outcome = "widen"
 
@@ -106,19 +99,19 @@ class Widened(Struct, frozen=True, eq=False):
 
     def selectors(self, label: str) -> int:
         """Return how many selectors bind ``label``: so often its values stand in the text."""
-        return sum(label in selector.bound for selector in bound_selectors(self.tree))
+        return sum(label in selector.bound for selector in promql.bound_selectors(self.tree))
 
     def text(self, namespaces: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
         """Return the query for these namespaces; ``names`` empty: all objects (wide)."""
-        return printed(filled(self.tree, self._values(namespaces, names)))
+        return printed(promql.filled(self.tree, self._values(namespaces, names)))
 
     def stamp_text(self, namespaces: tuple[str, ...], names: tuple[str, ...] = ()) -> str | None:
         """Return the query for the times of the samples behind ``text``, if they can be known."""
         if self.stamped is None:
             return None
-        timestamps = FunctionCall("timestamp", (self.stamped,), is_scalar=False)
-        newest = Aggregation("max", "by", self.labels.key(), timestamps)
-        return printed(filled(newest, self._values(namespaces, names)))
+        timestamps = promql.FunctionCall("timestamp", (self.stamped,), is_scalar=False)
+        newest = promql.Aggregation("max", "by", self.labels.key(), timestamps)
+        return printed(promql.filled(newest, self._values(namespaces, names)))
 
     def _values(
         self, namespaces: tuple[str, ...], names: tuple[str, ...]

@@ -9,118 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.feed.plan import KeyLabels
-from podscale.feed.prover.tree import (
-    SET_OPS,
-    Aggregation,
-    Binary,
-    FunctionCall,
-    Negation,
-    Node,
-    Subquery,
-    Text,
-    VectorSelector,
-    is_scalar,
-)
+from podscale.feed.prover import tree as promql
 from podscale.feed.prover.verdict import NotProvable
-
-
-class MatcherFacts(Struct, frozen=True):
-    """What is known of one node's value."""
-
-    bound: frozenset[str]  # B: key labels its series were selected by
-    carries: bool  # p: the request's own output has the namespace label
-
-
-class Matched(Struct, frozen=True):
-    """The widened clause and what is known of the result."""
-
-    labels: tuple[str, ...]
-    facts: MatcherFacts
-
-
-def match(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> Matched:
-    """Return how the match widens; raises ``NotProvable``."""
-    bound = left.bound | right.bound
-    widened = _clause(node, left, right, key)
-    _key_labels(node, left, right, key)
-    if node.op in SET_OPS:
-        _set_operator(node, left, right, key)
-    elif node.group:
-        _many_to_one(node, left, right, key)
-    elif not all(_matched(node, widened, label) for label in bound):
-        raise NotProvable("one-to-one match drops a key label")
-    return Matched(
-        widened,
-        MatcherFacts(
-            left.bound if node.op == "unless" else bound, _carries(node, left, right, key)
-        ),
-    )
-
-
-def _matched(node: Binary, labels: tuple[str, ...], label: str) -> bool:
-    return (label in labels) == (node.clause == "on")
-
-
-def _clause(
-    node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels
-) -> tuple[str, ...]:
-    """Return the clause's labels with the namespace matched if both sides bind it."""
-    namespace = key.namespace
-    if namespace not in left.bound & right.bound:
-        return node.labels
-    if _matched(node, node.labels, namespace):
-        # The clause stays, so the originals must agree on whether there is such a label.
-        if left.carries != right.carries:
-            raise NotProvable("namespace label in only one original operand")
-        return node.labels
-    if node.clause == "on":
-        return (namespace, *node.labels)
-    return tuple(label for label in node.labels if label != namespace)
-
-
-def _key_labels(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
-    both, one = left.bound & right.bound, left.bound ^ right.bound
-    if key.object in both and not _matched(node, node.labels, key.object):
-        raise NotProvable("objects are matched across each other (object label not in matching)")
-    if key.namespace in one and _matched(node, node.labels, key.namespace):
-        binding = left if key.namespace in left.bound else right
-        if not binding.carries:
-            raise NotProvable("namespace label matched against an operand that is not bound")
-
-
-def _set_operator(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
-    if node.op == "and":
-        if not all(_matched(node, node.labels, label) for label in right.bound - left.bound):
-            raise NotProvable("and: a label bound only on the right is not matched")
-    elif node.op == "unless":
-        if not right.bound <= left.bound:
-            raise NotProvable("unless: left side is not bound")
-    elif left.bound != right.bound:
-        raise NotProvable("or: the operands are bound to different labels")
-    elif key.namespace in left.bound and left.carries != right.carries:
-        raise NotProvable("namespace label in only one original operand")
-
-
-def _many_to_one(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
-    many, one = (left, right) if node.group == "left" else (right, left)
-    if many.bound & set(node.included):
-        raise NotProvable("group modifier overwrites a key label")
-    for label in one.bound - many.bound:
-        is_included = label in node.included
-        if not is_included and not _matched(node, node.labels, label):
-            raise NotProvable("a key label bound only on the one side is lost")
-        if is_included and label == key.namespace and not one.carries:
-            raise NotProvable("group modifier reads a namespace label that is not in the original")
-
-
-def _carries(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> bool:
-    base, other = (right, left) if node.group == "right" else (left, right)
-    if key.namespace in other.bound and key.namespace not in base.bound:
-        return node.op != "unless"
-    if node.op in SET_OPS or node.group:
-        return base.carries
-    return base.carries and _matched(node, node.labels, key.namespace)
-
 
 # Functions that work on each series alone and keep its labels.
 # fmt: off
@@ -143,33 +33,35 @@ AGGREGATIONS = frozenset({
 
 
 class WidenedNode(Struct, frozen=True):
-    node: Node
-    bound: frozenset[str]  # B; empty: static, copied unchanged
-    carries: bool  # p
+    """A node, and what is known of its value."""
+
+    node: promql.Node
+    bound: frozenset[str]  # B: key labels its series were selected by; empty: copied unchanged
+    carries: bool  # p: the request's own output has the namespace label
 
 
-def widen(node: Node, labels: KeyLabels) -> WidenedNode:
+def widen(node: promql.Node, labels: KeyLabels) -> WidenedNode:
     """Return the widened node; raises ``NotProvable``."""
     match node:
-        case VectorSelector():
+        case promql.VectorSelector():
             bound = frozenset(node.bound)
             return WidenedNode(node, bound, labels.namespace in bound)
-        case Negation(operand):
+        case promql.Negation(operand):
             inner = widen(operand, labels)
-            return replace(inner, node=Negation(inner.node))
-        case Subquery():
+            return replace(inner, node=promql.Negation(inner.node))
+        case promql.Subquery():
             inner = widen(node.operand, labels)
             return replace(inner, node=replace(node, operand=inner.node))
-        case FunctionCall():
+        case promql.FunctionCall():
             return _call(node, labels)
-        case Aggregation():
+        case promql.Aggregation():
             return _aggregation(node, labels)
-        case Binary():
+        case promql.Binary():
             return _binary(node, labels)
     return WidenedNode(node, frozenset(), carries=False)
 
 
-def _call(node: FunctionCall, labels: KeyLabels) -> WidenedNode:
+def _call(node: promql.FunctionCall, labels: KeyLabels) -> WidenedNode:
     arguments = [widen(argument, labels) for argument in node.arguments]
     bound_at = [place for place, argument in enumerate(arguments) if argument.bound]
     if not bound_at:
@@ -181,7 +73,7 @@ def _call(node: FunctionCall, labels: KeyLabels) -> WidenedNode:
     return replace(inner, node=replace(node, arguments=tuple(a.node for a in arguments)))
 
 
-def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[WidenedNode]) -> int:
+def _subject(node: promql.FunctionCall, labels: KeyLabels, arguments: list[WidenedNode]) -> int:
     """Return which argument holds the series that the function maps one by one."""
     name = node.function
     if name in OVER_INSTANT:
@@ -199,9 +91,9 @@ def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[WidenedNode]
     raise NotProvable(f"function {name}")
 
 
-def _relabel(node: FunctionCall, labels: KeyLabels, subject: WidenedNode) -> None:
+def _relabel(node: promql.FunctionCall, labels: KeyLabels, subject: WidenedNode) -> None:
     # label_replace(v, target, replacement, source, regex); label_join(v, target, sep, sources…)
-    texts = [a.value if isinstance(a, Text) else None for a in node.arguments[1:]]
+    texts = [a.value if isinstance(a, promql.Text) else None for a in node.arguments[1:]]
     if None in texts:
         raise NotProvable(f"{node.function} with an argument that is no literal")
     target, sources = texts[0], texts[2:3] if node.function == "label_replace" else texts[2:]
@@ -211,7 +103,7 @@ def _relabel(node: FunctionCall, labels: KeyLabels, subject: WidenedNode) -> Non
         raise NotProvable(f"{node.function} reads a namespace label that is not in the original")
 
 
-def _aggregation(node: Aggregation, labels: KeyLabels) -> WidenedNode:
+def _aggregation(node: promql.Aggregation, labels: KeyLabels) -> WidenedNode:
     inner = widen(node.operand, labels)
     parameter = widen(node.parameter, labels) if node.parameter is not None else None
     if parameter is not None and parameter.bound:
@@ -222,7 +114,7 @@ def _aggregation(node: Aggregation, labels: KeyLabels) -> WidenedNode:
         raise NotProvable(f"aggregation {node.op}")
     if (
         node.op == "count_values"
-        and isinstance(node.parameter, Text)
+        and isinstance(node.parameter, promql.Text)
         and node.parameter.value in labels.key()
     ):
         raise NotProvable("count_values overwrites a key label")
@@ -241,24 +133,91 @@ def _aggregation(node: Aggregation, labels: KeyLabels) -> WidenedNode:
     )
 
 
-def _binary(node: Binary, labels: KeyLabels) -> WidenedNode:
+def _binary(node: promql.Binary, labels: KeyLabels) -> WidenedNode:
     left, right = widen(node.left, labels), widen(node.right, labels)
     bound = left.bound | right.bound
     if not bound:
         return WidenedNode(node, frozenset(), carries=False)
-    if is_scalar(node.left) or is_scalar(node.right):
-        scalar, vector = (left, right) if is_scalar(node.left) else (right, left)
+    if promql.is_scalar(node.left) or promql.is_scalar(node.right):
+        scalar, vector = (left, right) if promql.is_scalar(node.left) else (right, left)
         if scalar.bound:
             raise NotProvable("a scalar that depends on the request")
         return replace(vector, node=replace(node, left=left.node, right=right.node))
-    matched = match(
-        node,
-        MatcherFacts(left.bound, left.carries),
-        MatcherFacts(right.bound, right.carries),
-        labels,
-    )
+    clause = _clause(node, left, right, labels)
+    _key_labels(node, left, right, labels)
+    if node.op in promql.SET_OPS:
+        _set_op(node, left, right, labels)
+    elif node.group:
+        _grouped(node, left, right, labels)
+    elif not all(_matched(node, clause, label) for label in bound):
+        raise NotProvable("one-to-one match drops a key label")
     return WidenedNode(
-        replace(node, left=left.node, right=right.node, labels=matched.labels),
-        matched.facts.bound,
-        matched.facts.carries,
+        replace(node, left=left.node, right=right.node, labels=clause),
+        left.bound if node.op == "unless" else bound,
+        _carries(node, left, right, labels),
     )
+
+
+def _matched(node: promql.Binary, labels: tuple[str, ...], label: str) -> bool:
+    return (label in labels) == (node.clause == "on")
+
+
+def _clause(
+    node: promql.Binary, left: WidenedNode, right: WidenedNode, key: KeyLabels
+) -> tuple[str, ...]:
+    """Return the clause's labels with the namespace matched if both sides bind it."""
+    namespace = key.namespace
+    if namespace not in left.bound & right.bound:
+        return node.labels
+    if _matched(node, node.labels, namespace):
+        # The clause stays, so the originals must agree on whether there is such a label.
+        if left.carries != right.carries:
+            raise NotProvable("namespace label in only one original operand")
+        return node.labels
+    if node.clause == "on":
+        return (namespace, *node.labels)
+    return tuple(label for label in node.labels if label != namespace)
+
+
+def _key_labels(node: promql.Binary, left: WidenedNode, right: WidenedNode, key: KeyLabels) -> None:
+    both, one = left.bound & right.bound, left.bound ^ right.bound
+    if key.object in both and not _matched(node, node.labels, key.object):
+        raise NotProvable("objects are matched across each other (object label not in matching)")
+    if key.namespace in one and _matched(node, node.labels, key.namespace):
+        binding = left if key.namespace in left.bound else right
+        if not binding.carries:
+            raise NotProvable("namespace label matched against an operand that is not bound")
+
+
+def _set_op(node: promql.Binary, left: WidenedNode, right: WidenedNode, key: KeyLabels) -> None:
+    if node.op == "and":
+        if not all(_matched(node, node.labels, label) for label in right.bound - left.bound):
+            raise NotProvable("and: a label bound only on the right is not matched")
+    elif node.op == "unless":
+        if not right.bound <= left.bound:
+            raise NotProvable("unless: left side is not bound")
+    elif left.bound != right.bound:
+        raise NotProvable("or: the operands are bound to different labels")
+    elif key.namespace in left.bound and left.carries != right.carries:
+        raise NotProvable("namespace label in only one original operand")
+
+
+def _grouped(node: promql.Binary, left: WidenedNode, right: WidenedNode, key: KeyLabels) -> None:
+    many, one = (left, right) if node.group == "left" else (right, left)
+    if many.bound & set(node.included):
+        raise NotProvable("group modifier overwrites a key label")
+    for label in one.bound - many.bound:
+        is_included = label in node.included
+        if not is_included and not _matched(node, node.labels, label):
+            raise NotProvable("a key label bound only on the one side is lost")
+        if is_included and label == key.namespace and not one.carries:
+            raise NotProvable("group modifier reads a namespace label that is not in the original")
+
+
+def _carries(node: promql.Binary, left: WidenedNode, right: WidenedNode, key: KeyLabels) -> bool:
+    base, other = (right, left) if node.group == "right" else (left, right)
+    if key.namespace in other.bound and key.namespace not in base.bound:
+        return node.op != "unless"
+    if node.op in promql.SET_OPS or node.group:
+        return base.carries
+    return base.carries and _matched(node, node.labels, key.namespace)

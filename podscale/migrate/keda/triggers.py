@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from adapter.doctor.shapes import selectors
 from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover import tree as promql
@@ -218,18 +217,19 @@ def constant(name: str) -> Converted:
 
 def _series_query(query: str) -> str:
     tree = promql.parse(query)
-    found = next(selectors(tree), None)
+    found = next(promql.selectors(tree), None)
     # A query with a default answers while its series are not there, and is asked then.
     if found is None or _answers_alone(tree):
         return _ALWAYS
     return printed(structs.replace(found, range_ms=None, offset_ms=0, at=None))
 
 
-def _answers_alone(node: promql.Node) -> bool:
+def _answers_alone(tree: promql.Node) -> bool:
     """Return whether there may be an answer without a series: ``or vector(0)``, ``absent``."""
-    if isinstance(node, promql.FunctionCall) and node.function in _DEFAULTS:
-        return True
-    return any(map(_answers_alone, promql.children(node)))
+    return any(
+        isinstance(node, promql.FunctionCall) and node.function in _DEFAULTS
+        for node in promql.walk(tree)
+    )
 
 
 def _has_default(tree: promql.Node) -> bool:

@@ -63,12 +63,10 @@ LINES = [
     ("proof.py", "or frozenset(found[0].bound) != frozenset(labels.key())", ""),
     ("proof.py", "if _is_moved(node) or", "if"),
     ("proof.py", " or _looks_back(node):", ":"),
-    ("proof.py", "reach > LOOKBACK_MS and any(bound_selectors(node))", "reach > LOOKBACK_MS"),
+    ("proof.py", "LOOKBACK_MS and any(promql.bound_selectors(node))", "LOOKBACK_MS"),
     ("proof.py", 'node.function.endswith("_over_time")', "True"),
     ("proof.py", "(node.offset_ms != 0 or node.at is not None)", "node.offset_ms != 0"),
     ("proof.py", "(node.offset_ms != 0 or node.at is not None)", "node.at is not None"),
-    ("proof.py", "(node.offset_ms or node.at)", "node.at"),
-    ("proof.py", "(node.offset_ms or node.at)", "node.offset_ms"),
     ("proof.py", "    if text.is_constant:\n        return Constant()\n", ""),
     ("tree.py", 'raise NotPromql("a selector with or")', "pass"),
 ]  # fmt: skip
