@@ -17,17 +17,9 @@ from podscale.kube.informer.fed_store import Change, Sink
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
+from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.vpa import (
-    LimitRangeItem,
-    ObjectError,
-    StoredVpa,
-    Vpa,
-    decode_hook,
-    read,
-    vpa_of,
-)
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
@@ -41,8 +33,8 @@ T = TypeVar("T", bound=HasMetadata)
 _log = structlog.get_logger()
 _WRITE_TIMEOUT_S = 10.0
 
-_LIMITS = JsonDecoder(LimitRangeSpec, dec_hook=decode_hook)
-Listener = Callable[[VpaKey, Vpa | None], None]
+_LIMITS = JsonDecoder(LimitRangeSpec, dec_hook=objects.decode_hook)
+Listener = Callable[[VpaKey, objects.Vpa | None], None]
 
 
 class StoredLimitRange(Struct, frozen=True):
@@ -74,7 +66,7 @@ class VpaStores:
         self._api = api
         self.scopes = tuple(namespaces) or ("",)
         self._ignored = frozenset(ignored)
-        self.vpas: Store[StoredVpa] = Store(self.scopes)
+        self.vpas: Store[objects.StoredVpa] = Store(self.scopes)
         self.pods = PodStore(self.scopes) if pods is None else pods
         self._feeds_pods = feeds_pods and needs_pods
         self._needs_pods = needs_pods
@@ -84,7 +76,7 @@ class VpaStores:
         self.nodes: Store[Node] = Store()
         self.budgets: Store[PodDisruptionBudget] = Store(self.scopes)
         self.workloads = Workloads(api, kinds, self.scopes)
-        self._read: dict[VpaKey, Vpa] = {}
+        self._read: dict[VpaKey, objects.Vpa] = {}
         self._unreadable: dict[VpaKey, str] = {}
         self._ranges: dict[str, LimitRanges] = {}
         self._listeners: list[Listener] = []
@@ -99,7 +91,7 @@ class VpaStores:
             group.create_task(Reflector(self._api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
-            watch(VPAS, StoredVpa, self.vpas)
+            watch(VPAS, objects.StoredVpa, self.vpas)
             if self._feeds_pods:
                 watch(PODS, Pod, self.pods)
             watch(LIMIT_RANGES, StoredLimitRange, self.limit_ranges)
@@ -136,15 +128,15 @@ class VpaStores:
         """Call back for every VPA that is new, changed, or (None) gone or unreadable."""
         self._listeners.append(listener)
 
-    def all_vpas(self) -> Iterator[tuple[VpaKey, Vpa]]:
+    def all_vpas(self) -> Iterator[tuple[VpaKey, objects.Vpa]]:
         """Yield every VPA that can be read."""
         yield from list(self._read.items())
 
-    def vpa(self, key: VpaKey) -> Vpa | None:
+    def vpa(self, key: VpaKey) -> objects.Vpa | None:
         return self._read.get(key)
 
     async def patch(
-        self, api: Api, vpa: Vpa, patch: Sequence[Mapping[str, Any]], *subresource: str
+        self, api: Api, vpa: objects.Vpa, patch: Sequence[Mapping[str, Any]], *subresource: str
     ) -> None:
         """Patch a VPA that is still as it was decided about, and take in the answer; raises
         ``KubeError`` and ``DecodeError``.
@@ -158,9 +150,9 @@ class VpaStores:
             content_type=JSON_PATCH,
             timeout_s=_WRITE_TIMEOUT_S,
         )
-        self.accept_vpa(decode(answer.body, StoredVpa))
+        self.accept_vpa(decode(answer.body, objects.StoredVpa))
 
-    def accept_vpa(self, stored: StoredVpa) -> None:
+    def accept_vpa(self, stored: objects.StoredVpa) -> None:
         """Take in the answer to our own write."""
         self.vpas.accept(stored)
 
@@ -168,11 +160,11 @@ class VpaStores:
         """Return the merged LimitRanges of a namespace."""
         known = self._ranges.get(namespace)
         if known is None:
-            found: list[LimitRangeItem] = []
+            found: list[objects.LimitRangeItem] = []
             for stored in self.limit_ranges.values(namespace):
                 try:
-                    found += read(_LIMITS, stored.spec, "spec").limits
-                except ObjectError as error:
+                    found += objects.read(_LIMITS, stored.spec, "spec").limits
+                except objects.ObjectError as error:
                     name = stored.metadata.name
                     _log.warning("LimitRange not read", namespace=namespace, name=name,
                                  error=str(error))  # fmt: skip
@@ -181,15 +173,15 @@ class VpaStores:
                 self._ranges[namespace] = known
         return known
 
-    def _vpa_changed(self, change: Change[StoredVpa]) -> None:
+    def _vpa_changed(self, change: Change[objects.StoredVpa]) -> None:
         key = VpaKey(change.namespace, change.name)
         if change.namespace in self._ignored:
             return
-        vpa: Vpa | None = None
+        vpa: objects.Vpa | None = None
         if change.new is not None:
             try:
-                vpa = vpa_of(change.new)
-            except ObjectError as error:
+                vpa = objects.vpa_of(change.new)
+            except objects.ObjectError as error:
                 if self._unreadable.get(key) != str(error):
                     _log.warning("VPA not read", namespace=key.namespace, name=key.name,
                                  error=str(error))  # fmt: skip

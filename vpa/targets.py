@@ -16,18 +16,9 @@ from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import is_subdomain
 from podscale.core.selectors.selector import Selector, SelectorError
+from podscale.kube.client import resource as resources
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
-from podscale.kube.client.resource import (
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-    Resource,
-)
 from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, decode
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
@@ -41,12 +32,12 @@ from vpa.scale_cache import ScaleCache
 
 T = TypeVar("T", bound=HasMetadata)
 
-_KINDS: Mapping[str, Resource] = {
-    "DaemonSet": DAEMON_SETS,
-    "Deployment": DEPLOYMENTS,
-    "ReplicaSet": REPLICA_SETS,
-    "StatefulSet": STATEFUL_SETS,
-    "Job": JOBS,
+_KINDS: Mapping[str, resources.Resource] = {
+    "DaemonSet": resources.DAEMON_SETS,
+    "Deployment": resources.DEPLOYMENTS,
+    "ReplicaSet": resources.REPLICA_SETS,
+    "StatefulSet": resources.STATEFUL_SETS,
+    "Job": resources.JOBS,
 }
 _TIMEOUT_S = 5.0
 _ABSENT_S = 10.0  # how long a controller that is not there is not asked for again
@@ -108,15 +99,15 @@ class Workloads:
             await self.scales.stop()
 
     async def _feed(self, rhythm: WatchTiming) -> None:
-        def watch(what: Resource, as_: type[T], store: Store[T]) -> None:
+        def watch(what: resources.Resource, as_: type[T], store: Store[T]) -> None:
             source = WatchSource(what, as_, rhythm=rhythm)
             group.create_task(Reflector(self._api, source, store).run())
 
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
                 watch(resource, Workload, self.by_kind[kind])
-            watch(REPLICATION_CONTROLLERS, ReplicationController, self.controllers)
-            watch(CRON_JOBS, CronJob, self.cron_jobs)
+            watch(resources.REPLICATION_CONTROLLERS, ReplicationController, self.controllers)
+            watch(resources.CRON_JOBS, CronJob, self.cron_jobs)
 
     async def wait_synced(self) -> None:
         """Wait for the first lists; a kind that may not be listed has no objects."""

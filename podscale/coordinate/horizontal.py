@@ -15,13 +15,7 @@ from podscale.coordinate.pairing import CONDITION
 from podscale.core.quantity import QuantityError, from_wire
 from podscale.core.settings import COMFORT, COORDINATE, PAUSED
 from podscale.kube.client.wire import Quantity
-from podscale.kube.objects.autoscaler import (
-    Autoscaler,
-    AutoscalerCondition,
-    AutoscalerMetric,
-    AutoscalerSource,
-    CrossVersionObjectReference,
-)
+from podscale.kube.objects import autoscaler as wire
 
 _BAND = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
@@ -60,14 +54,14 @@ _STABILIZED = ("ScaleDownStabilized", "ScaleUpStabilized")
 _DEFAULT_WINDOW_S = 300.0
 # Of the target: the HPA tells of usage that moved by half of it, and of pods that are ready.
 _ALIKE = 0.2
-_NONE = AutoscalerCondition()
+_NONE = wire.AutoscalerCondition()
 
 
 class HorizontalSide(Struct, frozen=True):
     """What an HPA that coordinates says of itself; milli-units, seconds."""
 
     name: str
-    target: CrossVersionObjectReference
+    target: wire.CrossVersionObjectReference
     container: str  # "": the whole pod is counted
     utilization: int
     min_replicas: int
@@ -93,7 +87,7 @@ class HorizontalSide(Struct, frozen=True):
         return comfort_of(self.comfort, self.min_replicas, self.max_replicas, kept)
 
 
-def horizontal_side(written: Autoscaler) -> HorizontalSide | None:
+def horizontal_side(written: wire.Autoscaler) -> HorizontalSide | None:
     """Return what the HPA says; None where it does not coordinate."""
     spec, status, annotations = written.spec, written.status, written.metadata.annotations or {}
     conditions = {each.type: each for each in status.conditions or ()}
@@ -130,7 +124,7 @@ def horizontal_side(written: Autoscaler) -> HorizontalSide | None:
     )
 
 
-def _cpu(metrics: Sequence[AutoscalerMetric] | None) -> Iterator[AutoscalerSource]:
+def _cpu(metrics: Sequence[wire.AutoscalerMetric] | None) -> Iterator[wire.AutoscalerSource]:
     for each in metrics or ():
         source = each.sources.get(each.type)
         if source is not None and source.name == "cpu":

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from podscale.kube.objects.vpa import (
-    ResourcePolicy,
-    Vpa,
-    container_policies,
-    container_policy,
-    update_mode,
-)
+from podscale.kube.objects import vpa as objects
 
 CONDITION = "Coordinated"  # of the HPA that acts; the recommender goes by it
 _ACTING = ("Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
@@ -24,10 +18,10 @@ class Pairing(Struct, frozen=True):
 
     reason: str  # NoUtilizationTarget | NoVpa | TwoVpas | VpaOff | CpuNotSized | Paired
     text: str
-    vpa: Vpa | None = None
+    vpa: objects.Vpa | None = None
 
 
-def pair(container: str | None, vpas: Sequence[Vpa]) -> Pairing:
+def pair(container: str | None, vpas: Sequence[objects.Vpa]) -> Pairing:
     """Return which of the VPAs of one target sizes what an HPA counts: the CPU of a container, or
     of the whole pod (""); None: it has no utilization target of CPU."""
     if container is None:
@@ -41,7 +35,7 @@ def pair(container: str | None, vpas: Sequence[Vpa]) -> Pairing:
         names = " and ".join(sorted(each.metadata.name for each in vpas)[:2])
         return Pairing("TwoVpas", f"{len(vpas)} VPAs have this target ({names}), and one may")
     (vpa,) = vpas
-    name, mode = vpa.metadata.name, update_mode(vpa)
+    name, mode = vpa.metadata.name, objects.update_mode(vpa)
     if mode not in _ACTING:
         return Pairing("VpaOff", f"VPA {name} has update mode {mode} and resizes no pod")
     if not _sizes_cpu(vpa.spec.resource_policy, container):
@@ -50,12 +44,12 @@ def pair(container: str | None, vpas: Sequence[Vpa]) -> Pairing:
     return Pairing("Paired", f"VPA {name} sizes the same CPU", vpa)
 
 
-def _sizes_cpu(policy: ResourcePolicy | None, container: str) -> bool:
+def _sizes_cpu(policy: objects.ResourcePolicy | None, container: str) -> bool:
     # Of one container; of any, for "".
     if container or policy is None or "*" not in policy.by_container:
-        found = container_policy(policy, container)
+        found = objects.container_policy(policy, container)
         return found is None or found.sizes("cpu")
-    return any(each.sizes("cpu") for each in container_policies(policy))
+    return any(each.sizes("cpu") for each in objects.container_policies(policy))
 
 
 _BAND = 0.1  # of the limit, in which the HPA's tolerance keeps it

@@ -297,11 +297,16 @@ def cpu_integer_post_processor(i: dict[str, Json], e: dict[str, Json]) -> dict[s
 
 def _whole(given: ContainerRecommendation) -> ContainerRecommendation:
     name, *lists = structs.astuple(given)
-    return ContainerRecommendation(name, *(each and whole_cores(each) for each in lists))
+    return ContainerRecommendation(name, *(each and _with_whole_cores(each) for each in lists))
+
+
+def _with_whole_cores(listed: ResourceList) -> ResourceList:
+    whole = {"cpu": whole_cores(listed["cpu"])} if "cpu" in listed else {}
+    return ResourceList({**listed, **whole})
 
 
 def cpu_integer_round(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    return {"resources": wire(whole_cores(resource_list(i["resources"])))}
+    return {"resources": wire(_with_whole_cores(resource_list(i["resources"])))}
 
 
 def _shown_oom(oom: Oom) -> dict[str, Json]:

@@ -28,13 +28,7 @@ from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, RunningServer, running
 from vpa import flags as common_flags
 from vpa.admission import flags as flags_
-from vpa.admission.registration import (
-    StatusLease,
-    WebhookCertificate,
-    hindrance,
-    keep_registered,
-    register,
-)
+from vpa.admission import registration
 from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.stores import VpaStores
 
@@ -77,7 +71,7 @@ class AdmissionPart:
         server: RunningServer,
         stores: VpaStores,
         webhook: Webhook,
-        certificate: WebhookCertificate | None,
+        certificate: registration.WebhookCertificate | None,
     ) -> None:
         self._flags, self._api, self._namespace = flags, api, namespace
         self.server = server
@@ -103,11 +97,11 @@ class AdmissionPart:
             wanted = flags_.registration(self._flags, self._namespace)
             if wanted.url and not self._flags.text("webhook-port"):
                 wanted = structs.replace(wanted, url=f"{wanted.url}:{self.server.port}")
-            await keep_registered(self._api, wanted, self._authority, self._registered)
+            await registration.keep_registered(self._api, wanted, self._authority, self._registered)
 
     async def show_life(self) -> None:
         """Renew the Lease that the updater looks at, as long as pods can be sized."""
-        lease = StatusLease(
+        lease = registration.StatusLease(
             self._api,
             namespace=self._flags.text("status-lease-namespace") or self._namespace,
             name=self._flags.text("status-lease-name"),
@@ -125,7 +119,7 @@ class AdmissionPart:
 
     def _hindrance(self) -> str:
         bundle = self._certificate.bundle if self._certificate is not None else self._bundle
-        return hindrance(self.stores, self.server.tls.pair, bundle, time.time())
+        return registration.hindrance(self.stores, self.server.tls.pair, bundle, time.time())
 
 
 @asynccontextmanager
@@ -201,13 +195,13 @@ async def admitting(
 KIND = ApartKind(name="admission", table=flags_.TABLE, problems=flags_.problems, open=admitting)
 
 
-def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate | None:
+def _certificate(flags: Flags, api: Api, namespace: str) -> registration.WebhookCertificate | None:
     service = service_of(flags.text("service"))
     if service is None or not flags.switch("register-webhook"):
         return None
     wanted = flags_.registration(flags, namespace)
 
     async def put(bundle: bytes) -> None:
-        await register(api, wanted, bundle)
+        await registration.register(api, wanted, bundle)
 
-    return WebhookCertificate(api, service, put, identity=identity())
+    return registration.WebhookCertificate(api, service, put, identity=identity())

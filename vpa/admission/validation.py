@@ -12,14 +12,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
-from podscale.kube.objects.vpa import (
-    ContainerPolicy,
-    StartupBoost,
-    UpdatePolicy,
-    Vpa,
-    VpaSpec,
-    container_policies,
-)
+from podscale.kube.objects import vpa as objects
 from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
 from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
 from vpa.updater.decide.disruption_budget import SPENT
@@ -62,14 +55,14 @@ class Validation(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def options_for(old: Vpa | None, gates: VpaGates) -> Options:
+def options_for(old: objects.Vpa | None, gates: VpaGates) -> Options:
     """Return the options for a new object, or for an update of ``old``.
 
     A gated field that the stored object uses stays legal, or it could not be edited.
     """
-    spec = old.spec if old is not None else VpaSpec()
+    spec = old.spec if old is not None else objects.VpaSpec()
     update, boost = spec.update_policy, spec.startup_boost
-    policies = container_policies(spec.resource_policy)
+    policies = objects.container_policies(spec.resource_policy)
     return Options(
         is_create=old is None,
         in_place=gates.in_place or (update is not None and update.update_mode == "InPlace"),
@@ -85,7 +78,7 @@ def options_for(old: Vpa | None, gates: VpaGates) -> Options:
     )
 
 
-def validate(spec: VpaSpec, options: Options) -> Validation:
+def validate(spec: objects.VpaSpec, options: Options) -> Validation:
     """Return everything that is wrong with ``spec``, in the order of its fields."""
     errors: list[VpaFieldError] = []
     warnings: list[str] = []
@@ -93,7 +86,7 @@ def validate(spec: VpaSpec, options: Options) -> Validation:
         errors.append(VpaFieldError("spec.targetRef", REQUIRED, "name the controller to size"))
     if spec.update_policy is not None:
         _update_policy(spec.update_policy, options, errors, warnings)
-    for index, policy in enumerate(container_policies(spec.resource_policy)):
+    for index, policy in enumerate(objects.container_policies(spec.resource_policy)):
         path = f"spec.resourcePolicy.containerPolicies[{index}]"
         _container_policy(path, policy, options, errors, warnings)
     if spec.startup_boost is not None:
@@ -129,7 +122,7 @@ def validate_annotations(annotations: Mapping[str, str] | None) -> list[VpaField
     return found
 
 
-def defaults(spec: VpaSpec) -> list[Mapping[str, Any]]:
+def defaults(spec: objects.VpaSpec) -> list[Mapping[str, Any]]:
     """Return the JSON patch that fills in the update policy."""
     if spec.update_policy is not None:
         return []
@@ -137,7 +130,7 @@ def defaults(spec: VpaSpec) -> list[Mapping[str, Any]]:
 
 
 def _update_policy(
-    policy: UpdatePolicy, options: Options, errors: list[VpaFieldError], warnings: list[str]
+    policy: objects.UpdatePolicy, options: Options, errors: list[VpaFieldError], warnings: list[str]
 ) -> None:
     path = "spec.updatePolicy"
     mode = policy.update_mode
@@ -162,7 +155,7 @@ def _update_policy(
 
 def _container_policy(
     path: str,
-    policy: ContainerPolicy,
+    policy: objects.ContainerPolicy,
     options: Options,
     errors: list[VpaFieldError],
     warnings: list[str],
@@ -200,7 +193,7 @@ def _container_policy(
         errors.extend(_startup_boost(f"{path}.startupBoost", policy.startup_boost, options))
 
 
-def _gated(policy: ContainerPolicy) -> tuple[tuple[str, str | int | float | None], ...]:
+def _gated(policy: objects.ContainerPolicy) -> tuple[tuple[str, str | int | float | None], ...]:
     return (
         ("oomBumpUpRatio", policy.oom_bump_up_ratio),
         ("oomMinBumpUp", policy.oom_min_bump_up),
@@ -223,7 +216,7 @@ def _gated_number(
     return [VpaFieldError(field, INVALID, f"must be at least {least}")] if small else []
 
 
-def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[VpaFieldError]:
+def _startup_boost(path: str, boost: objects.StartupBoost, options: Options) -> list[VpaFieldError]:
     if not options.cpu_startup_boost:
         text = "needs the feature gate CPUStartupBoost of the admission webhook"
         return [VpaFieldError(path, FORBIDDEN, text)]

@@ -29,6 +29,7 @@ from podscale.kube.objects.pod import Pod, PodSpec
 from podscale.kube.objects.vpa import MOST_NAMES, ObjectError, StoredVpa, Vpa, read, vpa_of
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
+from vpa.admission import validation
 from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
 from vpa.admission.patches.patch import BoostSettings, admission_patch, annotation, annotations_of
 from vpa.admission.patches.resources import (
@@ -36,19 +37,6 @@ from vpa.admission.patches.resources import (
     ResourcesUnavailable,
     pod_resources,
     refused_annotations,
-)
-from vpa.admission.validation import (
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
-    TOO_MANY,
-    UNSUPPORTED,
-    VpaFieldError,
-    VpaGates,
-    defaults,
-    options_for,
-    validate,
-    validate_annotations,
 )
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
 from vpa.model.samples.membership import VpaKey
@@ -59,11 +47,11 @@ _MOST_ERRORS = 100  # of one object, that are written out
 _HEAD = 1024  # bytes at the begin of a review, in which its uid stands
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z]{1,128})"')
 _CAUSES: Mapping[str, str] = {  # metav1.CauseType by field.ErrorType
-    REQUIRED: "FieldValueRequired",
-    UNSUPPORTED: "FieldValueNotSupported",
-    INVALID: "FieldValueInvalid",
-    FORBIDDEN: "FieldValueForbidden",
-    TOO_MANY: "FieldValueTooMany",
+    validation.REQUIRED: "FieldValueRequired",
+    validation.UNSUPPORTED: "FieldValueNotSupported",
+    validation.INVALID: "FieldValueInvalid",
+    validation.FORBIDDEN: "FieldValueForbidden",
+    validation.TOO_MANY: "FieldValueTooMany",
 }
 
 NULL = Raw(b"null")
@@ -99,7 +87,7 @@ class ReviewAnswer(Struct, frozen=True):
 
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()
-    errors: Sequence[VpaFieldError] = ()
+    errors: Sequence[validation.VpaFieldError] = ()
     outcome: str = "skipped"  # applied, skipped or error: counted
 
 
@@ -177,7 +165,7 @@ class Webhook:
         note: Callable[[str, str, float], None],
         *,
         boost: BoostSettings,
-        gates: VpaGates,
+        gates: validation.VpaGates,
         deadline_s: float = 2.0,
     ) -> None:
         """``note`` is called after each review, with resource, outcome and seconds."""
@@ -290,7 +278,9 @@ class Webhook:
         try:
             new = _read(asked.object)
         except ObjectError as error:
-            unread = VpaFieldError(error.field or "spec", INVALID, error.reason)
+            unread = validation.VpaFieldError(
+                error.field or "spec", validation.INVALID, error.reason
+            )
             return ReviewAnswer(errors=[unread], outcome="error")
         if new is None:
             return UNCHANGED
@@ -300,11 +290,11 @@ class Webhook:
                 old = _read(asked.old_object)
             except ObjectError:
                 old = new  # what was stored cannot be read, so nothing of it is new
-        found = validate(new.spec, options_for(old, self._gates))
-        errors = [*found.errors, *validate_annotations(new.metadata.annotations)]
+        found = validation.validate(new.spec, validation.options_for(old, self._gates))
+        errors = [*found.errors, *validation.validate_annotations(new.metadata.annotations)]
         if errors:
             return ReviewAnswer(errors=errors, warnings=found.warnings, outcome="error")
-        return ReviewAnswer(defaults(new.spec), found.warnings, outcome="applied")
+        return ReviewAnswer(validation.defaults(new.spec), found.warnings, outcome="applied")
 
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.

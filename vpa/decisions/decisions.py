@@ -11,17 +11,8 @@ from podscale.explain.decision_api import DecisionKind, decision_metadata
 from podscale.explain.explanation import Explanation
 from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.serving.apis.api import ApiResource
+from vpa.explain import recommendation
 from vpa.explain.admission import AdmissionReasons
-from vpa.explain.recommendation import (
-    AmountQuestion,
-    MeasuredBasis,
-    PublishedHolds,
-    TargetState,
-    as_published,
-    explain_amount,
-    sentence_of,
-    telling,
-)
 from vpa.explain.words import WORDS, because, explanation, history, readable
 from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
@@ -46,15 +37,15 @@ class KnownSizing(Struct, frozen=True):
 
     vpa: Vpa
     time: float
-    target: TargetState
+    target: recommendation.TargetState
     recommender: str
     pods_matched: bool
     containers: tuple[str, ...]
     trace: RecommendationTrace | None
-    measured: Mapping[tuple[str, str], MeasuredBasis]  # by container and resource
+    measured: Mapping[tuple[str, str], recommendation.MeasuredBasis]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
     admitted: Mapping[str, AdmissionReasons] = {}  # by pod: what the webhook wrote on it
-    standing: PublishedHolds = PublishedHolds()
+    standing: recommendation.PublishedHolds = recommendation.PublishedHolds()
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
     usage_problem: str = ""  # why no usage comes at present
@@ -89,7 +80,7 @@ def body(known: KnownSizing) -> dict[str, Any]:
                 "reason": each.reason,
                 "message": each.message,
             }
-            for each in telling(vpa)
+            for each in recommendation.telling(vpa)
         ]
         + _usage_missing(known),
         **_json(first),
@@ -171,16 +162,16 @@ def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
 
 def explain(known: KnownSizing, container: str, resource: str) -> Explanation:
     """Return why the target of one container is what it is: of what is published, if any is."""
-    found = explain_amount(
-        AmountQuestion(container, resource, "target"),
+    found = recommendation.explain_amount(
+        recommendation.AmountQuestion(container, resource, "target"),
         known.vpa,
         target=known.target,
         recommender=known.recommender,
         pods_matched=known.pods_matched,
         trace=known.trace,
-        measured=known.measured.get((container, resource), MeasuredBasis()),
+        measured=known.measured.get((container, resource), recommendation.MeasuredBasis()),
     )
-    return as_published(found, known.vpa, container, resource, known.standing)
+    return recommendation.as_published(found, known.vpa, container, resource, known.standing)
 
 
 def explain_update(decision: UpdateDecision) -> Explanation:
@@ -240,7 +231,7 @@ def _amount_sentences(
         text = f"{resource} of {container}: {f'{before} → ' if before else ''}"
         text += readable(resource, value) or "nothing"
         why = because(resource, explained.first_reason, facts)
-        stands = sentence_of(facts, readable(resource, facts.get("estimate")))
+        stands = recommendation.sentence_of(facts, readable(resource, facts.get("estimate")))
         if why and not stands:
             yield f"{text}, because {why}{history(facts)}."
         else:

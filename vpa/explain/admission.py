@@ -14,14 +14,7 @@ from msgspec import Struct
 from podscale.core.json_decoder import decode_json
 from podscale.explain.explanation import Explanation, Fact, Facts
 from podscale.kube.columns.pod_set import PodView
-from podscale.kube.objects.vpa import (
-    Vpa,
-    VpaRecommendation,
-    container_policy,
-    controlled_values,
-    is_off,
-    update_mode,
-)
+from podscale.kube.objects import vpa as objects
 from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.patches.resources import (
@@ -54,7 +47,7 @@ class AdmittedPod:
     def __init__(
         self,
         pod: PodView,
-        vpa: Vpa,
+        vpa: objects.Vpa,
         ranges: LimitRanges,
         boost: BoostSettings,
         found: PodResources | ResourcesUnavailable | None = None,
@@ -106,7 +99,7 @@ class AdmittedPod:
             bounds = (("min", item.min), ("max", item.max))
             facts.append({name: str(each[resource]) for name, each in bounds
                           if each is not None and resource in each})  # fmt: skip
-        recommended = (self._vpa.status.recommendation or VpaRecommendation()).of(container)
+        recommended = (self._vpa.status.recommendation or objects.VpaRecommendation()).of(container)
         target = recommended.target if recommended is not None else None
         reasons.append("RecommendationApplied")
         facts.append({"recommended": str(of(target, resource))})
@@ -118,39 +111,39 @@ class AdmittedPod:
         wanted = ContainerResources()
         if index is None:
             return wanted, False
-        if isinstance(found, PodResources) and update_mode(vpa) != "Off":
+        if isinstance(found, PodResources) and objects.update_mode(vpa) != "Off":
             wanted = found.containers[index]
-        if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
+        if not self._boost.enabled or objects.is_off(vpa.spec.resource_policy, container):
             return wanted, False
         raised = boosted(self._pod.template.containers[index], vpa, wanted, self._boost.max_cpu)
         return (raised, True) if isinstance(raised, ContainerResources) else (wanted, False)
 
 
-def _gate(question: ValueQuestion, vpa: Vpa) -> tuple[str, Facts] | None:
-    if update_mode(vpa) == "Off":
+def _gate(question: ValueQuestion, vpa: objects.Vpa) -> tuple[str, Facts] | None:
+    if objects.update_mode(vpa) == "Off":
         return "UpdateModeOff", {"mode": "Off"}
     recommendation = vpa.status.recommendation
     if recommendation is None or not recommendation.container_recommendations:
         return "NoRecommendation", {}
     policy = vpa.spec.resource_policy
     container: Facts = {"container": question.container}
-    if is_off(policy, question.container):
+    if objects.is_off(policy, question.container):
         return "ContainerModeOff", container
     found = recommendation.of(question.container)
     if found is None:
         return "NoRecommendationForContainer", container
-    entry = container_policy(policy, question.container)
+    entry = objects.container_policy(policy, question.container)
     controlled = controlled_resources(entry)
     if question.resource not in controlled or question.resource not in (found.target or EMPTY):
         return "ResourceNotControlled", {**container, "resource": question.resource}
-    if question.field == "limit" and controlled_values(policy, question.container) != (
+    if question.field == "limit" and objects.controlled_values(policy, question.container) != (
         "RequestsAndLimits"
     ):
         return "ContainerLimit", {**container, "controlledValues": "RequestsOnly"}
     return None
 
 
-def _boost_facts(vpa: Vpa, container: str) -> Facts:
+def _boost_facts(vpa: objects.Vpa, container: str) -> Facts:
     boost = boost_of(vpa, container)
     if boost is None or boost.cpu is None:
         return {}

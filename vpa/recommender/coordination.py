@@ -12,20 +12,10 @@ from typing import Any
 import structlog
 from msgspec import Struct, structs
 
+from podscale.coordinate import sizes
 from podscale.coordinate.anchor import ANNOTATION, MOST_MILLI, Anchor, format_anchor, parse
 from podscale.coordinate.horizontal import HorizontalSide, horizontal_side
 from podscale.coordinate.pairing import CONDITION, pair
-from podscale.coordinate.sizes import (
-    REASONS,
-    HorizontalState,
-    LatestLoads,
-    LoadOfDays,
-    SizeChange,
-    SizeReason,
-    VerticalEstimates,
-    choose,
-    may_shrink,
-)
 from podscale.core.metrics import ContainerColumns
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
@@ -99,9 +89,9 @@ class _Pair(Struct):
     """A VPA and the HPA that scales the same pods, for as long as they are a pair."""
 
     side: HorizontalSide
-    demand: LoadOfDays
-    latest: LatestLoads
-    told: SizeReason | None = None  # why the size stays or moved, last
+    demand: sizes.LoadOfDays
+    latest: sizes.LatestLoads
+    told: sizes.SizeReason | None = None  # why the size stays or moved, last
     replicas: int = 0  # that are wanted of the workload
     still_since: float = 0.0  # when these came to be wanted, or the HPA came to follow the anchor
     kept: int | None = None  # pods, by a disruption budget
@@ -134,7 +124,7 @@ class Coordination:
             self._pairs = {
                 key: structs.replace(before[key], side=side)
                 if key in before and before[key].side.container == side.container
-                else _Pair(side, LoadOfDays(), LatestLoads())
+                else _Pair(side, sizes.LoadOfDays(), sizes.LatestLoads())
                 for key, side in self._sides(now).items()
             }
         namespaces, self._usage = {key.namespace for key in self._pairs}, {}
@@ -172,7 +162,7 @@ class Coordination:
         return (
             f"HPA {side.name} scales the same pods to {side.utilization} % of an anchor of "
             f"{anchor.milli}m, to which pods of {anchor.size}m belong"
-            f"{f'; {REASONS[found.told]}' if found.told else ''}"
+            f"{f'; {sizes.REASONS[found.told]}' if found.told else ''}"
         )
 
     async def size_of(
@@ -224,16 +214,16 @@ class Coordination:
             seen := _estimates(side.container, trace, entry, shapes, requests)
         ):
             state = self._state(key, found, views, now, seen.half_life_s)
-            chosen = choose(anchor, seen, state, now)
+            chosen = sizes.choose(anchor, seen, state, now)
             found.told = chosen.reason
-            if isinstance(chosen, SizeChange):
+            if isinstance(chosen, sizes.SizeChange):
                 _log.info("coordinated change", namespace=key.namespace, name=key.name,
                           reason=chosen.reason, before=anchor, after=chosen.anchor,
                           energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
                 await self._write(vpa, chosen.anchor)
                 anchor, is_followed = chosen.anchor, False
         # Pods whose load is not known carry none of that which is.
-        is_ready = is_followed and may_shrink(anchor, load, min(replicas, measured))
+        is_ready = is_followed and sizes.may_shrink(anchor, load, min(replicas, measured))
         if not is_ready and sum(requests.values()) > anchor.size:
             found.told = "PodsMissing"
         return AnchoredSize(side.container, anchor.size, requests, may_shrink=is_ready)
@@ -275,7 +265,7 @@ class Coordination:
 
     def _state(
         self, key: VpaKey, found: _Pair, views: Sequence[PodView], now: float, half_life_s: float
-    ) -> HorizontalState:
+    ) -> sizes.HorizontalState:
         side = found.side
         if now - found.kept_at >= _KEPT_FOR_S:
             # A budget that keeps a share of the pods sets no least.
@@ -288,7 +278,7 @@ class Coordination:
             ]
             found.kept, found.kept_at = max(kept, default=None), now
         found.demand.follow(now)
-        return HorizontalState(
+        return sizes.HorizontalState(
             side.utilization, side.min_replicas, side.max_replicas, side.band(found.kept),
             found.replicas, now - found.still_since, side.window_s,
             found.demand.loads(half_life_s), found.demand.seen_s,
@@ -356,7 +346,7 @@ def _estimates(
     entry: VpaEntry,
     shapes: Sequence[NodeShape],
     requests: Mapping[str, int],
-) -> VerticalEstimates | None:
+) -> sizes.VerticalEstimates | None:
     counted = sorted(
         name for name, resource, bound in trace.amounts
         if (resource, bound) == ("cpu", "target") and container in ("", name)
@@ -382,7 +372,7 @@ def _estimates(
         least += max(amounts["target"].derivation.minimum, 0 if lowest is None else lowest.milli)
         most += top
     nodes = max((shape.available("cpu") for shape in shapes), default=MOST_MILLI)
-    return VerticalEstimates(
+    return sizes.VerticalEstimates(
         lower + others, target + others, upper + others, least + others,
         min(most + others, nodes, MOST_MILLI), entry.settings.half_lives.cpu_s,
     )  # fmt: skip

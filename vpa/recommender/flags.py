@@ -24,12 +24,7 @@ from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
 from vpa.model.estimation.recommendation import NodeShape, RecommenderSettings
 from vpa.model.recommendations import DeadBand
-from vpa.recommender.history.usage_history import (
-    HistorySpan,
-    PodLabels,
-    UsageHistory,
-    UsageRangeQuery,
-)
+from vpa.recommender.history import usage_history
 from vpa.recommender.node_shapes import read_shapes
 
 AUTOPILOT = "autopilot"  # the recommender that is named for Autopilot's amounts
@@ -153,7 +148,7 @@ class Options(Struct, frozen=True):
     status_band: DeadBand = DeadBand()
     save_band: SaveBand = SaveBand()
     shapes: tuple[NodeShape, ...] = ()  # of --cap-to-nodes=FILE
-    history: HistorySpan = HistorySpan()
+    history: usage_history.HistorySpan = usage_history.HistorySpan()
     sample_minutes: float | None = None  # what a sample covers; None: its source does not say
     namespaces: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()  # namespaces
@@ -271,15 +266,15 @@ def _most(flags: Flags, resource: str) -> quantity.Quantity | None:
     return quantity.parse(text) if text else None
 
 
-def history_span(flags: Flags) -> HistorySpan:
+def history_span(flags: Flags) -> usage_history.HistorySpan:
     """Return how far back and how dense."""
-    return HistorySpan(
+    return usage_history.HistorySpan(
         duration.parse_prometheus(flags.text("history-length")),
         round(duration.parse_prometheus(flags.text("history-resolution"))),
     )
 
 
-def history_of(flags: Flags) -> UsageHistory:
+def history_of(flags: Flags) -> usage_history.UsageHistory:
     """Return upstream's queries, by upstream's flags.
 
     They must stay upstream's, because recording rules and proxies are written for them.
@@ -293,15 +288,15 @@ def history_of(flags: Flags) -> UsageHistory:
         selector = f'{selector}, {namespace}="{only}"'
     cpu = f"{flags.text('history-cpu-metric')}{{{selector}}}[{flags.text('history-resolution')}]"
     memory = f"{flags.text('history-memory-metric')}{{{selector}}}"
-    return UsageHistory(
+    return usage_history.UsageHistory(
         _prometheus(flags),
-        (UsageRangeQuery(f"rate({cpu})", pod, container, namespace),),
-        (UsageRangeQuery(memory, pod, container, namespace),),
+        (usage_history.UsageRangeQuery(f"rate({cpu})", pod, container, namespace),),
+        (usage_history.UsageRangeQuery(memory, pod, container, namespace),),
         _labels(flags),
     )
 
 
-def _labels(flags: Flags) -> PodLabels | None:
+def _labels(flags: Flags) -> usage_history.PodLabels | None:
     # A range selector was the work-around for upstream's instant query (D15); here the
     # query is a range already, and one more would not parse.
     metric = flags.text("metric-for-pod-labels")
@@ -310,7 +305,7 @@ def _labels(flags: Flags) -> PodLabels | None:
     if not text:
         return None
     namespace, pod = flags.text("pod-namespace-label"), flags.text("pod-name-label")
-    return PodLabels(text, namespace, pod, flags.text("pod-label-prefix"))
+    return usage_history.PodLabels(text, namespace, pod, flags.text("pod-label-prefix"))
 
 
 def _prometheus(flags: Flags) -> PrometheusOptions:

@@ -30,15 +30,8 @@ from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination, WatchedHpas
 from vpa.recommender.flags import AUTOPILOT, Options
+from vpa.recommender.history import initial_state
 from vpa.recommender.history.checkpoints import Checkpoints, CheckpointWrites
-from vpa.recommender.history.initial_state import (
-    FIRST_PAUSE_S,
-    MOST_PAUSE_S,
-    FindPast,
-    from_checkpoints,
-    from_prometheus,
-    told,
-)
 from vpa.recommender.node_shapes import NodeShapes
 from vpa.recommender.pod_feed import PodFeed, StoredEvent, put
 from vpa.recommender.publishing.publisher import Publisher
@@ -73,7 +66,7 @@ class Recommender:
         options: Options,
         metrics: RecommenderMetrics,
         *,
-        find_past: FindPast | None = None,
+        find_past: initial_state.FindPast | None = None,
         outage: Callable[[], str] = str,
         hpas: WatchedHpas | None = None,
         wall: Callable[[], float] = time.time,
@@ -184,7 +177,7 @@ class Recommender:
 
     async def _remember(self) -> None:
         # Begins again as often as history has to be read again: half of it would count twice.
-        pause_s = FIRST_PAUSE_S
+        pause_s = initial_state.FIRST_PAUSE_S
         while True:
             self._begin()
             self._feed.start()
@@ -192,20 +185,20 @@ class Recommender:
             shown = self._feed.shown_ooms()
             now = self._wall()
             if self._find_past is None:
-                await from_checkpoints(self._checkpoints, self.cluster, now)
+                await initial_state.from_checkpoints(self._checkpoints, self.cluster, now)
                 self._feed.load(self.cluster, now, self._is_wanted)
                 break
             self._feed.load(self.cluster, now, self._is_wanted)
-            failure = await from_prometheus(
+            failure = await initial_state.from_prometheus(
                 self._find_past, self.cluster, self.stores, self.options, now, self._progress
             )
             if failure is None:
                 for key, entry in self.cluster.vpas.items():
-                    self._publisher.history[key] = told(self.cluster, entry)
+                    self._publisher.history[key] = initial_state.told(self.cluster, entry)
                 break
             await self._publisher.tell_history(failure, self._wall())
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, MOST_PAUSE_S)
+            pause_s = min(pause_s * 2, initial_state.MOST_PAUSE_S)
             self._feed.stop()
         self._record_shown(shown)
 

@@ -11,13 +11,7 @@ from prometheus_client import CollectorRegistry
 from podscale.kube.client.api import Api
 from podscale.kube.events import Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
-from podscale.kube.leadership.leading import (
-    Leadership,
-    LeaseChoice,
-    identity,
-    leader_label_of,
-    own_namespace,
-)
+from podscale.kube.leadership import leading as leadership
 from podscale.kube.leadership.lease import Term
 from podscale.process.leading_part import LeadingPart
 from podscale.process.part import PartKind, Shared
@@ -44,7 +38,7 @@ class UpdaterPart(LeadingPart):
         options: Options,
         registry: CollectorRegistry,
         *,
-        lease: LeaseChoice | None,
+        lease: leadership.LeaseChoice | None,
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         feeds_stores: bool = True,
         rhythm: WatchTiming = DEFAULT_RHYTHM,
@@ -54,9 +48,9 @@ class UpdaterPart(LeadingPart):
         self.stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
-        leading = Leadership(api, lease, on_change)
+        leading = leadership.Leadership(api, lease, on_change)
         acting = leading.api
-        recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
+        recorder = Recorder(acting, COMPONENT, instance=leadership.identity(), clock=wall)
         super().__init__("updater", leading, recorder)
         actor = PodDisruptor(acting, stores, recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
@@ -75,7 +69,7 @@ class UpdaterPart(LeadingPart):
 
 @asynccontextmanager
 async def _open(flags: Flags, shared: Shared) -> AsyncIterator[UpdaterPart]:
-    namespace = await asyncio.to_thread(own_namespace, "kube-system")
+    namespace = await asyncio.to_thread(leadership.own_namespace, "kube-system")
     stores, feeds_stores = stores_of(flags, shared)
     yield UpdaterPart(
         shared.api,
@@ -83,7 +77,7 @@ async def _open(flags: Flags, shared: Shared) -> AsyncIterator[UpdaterPart]:
         flags_.options(flags, namespace),
         shared.metrics.registry,
         lease=common_flags.lease_of(flags),
-        on_change=leader_label_of(shared.api, "updater"),
+        on_change=leadership.leader_label_of(shared.api, "updater"),
         feeds_stores=feeds_stores,
         wall=shared.wall,
     )

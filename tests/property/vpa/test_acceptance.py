@@ -15,8 +15,8 @@ from podscale.core.quantity import NANO, Quantity, parse
 from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from podscale.sandbox.objects import patch as json_patch
 from tests.pods import pod_of
+from vpa.admission.patches.boost import ANNOTATION_PREFIX
 from vpa.admission.patches.patch import (
-    ANNOTATION_PREFIX,
     BoostSettings,
     PatchEntry,
     admission_patch,

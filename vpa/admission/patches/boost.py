@@ -13,17 +13,8 @@ from podscale.core.json_decoder import decode_json
 from podscale.core.pod_state import PodReadiness
 from podscale.core.quantity import MICRO, Quantity, QuantityError
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import TemplateContainer
-from podscale.kube.objects.vpa import (
-    ObjectError,
-    ResourceList,
-    Resources,
-    StartupBoost,
-    Vpa,
-    container_policy,
-    controlled_values,
-    decode,
-)
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.limits import proportional_limit
 from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, of, wire
@@ -31,15 +22,15 @@ from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, of, wire
 ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
 
 
-def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
+def boost_of(vpa: objects.Vpa, container: str) -> objects.StartupBoost | None:
     """Return the boost of a container: its own replaces that of the VPA as a whole."""
-    entry = container_policy(vpa.spec.resource_policy, container)
+    entry = objects.container_policy(vpa.spec.resource_policy, container)
     own = entry.startup_boost if entry is not None else None
     return own if own is not None else vpa.spec.startup_boost
 
 
 def boosted(
-    container: TemplateContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
+    container: TemplateContainer, vpa: objects.Vpa, resources: ContainerResources, max_cpu: Quantity
 ) -> ContainerResources | ResourcesUnavailable | None:
     """Return the resources with CPU raised; None without a boost. ``max_cpu`` 0: no cap."""
     boost = boost_of(vpa, container.name)
@@ -53,15 +44,15 @@ def boosted(
     if max_cpu.nano and cpu.nano > max_cpu.nano:
         cpu = max_cpu
     limits = resources.limits
-    if controlled_values(vpa.spec.resource_policy, container.name) == "RequestsOnly":
+    if objects.controlled_values(vpa.spec.resource_policy, container.name) == "RequestsOnly":
         cpu = _below(cpu, (container.limits or EMPTY).get("cpu"))
     else:
         limit = proportional_limit(
             "cpu", of(container.limits, "cpu"), of(container.requests, "cpu"), cpu, ZERO
         ).limit
         if limit is not None:
-            limits = ResourceList({**limits, "cpu": limit})
-    return ContainerResources(ResourceList({**resources.requests, "cpu": cpu}), limits)
+            limits = objects.ResourceList({**limits, "cpu": limit})
+    return ContainerResources(objects.ResourceList({**resources.requests, "cpu": cpu}), limits)
 
 
 def original_resources(container: TemplateContainer) -> str:
@@ -76,17 +67,17 @@ def original_resources(container: TemplateContainer) -> str:
     return msgspec.json.encode(kept).decode()
 
 
-def read_original(pod: PodView, container: str) -> Resources | ObjectError | None:
+def read_original(pod: PodView, container: str) -> objects.Resources | objects.ObjectError | None:
     """Return the resources that the boost's annotation keeps; None without annotation."""
     text = pod.annotations.get(ANNOTATION_PREFIX + container)
     if text is None:
         return None
     try:
         value: Any = decode_json(text)
-        return decode(value, Resources)
+        return objects.decode(value, objects.Resources)
     except msgspec.DecodeError as error:
-        return ObjectError(f"annotation {ANNOTATION_PREFIX}{container}: {error}")
-    except ObjectError as error:
+        return objects.ObjectError(f"annotation {ANNOTATION_PREFIX}{container}: {error}")
+    except objects.ObjectError as error:
         return error
 
 
@@ -95,7 +86,7 @@ def is_boosted(pod: PodView) -> bool:
     return any(key.startswith(ANNOTATION_PREFIX) for key in pod.annotations)
 
 
-def expired(pod: PodView, vpa: Vpa, now: float) -> list[str]:
+def expired(pod: PodView, vpa: objects.Vpa, now: float) -> list[str]:
     """Return the annotations whose boost is over: the pod is Ready for longer than the
     container's durationSeconds, or at once where that is 0.
     """
@@ -112,16 +103,16 @@ def expired(pod: PodView, vpa: Vpa, now: float) -> list[str]:
     return over
 
 
-def duration(vpa: Vpa, container: str) -> int:
+def duration(vpa: objects.Vpa, container: str) -> int:
     """Return the seconds that a container's boost lasts once the pod is Ready."""
-    entry = container_policy(vpa.spec.resource_policy, container)
+    entry = objects.container_policy(vpa.spec.resource_policy, container)
     for boost in (entry.startup_boost if entry is not None else None, vpa.spec.startup_boost):
         if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
             return boost.cpu.duration_seconds
     return 0
 
 
-def _boosted_cpu(base: Quantity, boost: StartupBoost) -> Quantity | ResourcesUnavailable:
+def _boosted_cpu(base: Quantity, boost: objects.StartupBoost) -> Quantity | ResourcesUnavailable:
     cpu = boost.cpu
     if cpu is None or cpu.type in ("", "Factor"):
         if cpu is None or cpu.factor is None or cpu.factor < 1:

@@ -11,21 +11,9 @@ from msgspec import Struct, structs
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.labels import is_label
 from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodView
+from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import Amounts
-from podscale.kube.objects.vpa import (
-    ObjectError,
-    ResourceList,
-    Vpa,
-    is_off,
-    update_mode,
-)
-from vpa.admission.patches.boost import (
-    ANNOTATION_PREFIX,
-    boosted,
-    expired,
-    original_resources,
-    read_original,
-)
+from vpa.admission.patches import boost as boosts
 from vpa.admission.patches.resources import (
     ContainerResources,
     PodResources,
@@ -76,7 +64,7 @@ class ResizePatch(Struct, frozen=True):
 
 def admission_patch(
     pod: PodView,
-    vpa: Vpa,
+    vpa: objects.Vpa,
     ranges: LimitRanges | ResourcesUnavailable,
     boost: BoostSettings,
     resources: PodResources | ResourcesUnavailable | None = None,
@@ -99,7 +87,7 @@ def admission_patch(
 
 def resource_patch(
     pod: PodView,
-    vpa: Vpa,
+    vpa: objects.Vpa,
     resources: PodResources | ResourcesUnavailable,
     boost: BoostSettings,
     ranges: LimitRanges = NO_RANGES,
@@ -107,7 +95,7 @@ def resource_patch(
     """Return the entries of requests, limits and boost, and the annotation that names them."""
     if isinstance(resources, ResourcesUnavailable):
         return resources
-    off = update_mode(vpa) == "Off"
+    off = objects.update_mode(vpa) == "Off"
     entries: list[PatchEntry] = []
     phrases: list[str] = []
     wholes: list[ContainerResources] = []  # what is set on each container at last
@@ -117,15 +105,15 @@ def resource_patch(
         notes = [] if off else list(resources.notes.get(container.name, ()))
         wholes.append(ContainerResources())
         if boost.enabled:
-            if is_off(vpa.spec.resource_policy, container.name):
+            if objects.is_off(vpa.spec.resource_policy, container.name):
                 continue
-            raised = boosted(container, vpa, wanted, boost.max_cpu)
+            raised = boosts.boosted(container, vpa, wanted, boost.max_cpu)
             if isinstance(raised, ResourcesUnavailable):
                 return raised
             if raised is not None:
                 wanted = raised
-                key = ANNOTATION_PREFIX + container.name
-                entries.append(annotation(key, original_resources(container)))
+                key = boosts.ANNOTATION_PREFIX + container.name
+                entries.append(annotation(key, boosts.original_resources(container)))
         wholes[-1] = wanted
         changes, texts = _container_patch(pod, index, wanted)
         if changes:
@@ -138,7 +126,7 @@ def resource_patch(
 
 
 def resize_patch(
-    pod: PodView, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
+    pod: PodView, vpa: objects.Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
 ) -> ResizePatch | ResourcesUnavailable:
     """Return the patches of an in-place update; without a change nothing is resized.
 
@@ -148,11 +136,11 @@ def resize_patch(
     large = too_large(pod)
     if large is not None:
         return large
-    over = expired(pod, vpa, now)
+    over = boosts.expired(pod, vpa, now)
     resources: PodResources | ResourcesUnavailable = PodResources(
         tuple(ContainerResources() for _ in pod.template.containers), {}
     )
-    if update_mode(vpa) != "Off":
+    if objects.update_mode(vpa) != "Off":
         resources = pod_resources(pod, vpa, ranges)
     if isinstance(resources, ResourcesUnavailable):
         return resources
@@ -167,7 +155,7 @@ def resize_patch(
 
 def resize_entries(
     pod: PodView,
-    vpa: Vpa,
+    vpa: objects.Vpa,
     wanted: Sequence[ContainerResources],
     over: Sequence[str],
     ranges: LimitRanges = NO_RANGES,
@@ -181,16 +169,16 @@ def resize_entries(
     ended = frozenset(over)
     wholes: list[ContainerResources] = []  # what is set on each container at last
     for index, container in enumerate(pod.template.containers):
-        key = ANNOTATION_PREFIX + container.name
+        key = boosts.ANNOTATION_PREFIX + container.name
         target = wanted[index]
         wholes.append(ContainerResources())
         if key in ended:
-            original = read_original(pod, container.name)
-            if isinstance(original, ObjectError):
+            original = boosts.read_original(pod, container.name)
+            if isinstance(original, objects.ObjectError):
                 return ResourcesUnavailable("StartupBoostInvalid", str(original))
             if not target.is_set and original is not None:
                 target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
-        elif key in pod.annotations or update_mode(vpa) == "Off":
+        elif key in pod.annotations or objects.update_mode(vpa) == "Off":
             continue
         wholes[-1] = target
         new = target.beyond(container.requests, container.limits)
@@ -254,7 +242,7 @@ def _container_patch(
 
 
 def _map_patch(
-    index: int, field: PodField, present: Amounts | None, wanted: ResourceList
+    index: int, field: PodField, present: Amounts | None, wanted: objects.ResourceList
 ) -> list[PatchEntry]:
     if not wanted:
         return []

@@ -11,17 +11,8 @@ from msgspec import Struct
 
 from podscale.core.quantity import NANO, Quantity
 from podscale.kube.columns.pod_set import PodView
+from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import Amounts, TemplateContainer
-from podscale.kube.objects.vpa import (
-    LimitRangeItem,
-    ResourceList,
-    ResourcePolicy,
-    Resources,
-    Vpa,
-    VpaRecommendation,
-    controlled_values,
-    update_mode,
-)
 from vpa.capping.limits import proportional_limits
 from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, of
@@ -30,8 +21,8 @@ from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, of
 class ContainerResources(Struct, frozen=True):
     """What to set on one container; both empty: leave it as it is."""
 
-    requests: ResourceList = EMPTY
-    limits: ResourceList = EMPTY
+    requests: objects.ResourceList = EMPTY
+    limits: objects.ResourceList = EMPTY
 
     @property
     def is_set(self) -> bool:
@@ -75,9 +66,9 @@ def too_large(pod: PodView) -> ResourcesUnavailable | None:
 
 def container_resources(
     pod: PodView,
-    policy: ResourcePolicy | None,
-    recommendation: VpaRecommendation | None,
-    item: LimitRangeItem | None,
+    policy: objects.ResourcePolicy | None,
+    recommendation: objects.VpaRecommendation | None,
+    item: objects.LimitRangeItem | None,
     *,
     include_unrecommended: bool,
 ) -> PodResources:
@@ -94,9 +85,9 @@ def container_resources(
             continue
         wanted = (requests if found is None else found.target) or EMPTY
         # A key that is no resource name would make the whole patch invalid.
-        wanted = ResourceList({key: value for key, value in wanted.items() if key})
+        wanted = objects.ResourceList({key: value for key, value in wanted.items() if key})
         scaled = EMPTY
-        if controlled_values(policy, name) == "RequestsAndLimits":
+        if objects.controlled_values(policy, name) == "RequestsAndLimits":
             default = item.default if item is not None else None
             scaled, texts = proportional_limits(limits, requests, wanted, default)
             if texts:
@@ -109,7 +100,7 @@ def container_resources(
 
 
 def pod_resources(
-    pod: PodView, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable
+    pod: PodView, vpa: objects.Vpa, ranges: LimitRanges | ResourcesUnavailable
 ) -> PodResources | ResourcesUnavailable:
     """Return what admission or a resize sets; empty entries without a recommendation."""
     if isinstance(ranges, ResourcesUnavailable):
@@ -121,7 +112,7 @@ def pod_resources(
         unset = tuple(ContainerResources() for _ in pod.template.containers)
         return PodResources(unset, {}, cap_for_pod(vpa, pod, ranges))
     capped = cap_for_pod(vpa, pod, ranges)
-    policy = vpa.spec.resource_policy if update_mode(vpa) != "Off" else None
+    policy = vpa.spec.resource_policy if objects.update_mode(vpa) != "Off" else None
     found = container_resources(
         pod, policy, capped.recommendation, ranges.container, include_unrecommended=False
     )
@@ -130,9 +121,9 @@ def pod_resources(
     return PodResources(found.containers, notes, capped)
 
 
-def _differing(present: Amounts | None, wanted: ResourceList) -> ResourceList:
+def _differing(present: Amounts | None, wanted: objects.ResourceList) -> objects.ResourceList:
     held = present or EMPTY
-    return ResourceList(
+    return objects.ResourceList(
         {
             name: value
             for name, value in wanted.items()
@@ -141,20 +132,20 @@ def _differing(present: Amounts | None, wanted: ResourceList) -> ResourceList:
     )
 
 
-def _filled(resources: ResourceList, present: Amounts | None) -> ResourceList:
+def _filled(resources: objects.ResourceList, present: Amounts | None) -> objects.ResourceList:
     kept = {name: (present or EMPTY)[name] for name in RESOURCES if name in (present or EMPTY)}
-    return ResourceList({**kept, **resources})
+    return objects.ResourceList({**kept, **resources})
 
 
 REFUSED = "PatchWouldBeRefused"
 _MOST_ANNOTATIONS = 256 * 1024  # bytes of names and values, TotalAnnotationSizeLimitB
 
 
-def patched(container: TemplateContainer, wanted: ContainerResources) -> Resources:
+def patched(container: TemplateContainer, wanted: ContainerResources) -> objects.Resources:
     """Return the container's resources with ``wanted`` written into its spec."""
-    return Resources(
-        ResourceList({**(container.requests or EMPTY), **wanted.requests}),
-        ResourceList({**(container.limits or EMPTY), **wanted.limits}),
+    return objects.Resources(
+        objects.ResourceList({**(container.requests or EMPTY), **wanted.requests}),
+        objects.ResourceList({**(container.limits or EMPTY), **wanted.limits}),
     )
 
 
@@ -194,7 +185,7 @@ def refused_annotations(pod: PodView, added: Mapping[str, str]) -> ResourcesUnav
 
 
 def _of_container(
-    container: TemplateContainer, wanted: ContainerResources, after: Resources
+    container: TemplateContainer, wanted: ContainerResources, after: objects.Resources
 ) -> str:
     for field, listed, present in (
         ("request", wanted.requests, container.requests),
@@ -214,7 +205,7 @@ def _of_container(
     return ""
 
 
-def _of_pod(pod: PodView, after: Sequence[Resources]) -> str:
+def _of_pod(pod: PodView, after: Sequence[objects.Resources]) -> str:
     requests, limits = pod.template.pod_requests or EMPTY, pod.template.pod_limits or EMPTY
     if not requests and not limits:
         return ""
@@ -229,7 +220,7 @@ def _of_pod(pod: PodView, after: Sequence[Resources]) -> str:
 
 
 def _of_ranges(
-    pod: PodView, after: Sequence[Resources], ranges: LimitRanges
+    pod: PodView, after: Sequence[objects.Resources], ranges: LimitRanges
 ) -> ResourcesUnavailable | None:
     if ranges.container is not None:
         for container, resources in zip(pod.template.containers, after, strict=True):
@@ -238,13 +229,13 @@ def _of_ranges(
                 return found
     if ranges.pod is None:
         return None
-    whole = Resources(_totals(pod, after, "requests"), _totals(pod, after, "limits"))
+    whole = objects.Resources(_totals(pod, after, "requests"), _totals(pod, after, "limits"))
     return _outside("the pod", whole, ranges.pod)
 
 
 def _totals(
-    pod: PodView, after: Sequence[Resources], field: Literal["requests", "limits"]
-) -> ResourceList:
+    pod: PodView, after: Sequence[objects.Resources], field: Literal["requests", "limits"]
+) -> objects.ResourceList:
     # Containers and sidecars together, or the one init container that asks for more.
     init = pod.template.init_containers
     sidecars = [each for each in init if each.is_sidecar]
@@ -252,7 +243,7 @@ def _totals(
     starting: list[Amounts] = [
         getattr(each, field) or EMPTY for each in init if not each.is_sidecar
     ]
-    totals = ResourceList()
+    totals = objects.ResourceList()
     for name in RESOURCES:
         if any(name in listed for listed in (*running, *starting)):
             total = sum(of(listed, name).nano for listed in running)
@@ -261,7 +252,9 @@ def _totals(
     return totals
 
 
-def _outside(what: str, resources: Resources, item: LimitRangeItem) -> ResourcesUnavailable | None:
+def _outside(
+    what: str, resources: objects.Resources, item: objects.LimitRangeItem
+) -> ResourcesUnavailable | None:
     for name in RESOURCES:
         request = (resources.requests or EMPTY).get(name)
         limit = (resources.limits or EMPTY).get(name)

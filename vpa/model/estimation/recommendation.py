@@ -12,28 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, structs
 
 from podscale.core.quantity import NANO, Quantity
-from podscale.kube.objects.vpa import (
-    ContainerPolicy,
-    ContainerRecommendation,
-    ResourceList,
-    ResourcePolicy,
-    VpaRecommendation,
-    container_policy,
-    is_off,
-)
+from podscale.kube.objects import vpa as objects
 from vpa.model.api.policy import allowed, capped, controlled_resources
 from vpa.model.api.quantities import EMPTY, RESOURCES, units
 from vpa.model.estimation import estimator
-from vpa.model.estimation.estimator import (
-    BOUNDS,
-    Bound,
-    Derivation,
-    as_quantity,
-    from_cores,
-    from_float,
-    scale,
-    whole,
-)
+from vpa.model.estimation.estimator import BOUNDS, Bound, as_quantity
 
 _WHOLE_CPU = ("vpa-post-processor.kubernetes.io/", "_integerCPU")  # around a container's name
 
@@ -49,7 +32,7 @@ class RecommenderSettings(Struct, frozen=True):
     round_memory_bytes: int = 1
     humanize_memory: bool = False
     integer_cpu: bool = False  # whether the annotation for whole cores is heeded
-    max_allowed: ResourceList = ResourceList()  # cluster-wide
+    max_allowed: objects.ResourceList = objects.ResourceList()  # cluster-wide
 
     def of(self, resource: str) -> estimator.EstimatorSettings:
         return self.cpu if resource == "cpu" else self.memory
@@ -116,18 +99,21 @@ class Step(Struct, frozen=True, gc=False):
 class AmountTrace(Struct, frozen=True, gc=False):
     """How one published amount came about."""
 
-    derivation: Derivation
+    derivation: estimator.Derivation
     uncapped: Quantity  # before policy and nodes: after rounding, whole cores included
     steps: tuple[Step, ...]
     published: Quantity
     policy: str = ""  # containerName of the policy entry that applied
 
 
-class RecommendationTrace(Struct, frozen=True):
-    """A recommendation and its derivation: (container, resource, bound) to trace."""
+Traces = Mapping[tuple[str, str, Bound], AmountTrace]  # by container, resource and bound
 
-    recommendation: VpaRecommendation
-    amounts: Mapping[tuple[str, str, Bound], AmountTrace]
+
+class RecommendationTrace(Struct, frozen=True):
+    """A recommendation and its derivation."""
+
+    recommendation: objects.VpaRecommendation
+    amounts: Traces
     no_samples: tuple[str, ...]  # containers that match and were never measured
     containers: int  # the minimum of the pod was divided by
 
@@ -136,15 +122,15 @@ def minimum(resource: str, settings: RecommenderSettings, containers: int) -> in
     """Return the least amount of one of ``containers`` containers, truncated."""
     fraction = 1.0 / containers
     if resource == "cpu":
-        return scale(from_cores(settings.min_cpu_milli * 0.001), fraction)
-    return scale(from_float(settings.min_memory_mb * 1024 * 1024), fraction)
+        return estimator.scale(estimator.from_cores(settings.min_cpu_milli * 0.001), fraction)
+    return estimator.scale(estimator.from_float(settings.min_memory_mb * 1024 * 1024), fraction)
 
 
 def recommend(
     usages: Sequence[RecommendedUsage],
     settings: RecommenderSettings,
     *,
-    policy: ResourcePolicy | None = None,
+    policy: objects.ResourcePolicy | None = None,
     annotations: Mapping[str, str] | None = None,
     shapes: Sequence[NodeShape] = (),
 ) -> RecommendationTrace:
@@ -153,13 +139,13 @@ def recommend(
     Containers with mode Off are left out before the pod's minimum is divided.
     """
     wanted = sorted(
-        (usage for usage in usages if not is_off(policy, usage.name)), key=lambda u: u.name
+        (usage for usage in usages if not objects.is_off(policy, usage.name)), key=lambda u: u.name
     )
     whole_core = integer_cpu_containers(annotations) if settings.integer_cpu else frozenset()
     traces: dict[tuple[str, str, Bound], AmountTrace] = {}
     uncontrolled = set()
     for usage in wanted:
-        entry = container_policy(policy, usage.name)
+        entry = objects.container_policy(policy, usage.name)
         controlled = controlled_resources(entry)
         if usage.resources and not controlled:
             uncontrolled.add(usage.name)
@@ -178,12 +164,14 @@ def recommend(
     # A container of which nothing is controlled is named without amounts, as upstream does:
     # what was asked for is provided.
     entries = tuple(
-        entry if entry.target is not None else ContainerRecommendation(entry.container_name, EMPTY)
+        entry
+        if entry.target is not None
+        else objects.ContainerRecommendation(entry.container_name, EMPTY)
         for entry in published
         if entry.target is not None or entry.container_name in uncontrolled
     )
     return RecommendationTrace(
-        recommendation=VpaRecommendation(container_recommendations=entries),
+        recommendation=objects.VpaRecommendation(container_recommendations=entries),
         amounts=traces,
         no_samples=tuple(usage.name for usage in wanted if not usage.resources),
         containers=len(wanted),
@@ -203,19 +191,16 @@ def integer_cpu_containers(annotations: Mapping[str, str] | None) -> frozenset[s
     )
 
 
-def whole_cores(resources: ResourceList) -> ResourceList:
-    """Return the list with CPU rounded up to a core."""
-    if "cpu" not in resources:
-        return resources
-    cpu = resources["cpu"]
-    return ResourceList({**resources, "cpu": Quantity(-(-cpu.nano // NANO) * NANO, cpu.format)})
+def whole_cores(cpu: Quantity) -> Quantity:
+    """Return CPU rounded up to a core."""
+    return Quantity(-(-cpu.nano // NANO) * NANO, cpu.format)
 
 
 def _traces(
     resource: str,
     known: ResourceUsage,
     settings: RecommenderSettings,
-    policy: ContainerPolicy | None,
+    policy: objects.ContainerPolicy | None,
     least: int,
     *,
     whole_core: bool,
@@ -228,11 +213,11 @@ def _traces(
     for bound, usage in zip(BOUNDS, known.percentiles, strict=True):
         derivation = estimator.derive(resource, bound, usage, known.confidence, least, parameters)
         estimated = as_quantity(resource, derivation.amount, step=step, humanize=humanize)
-        estimated = whole(estimated) if humanize else estimated
+        estimated = estimator.whole(estimated) if humanize else estimated
         steps: list[Step] = []
         uncapped = estimated
         if whole_core:
-            uncapped = whole_cores(ResourceList(cpu=estimated))["cpu"]
+            uncapped = whole_cores(estimated)
             if uncapped != estimated:
                 steps.append(Step("CpuRoundedToCore", uncapped))
         value, caps = capped(resource, uncapped, bounds)
@@ -241,7 +226,9 @@ def _traces(
 
 
 def _fit_nodes(
-    traces: dict[tuple[str, str, Bound], AmountTrace], bound: Bound, shapes: Sequence[NodeShape]
+    traces: dict[tuple[str, str, Bound], AmountTrace],
+    bound: Bound,
+    shapes: Sequence[NodeShape],
 ) -> None:
     # Per pod: what all containers together may have, for one bound.
     if not shapes:
@@ -258,20 +245,18 @@ def _fit_nodes(
         traces[key] = structs.replace(trace, steps=(*trace.steps, step), published=after)
 
 
-def _entry(
-    container: str, traces: Mapping[tuple[str, str, Bound], AmountTrace]
-) -> ContainerRecommendation:
-    lists: dict[Bound, ResourceList] = {}
-    uncapped = ResourceList()
+def _entry(container: str, traces: Traces) -> objects.ContainerRecommendation:
+    lists: dict[Bound, objects.ResourceList] = {}
+    uncapped = objects.ResourceList()
     for bound in BOUNDS:
         for resource in RESOURCES:
             trace = traces.get((container, resource, bound))
             if trace is None:
                 continue
-            lists.setdefault(bound, ResourceList())[resource] = trace.published
+            lists.setdefault(bound, objects.ResourceList())[resource] = trace.published
             if bound == "target":
                 uncapped[resource] = trace.uncapped
-    return ContainerRecommendation(
+    return objects.ContainerRecommendation(
         container_name=container,
         target=lists.get("target"),
         lower_bound=lists.get("lowerBound"),

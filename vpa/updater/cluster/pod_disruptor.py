@@ -7,16 +7,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.kube.client import errors
 from podscale.kube.client.api import JSON_PATCH, MERGE_PATCH, Api
-from podscale.kube.client.errors import (
-    BadRequest,
-    Forbidden,
-    KubeError,
-    MethodNotAllowed,
-    ObjectNotFound,
-    TooManyRequests,
-    Unprocessable,
-)
 from podscale.kube.client.eviction import evict, may_have_happened
 from podscale.kube.client.resource import PODS, VPAS
 from podscale.kube.client.wire import decode, encode
@@ -43,7 +35,7 @@ Outcome = Literal[
     "done", "gone", "refused", "node-capacity", "pdb", "busy", "failed", "unknown", "nothing"
 ]
 # What the API server says about the resize itself, and will say again.
-_DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
+_DEFINITE = (errors.Unprocessable, errors.BadRequest, errors.MethodNotAllowed)
 
 
 class DisruptionOutcome(Struct, frozen=True):
@@ -102,9 +94,9 @@ class PodDisruptor:
                     await self._mark(present, ended)
                 return DisruptionOutcome("nothing")
             acted = await self._resize(present, patch)
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             return DisruptionOutcome("gone")
-        except (KubeError, msgspec.DecodeError) as error:
+        except (errors.KubeError, msgspec.DecodeError) as error:
             return DisruptionOutcome("failed", str(error))
         if acted.outcome == "done":
             text = "Pod was resized in place by VPA Updater."
@@ -137,16 +129,16 @@ class PodDisruptor:
                 content_type=JSON_PATCH,
                 timeout_s=_TIMEOUT_S,
             )
-        except Forbidden as refused:
+        except errors.Forbidden as refused:
             full = any(cause.reason == "NodeCapacity" for cause in refused.causes)
             return DisruptionOutcome("node-capacity" if full else "refused", refused.message)
-        except ObjectNotFound:
+        except errors.ObjectNotFound:
             return DisruptionOutcome("gone")
         except _DEFINITE as refused:
             return DisruptionOutcome("refused", refused.message)
-        except TooManyRequests as refused:
+        except errors.TooManyRequests as refused:
             return DisruptionOutcome("busy", refused.message)
-        except KubeError as error:
+        except errors.KubeError as error:
             return DisruptionOutcome(
                 "unknown" if may_have_happened(error) else "failed", str(error)
             )
@@ -167,7 +159,7 @@ class PodDisruptor:
                 content_type=kind,
                 timeout_s=_TIMEOUT_S,
             )
-        except KubeError as error:
+        except errors.KubeError as error:
             _log.warning("pod not annotated", namespace=pod.namespace, name=pod.name,
                          error=str(error))  # fmt: skip
         else:

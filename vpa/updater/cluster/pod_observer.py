@@ -20,17 +20,9 @@ from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
 from podscale.kube.informer.store import Store
+from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.objects.vpa import (
-    ObjectError,
-    ResourceList,
-    Vpa,
-    VpaRecommendation,
-    has_startup_boost,
-    update_mode,
-)
-from podscale.kube.objects.vpa import decode as decode_object
 from vpa.admission.matching import (
     Candidate,
     OwningController,
@@ -140,7 +132,9 @@ class PodObserver:
         # as the silence and a new watch's answer, and is looked at once per interval.
         self._settled_s = interval_s + DEFAULT_RHYTHM.silence_s + WATCH_OPENS_S + _ANSWER_S
         self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
-        self._refused: dict[str, VpaRecommendation] = {}  # pod UID: what its node cannot give
+        self._refused: dict[
+            str, objects.VpaRecommendation
+        ] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
         self._topmost: dict[str, OwningController | None] = {}
 
@@ -222,8 +216,8 @@ class PodObserver:
     def look(
         self,
         pod: PodView,
-        vpa: Vpa,
-        rivals: Sequence[Vpa],
+        vpa: objects.Vpa,
+        rivals: Sequence[objects.Vpa],
         *,
         disrupted_today: int,
         asks_budgets: bool,
@@ -266,7 +260,7 @@ class PodObserver:
             return None
         return known[1]
 
-    def refused(self, pod: PodView, recommendation: VpaRecommendation) -> None:
+    def refused(self, pod: PodView, recommendation: objects.VpaRecommendation) -> None:
         """Remember a size that the pod's node cannot give."""
         self._refused[pod.uid] = recommendation
 
@@ -312,21 +306,21 @@ class PodObserver:
             self._topmost[owner.uid] = top
         return self._topmost[owner.uid]
 
-    def _allocatable(self, node: str) -> ResourceList | None:
+    def _allocatable(self, node: str) -> objects.ResourceList | None:
         found = self._stores.nodes.get("", node)
         if found is None or found.status.allocatable is None:
             return None
         try:
-            return ResourceList(
+            return objects.ResourceList(
                 {name: quantity.from_wire(v) for name, v in found.status.allocatable.items()}
             )
         except quantity.QuantityError:
             return None
 
 
-def acts(vpa: Vpa) -> bool:
+def acts(vpa: objects.Vpa) -> bool:
     """Return whether the VPA may touch running pods, be it to end the boosts that it gives."""
-    return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
+    return objects.update_mode(vpa) in _UPDATING or objects.has_startup_boost(vpa)
 
 
 def _is_live(view: PodView) -> bool:
@@ -338,12 +332,12 @@ def _is_there(view: PodView) -> bool:
     return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 
-def remembered_recommendation(pod: PodView) -> VpaRecommendation | None:
+def remembered_recommendation(pod: PodView) -> objects.VpaRecommendation | None:
     """Return what the annotation says was infeasible; None where that cannot be read."""
     text = pod.annotations.get(INFEASIBLE)
     if text is None:
         return None
     try:
-        return decode_object(decode_json(text), VpaRecommendation)
-    except (ObjectError, msgspec.DecodeError):
+        return objects.decode(decode_json(text), objects.VpaRecommendation)
+    except (objects.ObjectError, msgspec.DecodeError):
         return None

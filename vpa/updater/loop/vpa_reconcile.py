@@ -20,6 +20,7 @@ from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
 from vpa.updater.cluster.pod_observer import BudgetedPods, PodObserver, alike_to
+from vpa.updater.decide import disruption_budget as budgets
 from vpa.updater.decide import resize
 from vpa.updater.decide.decision import (
     AppliedDecision,
@@ -27,14 +28,6 @@ from vpa.updater.decide.decision import (
     Pdb,
     UpdateDecision,
     decide_update,
-)
-from vpa.updater.decide.disruption_budget import (
-    DisruptionBudget,
-    Owner,
-    OwnerSize,
-    PodGroup,
-    TokenBucket,
-    is_unchanged,
 )
 from vpa.updater.flags import Options
 from vpa.updater.loop.daily_budgets import DailyBudgets
@@ -69,8 +62,8 @@ class DisruptionTools(Struct, frozen=True):
     returns: ResizedReturns
     options: Options
     metrics: UpdaterMetrics
-    evictions: TokenBucket
-    resizes: TokenBucket
+    evictions: budgets.TokenBucket
+    resizes: budgets.TokenBucket
 
 
 class VpaReconcile:
@@ -82,7 +75,7 @@ class VpaReconcile:
         key: VpaKey,
         vpa: Vpa,
         rivals: Sequence[Vpa],
-        budget: DisruptionBudget,
+        budget: budgets.DisruptionBudget,
         pace: DisruptionPace,
         loop: LoopView,
         *,
@@ -103,7 +96,9 @@ class VpaReconcile:
         self._spent = 0  # disruptions of the day, where a budget limits them
         self._report = ReconcileReport(tally, key, size)
         self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
-        self._known: dict[Owner, list[PodView]] = {}  # all pods of a group when the turn began
+        self._known: dict[
+            budgets.Owner, list[PodView]
+        ] = {}  # all pods of a group when the turn began
 
     async def run(self, pods: Sequence[PodView], unscheduled: Sequence[PodView] = ()) -> None:
         """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
@@ -172,7 +167,7 @@ class VpaReconcile:
         elif decision.action == "evict":
             await self._evict(pod, decision)
 
-    async def _wait(self, tokens: TokenBucket) -> None:
+    async def _wait(self, tokens: budgets.TokenBucket) -> None:
         loop = asyncio.get_running_loop()
         wait_s = tokens.wait_s(loop.time())
         if loop.time() + wait_s > self._deadline:
@@ -186,7 +181,7 @@ class VpaReconcile:
 
     def _check_vpa(self) -> None:
         # A loop may last as long as its interval, and an owner's no must count at once.
-        if not is_unchanged(self._tools.stores.vpa(self._key), self._vpa):
+        if not budgets.is_unchanged(self._tools.stores.vpa(self._key), self._vpa):
             raise _Changed
 
     def _decide(
@@ -201,7 +196,7 @@ class VpaReconcile:
             asks_budgets=asks_budgets,
         )
         group = self._budget.group(pod)
-        if isinstance(group, PodGroup):
+        if isinstance(group, budgets.PodGroup):
             unsized_s = tools.returns.held_s(self._key, group.owner)
             ended = self._budget.ended.get(group.owner)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
@@ -250,7 +245,7 @@ class VpaReconcile:
 
     def _can_evict(self, pod: PodView) -> bool:
         group = self._budget.group(pod)
-        if not isinstance(group, PodGroup) or group.only_unboosts:
+        if not isinstance(group, budgets.PodGroup) or group.only_unboosts:
             return False
         if self._tools.returns.held_s(self._key, group.owner) is not None:
             return False
@@ -266,7 +261,7 @@ class VpaReconcile:
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._refund()
-        elif isinstance(group, PodGroup):
+        elif isinstance(group, budgets.PodGroup):
             known = {other.uid for other in self._known[group.owner]}
             tools.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
@@ -339,10 +334,10 @@ class VpaReconcile:
     async def _recount(self, pod: PodView) -> bool:
         # Returns whether what became of the pod's group since the turn began leaves it less.
         group = self._budget.group(pod)
-        if not isinstance(group, PodGroup):
+        if not isinstance(group, budgets.PodGroup):
             return False
         sizes = await self._tools.observer.sizes([pod])
-        return self._budget.recount(group, sizes.get(group.owner, OwnerSize()))
+        return self._budget.recount(group, sizes.get(group.owner, budgets.OwnerSize()))
 
     def _refund(self) -> None:
         if self._pace.per_day is not None:
@@ -357,14 +352,14 @@ class VpaReconcile:
         # An act of an earlier loop that no watch has shown yet.
         in_place = self._tools.observer.unsettled(pod)
         group = self._budget.group(pod)
-        if in_place is not None and isinstance(group, PodGroup):
+        if in_place is not None and isinstance(group, budgets.PodGroup):
             self._budget.began(group, pod, in_place=in_place)
         return in_place is not None
 
     def _counts(self, pod: PodView, acted: DisruptionOutcome, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
         group = self._budget.group(pod)
-        if acted.outcome in ("unknown", "busy") and isinstance(group, PodGroup):
+        if acted.outcome in ("unknown", "busy") and isinstance(group, budgets.PodGroup):
             # More of the same would be asked of an API server that is not well.
             is_open = acted.outcome == "unknown"
             self._budget.ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
@@ -374,7 +369,7 @@ class VpaReconcile:
             return
         # A pod that somebody else took away is as much down as one that we did.
         in_place = in_place and acted.outcome != "gone"
-        if isinstance(group, PodGroup):
+        if isinstance(group, budgets.PodGroup):
             self._budget.began(group, pod, in_place=in_place)
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
             self._tools.observer.acted(pod, in_place=in_place)
@@ -383,7 +378,7 @@ class VpaReconcile:
         """Sort the pods by group, and see how those came back that were evicted earlier."""
         for pod in pods:
             group = self._budget.group(pod)
-            if isinstance(group, PodGroup):
+            if isinstance(group, budgets.PodGroup):
                 self._known.setdefault(group.owner, []).append(pod)
         for owner, known in self._known.items():
             if self._tools.returns.look(self._key, owner, known):
