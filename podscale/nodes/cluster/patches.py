@@ -4,14 +4,14 @@ patches, a few at a time."""
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from podscale.core import quantity
-from podscale.kube.client.api import JSON_PATCH, Api
+from podscale.kube.client.api import JSON, JSON_PATCH, Api, Method
 from podscale.kube.client.errors import KubeError, ObjectNotFound
 from podscale.kube.client.resource import NODES, PODS
 from podscale.kube.client.wire import decode, encode
@@ -59,9 +59,15 @@ async def patched(
     ``store`` takes the pod as it is then: the next decision sees what was written, whenever a
     watch brings it.
     """
+    return await _write(api, "PATCH", path, patch, JSON_PATCH, store)
+
+
+async def _write(
+    api: Api, method: Method, path: str, body: object, content_type: str, store: PodStore | None
+) -> str:
     try:
         answer = await api.request(
-            "PATCH", path, body=encode(patch), content_type=JSON_PATCH, timeout_s=_TIMEOUT_S
+            method, path, body=encode(body), content_type=content_type, timeout_s=_TIMEOUT_S
         )
         if store is not None:
             store.accept(decode(answer.body, Pod))
@@ -95,19 +101,24 @@ async def hand_over(
     api: Api, store: PodStore, pods: Sequence[PodView], requests: Sequence[float]
 ) -> str:
     """Give the first of a node's ballast ``pods`` these requests, and then, so that there is no
-    gap, the others the least; see ``patched``."""
-    result = "done"
-    for pod, wanted in zip(pods, (requests, *repeat(LEAST_REQUESTS, len(pods) - 1)), strict=True):
+    gap, delete the others; see ``patched``.
+
+    A DaemonSet that surges deletes them once the first has been ready for ``minReadySeconds``, but
+    in Kubernetes 1.37 its controller forgets to look then where one of its syncs failed meanwhile.
+    """
+    youngest, *older = pods
+    result = await resize(api, store, youngest.namespace, youngest.name, youngest.uid, requests)
+    for pod in older:
         if result == "done":
-            result = await resize(api, store, pod.namespace, pod.name, pod.uid, wanted)
+            path, options = PODS.path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}}
+            result = await _write(api, "DELETE", path, options, JSON, None)
     return result
 
 
 async def renew(api: Api, store: PodStore, pod: PodView) -> str:
     """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
 
-    A DaemonSet that surges does so for a pod of an older revision, and deletes that once the new
-    one has been ready for ``minReadySeconds``.
+    A DaemonSet that surges does so for a pod of an older revision.
     """
     patch = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *(
         {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}

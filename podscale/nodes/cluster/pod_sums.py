@@ -13,7 +13,7 @@ from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.objects.pod import WirePodTemplate
 from podscale.nodes.cluster.node_table import NodeArrays
-from podscale.nodes.decide.ballast import LEAST, Bools, Floats
+from podscale.nodes.decide.ballast import Bools, Floats
 from podscale.nodes.scheduling.requests import summed
 
 BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
@@ -35,7 +35,7 @@ class PodSums(Struct, frozen=True, eq=False):
     held: Floats  # by ballast, the most of one node's pods; NaN: there are none
     ballast_rows: NDArray[np.int32]  # (n,) of the youngest that has started; -1: none
     started_s: Floats  # (n,) when that pod started; NaN: it has not, or is being made anew
-    has_older: Bools  # (n,) whether an older ballast pod holds something too
+    has_older: Bools  # (n,) whether there is an older ballast pod too
     older_rows: Mapping[int, Sequence[int]]  # by place: those pods
     young_rows: Sequence[int]  # of pods younger than the window
     has_lower_priority: bool  # than ballast's, among the pods that are bound
@@ -84,7 +84,7 @@ class PodTotals:
         # Being made anew: marked for it, or a second pod is there already.
         is_marked = np.isin(ours, self._pods.rows(self._namespace, _RENEWED_LABELS))
         started_s[np.bincount(place[ours], 1 + is_marked, minlength=count) > 1] = np.nan
-        is_older = (rows[place[ours]] != ours) & (of_ours > LEAST).any(axis=0)
+        is_older = (rows[place[ours]] != ours) & ~np.isnan(placed.started[ours])
         for row in ours[is_older].tolist():
             at = int(place[row])
             older.setdefault(at, []).append(row)
@@ -110,7 +110,7 @@ class PodTotals:
 
     def ballast(self, sums: PodSums, place: int, node: str) -> list[PodView]:
         """Return the ballast pods of the node at ``place``, as they are now: its youngest, and
-        older ones that hold something. Empty: one of them has gone."""
+        older ones. Empty: one of them has gone."""
         rows = [int(sums.ballast_rows[place]), *sums.older_rows.get(place, ())]
         # The row of a pod that has gone may be another's by now.
         home = self._namespace

@@ -42,7 +42,7 @@ class Fleet(FakeApi):
         self.is_silent = False  # nothing answers about metrics
         self.is_broken = False  # or it raises
         self.is_down = False  # the API server does not answer
-        self.patches: list[tuple[str, Any]] = []
+        self.patches: list[tuple[str, Any]] = []  # None: the pod was deleted
         self.refused: set[str] = set()  # pods that are not resized
         self.may_label = True  # pods
         self.renewed: list[str] = []  # pods that are of an older revision now
@@ -115,6 +115,8 @@ class Fleet(FakeApi):
         method, path = sent.method, sent.path
         if method == "PATCH" and path.endswith("/resize"):
             return self._resize(path.split("/")[-2], sent.object)
+        if method == "DELETE" and "/pods/" in path:
+            return self._delete(path.split("/")[-1], sent.object)
         if method == "PATCH" and "/pods/" in path:
             return self._label(path.split("/")[-1], sent.object)
         if method == "PATCH" and path.startswith("/api/v1/nodes/"):
@@ -147,6 +149,14 @@ class Fleet(FakeApi):
         pod["metadata"]["resourceVersion"] = str(self._version)
         pod["spec"]["containers"][0]["resources"]["requests"] = requests
         self.patches.append((name, requests))
+        return ok(pod)
+
+    def _delete(self, name: str, options: Mapping[str, Any]) -> Response:
+        if name in self.refused:
+            raise ApiError(403, "Forbidden", name)
+        pod = self.pods.pop(name)
+        assert options == {"preconditions": {"uid": pod["metadata"]["uid"]}}
+        self.patches.append((name, None))
         return ok(pod)
 
     def _label(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
