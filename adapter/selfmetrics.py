@@ -9,13 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, core
 from prometheus_client.registry import Collector
 
 from adapter.discovery.registry import RuleState
@@ -175,7 +169,7 @@ class _FeedCollector(Collector):
     def __init__(self, stats: Callable[[], Mapping[str, FeedStats]]) -> None:
         self._stats = stats
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[core.Metric]:
         # The default's series have no label, as before there were others.
         found = [({"source": n} if n else {}, stats) for n, stats in self._stats().items()]
         for name, about, label, attribute in (
@@ -183,18 +177,18 @@ class _FeedCollector(Collector):
             ("query_failures", "Failed queries.", "kind", "failures"),
             ("demotions", "Plans not widened.", "why", "demotions"),
         ):
-            family = CounterMetricFamily(f"podscale_feed_{name}", about)
+            family = core.CounterMetricFamily(f"podscale_feed_{name}", about)
             for source, stats in found:
                 for value, count in getattr(stats, attribute).items():
                     family.add_sample(f"{family.name}_total", {label: value, **source}, count)
             yield family
         for name, about in _COUNTERS.items():
-            family = CounterMetricFamily(f"podscale_feed_{name}", about)
+            family = core.CounterMetricFamily(f"podscale_feed_{name}", about)
             for source, stats in found:
                 family.add_sample(f"{family.name}_total", source, getattr(stats, name))
             yield family
-        in_flight = GaugeMetricFamily("podscale_feed_queries_in_flight", "Queries running.")
-        ages = HistogramMetricFamily(
+        in_flight = core.GaugeMetricFamily("podscale_feed_queries_in_flight", "Queries running.")
+        ages = core.HistogramMetricFamily(
             "podscale_feed_served_age_seconds",
             "Age of the samples that were served, where it is known.",
         )
@@ -217,7 +211,7 @@ _COUNTERS = {
 }
 
 
-def _add_ages(family: HistogramMetricFamily, source: dict[str, str], stats: FeedStats) -> None:
+def _add_ages(family: core.HistogramMetricFamily, source: dict[str, str], stats: FeedStats) -> None:
     total = 0.0
     for bound, total in cumulative(AGE_BUCKETS_S, stats.age_counts):
         family.add_sample(f"{family.name}_bucket", {**source, "le": bound}, total)

@@ -26,17 +26,7 @@ from adapter.discovery.registry import MetricRegistry, is_namespaced
 from adapter.provider import ObjectsMetric
 from adapter.queries import readings
 from adapter.stages import Stage
-from podscale.core.metrics import (
-    ExternalMetric,
-    ExternalSample,
-    ExternalSamples,
-    Failure,
-    NoData,
-    ObjectMetric,
-    ObjectSample,
-    PodSamples,
-    Stale,
-)
+from podscale.core import metrics as core
 from podscale.core.pace import LoopPace
 from podscale.core.selectors.labels import is_label
 from podscale.core.selectors.selector import Selector
@@ -149,7 +139,7 @@ class CustomApi(_MetricApi):
         resource, objects = target.resource, self._sources.provider.objects
         if target.name != EVERY:
             metric = target.metric, str(target.metric_selector)
-            one = ObjectMetric(target.namespace, target.kind, target.name, *metric)
+            one = core.ObjectMetric(target.namespace, target.kind, target.name, *metric)
             return self._read(target, one, always)
         if resource is None:
             return failures.internal("unable to list matching resources")
@@ -180,18 +170,18 @@ class CustomApi(_MetricApi):
     async def _read(
         self,
         target: "_Target",
-        question: ObjectMetric | ObjectsMetric,
+        question: core.ObjectMetric | ObjectsMetric,
         is_same: Callable[[], bool],
     ) -> Answered:
         (answer,) = await self._sources.read([question])
-        if isinstance(answer, Failure):
+        if isinstance(answer, core.Failure):
             if not failures.is_absence(answer):
                 return failures.source_failed(answer)
             is_known = target.name != EVERY and not failures.is_unknown_metric(answer)
             name = target.name if is_known else ""
             return failures.metric_not_found(target.written, target.metric, name, answer)
         resource = target.resource
-        if resource is None or not isinstance(answer, ObjectSample | PodSamples):
+        if resource is None or not isinstance(answer, core.ObjectSample | core.PodSamples):
             # It is there since then, and nobody was asked about it.
             return failures.metric_not_found(target.written, target.metric)
         return self._response(target, resource, answer, is_same)
@@ -200,10 +190,12 @@ class CustomApi(_MetricApi):
         self,
         target: "_Target",
         resource: Resource,
-        answer: ObjectSample | PodSamples,
+        answer: core.ObjectSample | core.PodSamples,
         is_same: Callable[[], bool],
     ) -> ApiResponse:
-        samples = answer.pods if isinstance(answer, PodSamples) else {target.name: answer.sample}
+        samples = (
+            answer.pods if isinstance(answer, core.PodSamples) else {target.name: answer.sample}
+        )
         items = [bodies.item(name, each, answer.asked_s) for name, each in samples.items()]
         if items:
             self._observe(min(item[2] for item in items))
@@ -249,7 +241,7 @@ class ExternalApi(_MetricApi):
             return options.watch_refused(request, "*", self.name)  # one route for all metrics
         if namespace != EVERY and not is_label(namespace):
             problem = f"no namespace can be called {namespace!r}"
-            absence = NoData(Stage.OBJECT_MISMATCH, problem)
+            absence = core.NoData(Stage.OBJECT_MISMATCH, problem)
             return failures.metric_not_found("namespaces", parts[0], failure=absence)
         key = ResponseCache.key(request)
         return self._kept(request, key) or self._answer(request, key, namespace, parts[0])
@@ -262,26 +254,26 @@ class ExternalApi(_MetricApi):
         # What a backend of ours passes on must not come round to it again.
         is_passed_on = request.headers.get("user-agent", "").startswith(USER_AGENT)
         provider = self._sources.provider if is_passed_on else self._sources
-        (answer,) = await provider.read([ExternalMetric(namespace, metric, str(selector))])
+        (answer,) = await provider.read([core.ExternalMetric(namespace, metric, str(selector))])
         if isinstance(answer, PassedAnswer):  # unchanged, and never from memory
             return ApiResponse(answer.body, headers=((ANSWERED_BY, answer.samples.answered_by),))
-        if isinstance(answer, NoData | Stale):
+        if isinstance(answer, core.NoData | core.Stale):
             # Known, asked, and nothing to show: upstream's empty list.
             return ApiResponse(bodies.external_list(()))
-        if isinstance(answer, Failure):
+        if isinstance(answer, core.Failure):
             if failures.is_absence(answer):
                 return failures.metric_not_found("namespaces", metric, failure=answer)
             if answer.reason == "ResultIsMatrix":  # metricsQuery is a range query
                 return status.bare_error("encountered an unexpected query result type")
             return failures.source_failed(answer)
-        if not isinstance(answer, ExternalSamples):
+        if not isinstance(answer, core.ExternalSamples):
             raise TypeError(f"{type(answer).__name__} is no answer about an external metric")
         response = await self._response(metric, answer)
         if len(response.body) > _KEPT_BYTES:
             return response
         return self._reuse.keep(key, response, answer.asked_s)
 
-    async def _response(self, metric: str, answer: ExternalSamples) -> ApiResponse:
+    async def _response(self, metric: str, answer: core.ExternalSamples) -> ApiResponse:
         pages: list[bytes] = []
         pace = LoopPace()
         oldest_s = math.inf
@@ -311,7 +303,7 @@ class ExternalApi(_MetricApi):
 _GET = ("get",)
 
 
-def _labels(one: ExternalSample) -> Mapping[str, str] | None:
+def _labels(one: core.ExternalSample) -> Mapping[str, str] | None:
     return None if one.labels is readings.NO_LABELS else one.labels
 
 
@@ -335,7 +327,7 @@ class _Target(Struct, frozen=True):
         metric = self.metric, str(self.metric_selector)
         return ObjectsMetric(self.scope, self.kind, objects, str(self.selector), *metric)
 
-    def absence(self) -> NoData | None:
+    def absence(self) -> core.NoData | None:
         """Return why there cannot be what is asked for, ``None`` if there can."""
         if self.kind != NAMESPACES.group_resource:
             text = name_problem(self.kind, self.namespace, self.name)
@@ -343,7 +335,7 @@ class _Target(Struct, frozen=True):
             text = name_problem(self.kind, "", self.name)
         else:
             text = f"of Namespaces only {self.namespace} itself is asked for below it"
-        return NoData(Stage.OBJECT_MISMATCH, text) if text else None
+        return core.NoData(Stage.OBJECT_MISMATCH, text) if text else None
 
     @property
     def is_beyond(self) -> bool:

@@ -21,33 +21,20 @@ from adapter.backends.backend import PassedAnswer
 from adapter.backends.backend_router import BackendRouter
 from adapter.provider import ApiQuestion, FeedProvider, ObjectsMetric
 from adapter.queries import readings
-from podscale.core.metrics import (
-    Answer,
-    ExternalMetric,
-    ExternalSamples,
-    Failure,
-    MetricsProvider,
-    NotFound,
-    ObjectMetric,
-    ObjectSample,
-    PodMetric,
-    PodSamples,
-    Question,
-    Unavailable,
-)
+from podscale.core import metrics as core
 from podscale.kube.client.resource import PODS
 
 log = structlog.get_logger(__name__)
 
 GROUP = "podscale.metrics_providers"
 
-ApiAnswer = Answer | PassedAnswer
-_FAILURES = frozenset(get_args(Failure))
+ApiAnswer = core.Answer | PassedAnswer
+_FAILURES = frozenset(get_args(core.Failure))
 _ANSWERS: Mapping[type, tuple[type, ...]] = {
-    PodMetric: (PodSamples, *_FAILURES),
-    ObjectsMetric: (PodSamples, *_FAILURES),
-    ObjectMetric: (ObjectSample, *_FAILURES),
-    ExternalMetric: (ExternalSamples, PassedAnswer, *_FAILURES),
+    core.PodMetric: (core.PodSamples, *_FAILURES),
+    ObjectsMetric: (core.PodSamples, *_FAILURES),
+    core.ObjectMetric: (core.ObjectSample, *_FAILURES),
+    core.ExternalMetric: (core.ExternalSamples, PassedAnswer, *_FAILURES),
 }
 
 
@@ -57,7 +44,7 @@ class MetricSources:
     def __init__(
         self,
         provider: FeedProvider,
-        others: Sequence[MetricsProvider] = (),
+        others: Sequence[core.MetricsProvider] = (),
         backends: BackendRouter | None = None,
         *,
         patience_s: float = 10.0,
@@ -68,7 +55,7 @@ class MetricSources:
         self.others = tuple(others)
         self._backends = backends
 
-    async def answer(self, questions: Sequence[Question]) -> list[Answer]:
+    async def answer(self, questions: Sequence[core.Question]) -> list[core.Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
         return [
             readings.or_nothing(each.samples if isinstance(each, PassedAnswer) else each)
@@ -85,7 +72,7 @@ class MetricSources:
         claimed = {
             place: each
             for place, each in enumerate(questions)
-            if isinstance(each, ExternalMetric) and backends.claimant(each)
+            if isinstance(each, core.ExternalMetric) and backends.claimant(each)
         }
         if not claimed:
             return await self._unclaimed(questions)
@@ -107,7 +94,7 @@ class MetricSources:
             if type(answer) in _FAILURES and self._is_unknown(questions[place], answer)
         ]
         backends = () if self._backends is None else (self._backends,)
-        others: Sequence[MetricsProvider | BackendRouter] = (*self.others, *backends)
+        others: Sequence[core.MetricsProvider | BackendRouter] = (*self.others, *backends)
         for provider in others if unknown else ():
             # Only what is still unknown: one that hangs keeps nobody waiting whom others know.
             found = await self._elsewhere(provider, [questions[place] for place in unknown])
@@ -134,21 +121,21 @@ class MetricSources:
 
     def _is_unknown(self, question: ApiQuestion, answer: ApiAnswer) -> bool:
         match question:
-            case PodMetric():
+            case core.PodMetric():
                 resource = PODS.group_resource
-            case ObjectMetric() | ObjectsMetric():
+            case core.ObjectMetric() | ObjectsMetric():
                 resource = question.resource
-            case ExternalMetric():
+            case core.ExternalMetric():
                 resource = ""
             case _:  # usage, which is the rules'
                 return False
         # A rule that may have anything, and is not listed, must not hide what others have.
-        return isinstance(answer, NotFound | Unavailable) and not self.provider.is_ours(
+        return isinstance(answer, core.NotFound | core.Unavailable) and not self.provider.is_ours(
             resource, question.metric, question.namespace
         )
 
     async def _elsewhere(
-        self, provider: MetricsProvider | BackendRouter, questions: Sequence[ApiQuestion]
+        self, provider: core.MetricsProvider | BackendRouter, questions: Sequence[ApiQuestion]
     ) -> list[ApiAnswer | None]:
         """Return what another provider knows; ``None``: nothing, or what is no answer."""
         parts = [_parts(question) for question in questions]
@@ -159,7 +146,7 @@ class MetricSources:
         ]
 
     async def _asked(
-        self, provider: MetricsProvider | BackendRouter, questions: Sequence[Question]
+        self, provider: core.MetricsProvider | BackendRouter, questions: Sequence[core.Question]
     ) -> Sequence[object]:
         try:
             async with asyncio.timeout(getattr(provider, "patience_s", self._patience_s)):
@@ -169,15 +156,15 @@ class MetricSources:
         except TimeoutError:
             text = f"{type(provider).__name__} did not answer in time"
             log.warning("provider too slow", provider=type(provider).__name__)
-            return [Unavailable(PROVIDER_TIMEOUT, text, is_timeout=True)] * len(questions)
+            return [core.Unavailable(PROVIDER_TIMEOUT, text, is_timeout=True)] * len(questions)
         except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
             log.error("provider failed", provider=type(provider).__name__, error=repr(error))
             text = f"{type(provider).__name__} failed"
-            return [Unavailable(PROVIDER_FAILED, text)] * len(questions)
+            return [core.Unavailable(PROVIDER_FAILED, text)] * len(questions)
         return answers
 
 
-def _parts(question: ApiQuestion) -> Sequence[Question]:
+def _parts(question: ApiQuestion) -> Sequence[core.Question]:
     """Return the question in the words of a ``MetricsProvider``: of several objects those know
     pods of a namespace only."""
     if not isinstance(question, ObjectsMetric):
@@ -185,34 +172,36 @@ def _parts(question: ApiQuestion) -> Sequence[Question]:
     namespace, resource = question.namespace, question.resource
     metric, metric_selector = question.metric, question.metric_selector
     if resource == PODS.group_resource and namespace:
-        return (PodMetric(namespace, metric, question.selector, metric_selector),)
+        return (core.PodMetric(namespace, metric, question.selector, metric_selector),)
     return [
-        ObjectMetric(namespace, resource, name, metric, metric_selector)
+        core.ObjectMetric(namespace, resource, name, metric, metric_selector)
         for name in question.objects.names
     ]
 
 
-def _whole(question: ApiQuestion, answers: Sequence[tuple[Question, object]]) -> ApiAnswer | None:
+def _whole(
+    question: ApiQuestion, answers: Sequence[tuple[core.Question, object]]
+) -> ApiAnswer | None:
     """Return the answer that the answers to its parts are."""
     if isinstance(question, ObjectsMetric):
         samples = {
             part.name: answer
             for part, answer in answers
-            if isinstance(part, ObjectMetric) and isinstance(answer, ObjectSample)
+            if isinstance(part, core.ObjectMetric) and isinstance(answer, core.ObjectSample)
         }
         if samples:
             asked_s = min(one.asked_s for one in samples.values())
-            return PodSamples({name: one.sample for name, one in samples.items()}, asked_s)
+            return core.PodSamples({name: one.sample for name, one in samples.items()}, asked_s)
     for _, answer in answers:
         fits = isinstance(answer, _ANSWERS[type(question)])
-        if fits and isinstance(answer, ApiAnswer) and not isinstance(answer, NotFound):
+        if fits and isinstance(answer, ApiAnswer) and not isinstance(answer, core.NotFound):
             return answer
     return None
 
 
-def load() -> list[MetricsProvider]:
+def load() -> list[core.MetricsProvider]:
     """Return the providers of installed packages; one that does not load is reported."""
-    providers: list[MetricsProvider] = []
+    providers: list[core.MetricsProvider] = []
     for entry in entry_points(group=GROUP):
         try:
             providers.append(entry.load()())

@@ -22,16 +22,10 @@ from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
 from podscale.core.metrics import ExternalMetric, ExternalSamples, NotFound, Unavailable
 from podscale.core.selectors import selector as selectors
+from podscale.kube.client import errors
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.connection import Connection
 from podscale.kube.client.credentials import Identity
-from podscale.kube.client.errors import (
-    ApiError,
-    ApiUnreachable,
-    KubeError,
-    NotConfigured,
-    ObjectNotFound,
-)
 from podscale.kube.client.wire import decode
 from podscale.kube.metrics_apis.bodies import ExternalValue
 from podscale.kube.metrics_apis.provider import external_samples
@@ -141,7 +135,7 @@ class ReaderCredentials:
                 return known
             made = await asyncio.to_thread(ssl.create_default_context, cadata=ca)
         except (OSError, ValueError) as error:
-            raise NotConfigured(f"{file or 'caBundle'}: {error}") from None
+            raise errors.NotConfigured(f"{file or 'caBundle'}: {error}") from None
         self._ca = ca
         return made
 
@@ -159,10 +153,10 @@ class ReaderCredentials:
                 body=msgspec.json.encode(body),
             )
             return decode_json(answer.body, _TokenRequest).status.token
-        except (KubeError, msgspec.DecodeError) as error:
+        except (errors.KubeError, msgspec.DecodeError) as error:
             # Whatever the cluster answered, a 404 too: it is no answer about the metric.
             what = f"no token of the ServiceAccount {namespace}/{name}: {error}"
-            raise NotConfigured(what) from None
+            raise errors.NotConfigured(what) from None
 
 
 class ExternalBackend:
@@ -212,13 +206,13 @@ class ExternalBackend:
                 timeout_s=self.config.timeout_s,
             )
             samples = await _read(answer, lambda: self._samples(answer, question, asked_s))
-        except KubeError as error:
-            is_absent = isinstance(error, ObjectNotFound) and error.reason == "NotFound"
+        except errors.KubeError as error:
+            is_absent = isinstance(error, errors.ObjectNotFound) and error.reason == "NotFound"
             if is_absent and question.metric not in self.names and not self.claims(question):
                 return NotFound(
                     REASON, f"the external backend {self.config.name} has no such metric"
                 )
-            is_timeout = isinstance(error, ApiUnreachable) and error.is_timeout
+            is_timeout = isinstance(error, errors.ApiUnreachable) and error.is_timeout
             return self._failed(_words(error), str(error), is_timeout=is_timeout)
         except (msgspec.DecodeError, quantity.QuantityError, ValueError) as error:
             return self._failed(f"its answer is no list of values of {question.metric}", str(error))
@@ -230,7 +224,7 @@ class ExternalBackend:
         problem = ""
         try:
             await self._credentials.refresh()
-        except KubeError as error:
+        except errors.KubeError as error:
             problem = str(error)
         try:
             answer = await self.connection.request("GET", _ROOT, timeout_s=self.config.timeout_s)
@@ -238,7 +232,7 @@ class ExternalBackend:
             self.names, self.is_listed = frozenset(own[:_MOST_NAMES]), True
             if len(own) > _MOST_NAMES:
                 problem = f"it lists {len(own)} metrics, {_MOST_NAMES} of them are taken"
-        except (KubeError, msgspec.DecodeError, ValueError) as error:
+        except (errors.KubeError, msgspec.DecodeError, ValueError) as error:
             problem = problem or str(error)
         if problem and problem != self.problem:
             log.warning("external backend not listed", backend=self.config.name, error=problem)
@@ -283,9 +277,9 @@ def _expect(wanted: str, given: str) -> None:
         raise ValueError(f"{wanted} is expected, not {given[:_MOST_SAID]!r}")
 
 
-def _words(error: KubeError) -> str:
+def _words(error: errors.KubeError) -> str:
     # What it says in a Status it would say to whoever asks; of a broken connection the text
     # holds addresses that are nobody's business.
-    if isinstance(error, ApiError):
+    if isinstance(error, errors.ApiError):
         return f"{error.status} {str(error)[:_MOST_SAID]}"
-    return "no connection" if isinstance(error, ApiUnreachable) else "no credentials for it"
+    return "no connection" if isinstance(error, errors.ApiUnreachable) else "no credentials for it"

@@ -12,14 +12,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from adapter.backends import backends_file
 from adapter.backends.backend import REASON, ExternalBackend, PassedAnswer
-from adapter.backends.backends_file import (
-    LABEL,
-    BackendConfig,
-    LabelledService,
-    NamedBackends,
-    of_service,
-)
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics
 from podscale.core.metrics import ExternalMetric, NotFound, Question, Unavailable
@@ -52,7 +46,7 @@ class BackendRouter:
     def __init__(self, cluster: Api, metrics: AdapterMetrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
-        self._named = NamedBackends()
+        self._named = backends_file.NamedBackends()
         self._open: dict[str, ExternalBackend] = {}  # in their order
         self._works: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, str] = {}  # Services that are none, and why
@@ -72,7 +66,7 @@ class BackendRouter:
         self._open, self._works = {}, {}
         await self._tasks.__aexit__(*error)
 
-    async def replace(self, named: NamedBackends) -> None:
+    async def replace(self, named: backends_file.NamedBackends) -> None:
         """Work with those of a file from now on, and with the Services that there are."""
         self._named = named
         await self.look()
@@ -148,7 +142,7 @@ class BackendRouter:
         what = f"the external backend {unknown.config.name} has not been listed yet"
         return Unavailable(REASON, f"{what}, it may have {question.metric}: {unknown.problem}")
 
-    async def _wanted(self) -> dict[str, BackendConfig]:
+    async def _wanted(self) -> dict[str, backends_file.BackendConfig]:
         configs = {each.name: each for each in self._named.backends}
         if not self._named.with_services:
             self._refused = {}
@@ -170,21 +164,21 @@ class BackendRouter:
         # For good: one that comes later takes nobody out of service.
         self.is_tried = self.is_tried or all(each.is_tried for each in self._open.values())
 
-    async def _services(self) -> list[LabelledService]:
+    async def _services(self) -> list[backends_file.LabelledService]:
         namespace = await asyncio.to_thread(own_namespace, "podscale")
         answer = await self._cluster.request(
-            "GET", SERVICES.path(namespace), query={"labelSelector": LABEL}
+            "GET", SERVICES.path(namespace), query={"labelSelector": backends_file.LABEL}
         )
-        return decode(answer.body, ListOf[LabelledService]).items or []
+        return decode(answer.body, ListOf[backends_file.LabelledService]).items or []
 
     def _of_services(
-        self, services: Sequence[LabelledService], before: Set[str]
-    ) -> dict[str, BackendConfig]:
-        found: dict[str, BackendConfig] = {}
+        self, services: Sequence[backends_file.LabelledService], before: Set[str]
+    ) -> dict[str, backends_file.BackendConfig]:
+        found: dict[str, backends_file.BackendConfig] = {}
         refused: dict[str, str] = {}
         for service in sorted(services, key=lambda each: each.metadata.name):
             try:
-                config = of_service(service)
+                config = backends_file.of_service(service)
             except ConfigInvalid as invalid:
                 refused[str(service)] = str(invalid)
                 continue
@@ -197,7 +191,7 @@ class BackendRouter:
         self._refused = refused
         return found
 
-    def _opened(self, config: BackendConfig) -> ExternalBackend:
+    def _opened(self, config: backends_file.BackendConfig) -> ExternalBackend:
         backend = ExternalBackend(config, self._cluster)
         self._works[config.name] = self._tasks.create_task(
             self._hold(backend), name=f"external backend {config.name}"

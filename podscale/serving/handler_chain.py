@@ -16,15 +16,7 @@ import structlog
 from msgspec import UNSET, Struct
 
 from podscale.serving import status
-from podscale.serving.apis.api import (
-    Answered,
-    ApiGroup,
-    ApiRequest,
-    ApiResponse,
-    Handler,
-    Media,
-    Route,
-)
+from podscale.serving.apis import api
 from podscale.serving.apis.negotiate import (
     JSON,
     YAML,
@@ -74,8 +66,8 @@ class _Exchange(Struct, frozen=True, gc=False):
 
     request: HttpRequest
     target: RequestTarget
-    media: Media | Status
-    handler: Handler | None
+    media: api.Media | Status
+    handler: api.Handler | None
     methods: tuple[str, ...]  # what the handler takes; empty: it says itself
     deadline: float
 
@@ -85,15 +77,15 @@ class HandlerChain:
 
     def __init__(
         self,
-        groups: Sequence[ApiGroup],
-        routes: Sequence[Route],
+        groups: Sequence[api.ApiGroup],
+        routes: Sequence[api.Route],
         authenticator: Authenticator,
         authorizer: Authorizer,
         metrics: SelfMetrics,
         *,
         timeout_s: float = 60.0,
     ) -> None:
-        self._groups: Mapping[tuple[str, str], ApiGroup] = {
+        self._groups: Mapping[tuple[str, str], api.ApiGroup] = {
             (group.name, version): group for group in groups for version in group.versions
         }
         self._routes = {route.path: route for route in routes if not route.path.endswith("/*")}
@@ -171,7 +163,7 @@ class HandlerChain:
         # "GET /" is the index.
         return exchange, route is not None and route.is_public and request.method in route.methods
 
-    def _route(self, path: str) -> Route | None:
+    def _route(self, path: str) -> api.Route | None:
         route = self._routes.get(path)
         if route is None and self._prefixes:
             for prefix, candidate in self._prefixes:
@@ -209,8 +201,8 @@ class HandlerChain:
         if request.method not in methods if methods else request.method == "HEAD":
             return self._encode(exchange, status.method_not_allowed())
         # A form of JSON that cannot be encoded is still handled, as upstream does.
-        wanted = exchange.media if isinstance(exchange.media, Media) else Media()
-        api_request = ApiRequest(
+        wanted = exchange.media if isinstance(exchange.media, api.Media) else api.Media()
+        api_request = api.ApiRequest(
             request.method,
             target.path,
             target.info,
@@ -226,7 +218,7 @@ class HandlerChain:
             answer = exchange.handler(api_request)
         except Exception as error:  # noqa: BLE001 - a handler's bug is its caller's 500
             return self._encode(exchange, _status_of(error, exchange))
-        if isinstance(answer, ApiResponse | Status):
+        if isinstance(answer, api.ApiResponse | Status):
             return self._encode(exchange, answer)
         waiting = _Waiting(answer, partial(self._encode, exchange))
         refusal = exchange.media
@@ -236,17 +228,17 @@ class HandlerChain:
             return self._encode(exchange, refusal)
         return waiting
 
-    def _encode(self, exchange: _Exchange, answer: Answered) -> Outcome:
+    def _encode(self, exchange: _Exchange, answer: api.Answered) -> Outcome:
         if isinstance(answer, Status):
-            answer = ApiResponse.of(answer)
+            answer = api.ApiResponse.of(answer)
         if answer.content_type:
             content_type, body = answer.content_type, answer.body
         else:
             wanted = exchange.media
             if isinstance(wanted, Status):
                 if answer.status < 400:
-                    answer = ApiResponse.of(wanted)
-                wanted = Media()
+                    answer = api.ApiResponse.of(wanted)
+                wanted = api.Media()
             body = answer.body
             if answer.value is not UNSET:
                 body = msgspec.json.encode(answer.value) + b"\n"
@@ -260,7 +252,7 @@ class HandlerChain:
     async def _yaml(self, body: bytes) -> bytes:
         # One at a time: several threads would leave the event loop a fraction of the interpreter.
         async with self._yaml_turn:
-            return await asyncio.to_thread(formatted, body, Media(YAML))
+            return await asyncio.to_thread(formatted, body, api.Media(YAML))
 
     async def _wait(self, exchange: _Exchange, waiting: "_Waiting", started: float) -> Reply:
         scope = asyncio.timeout_at(exchange.deadline)
@@ -287,7 +279,9 @@ class HandlerChain:
         )
 
 
-def _encoded(exchange: _Exchange, answer: ApiResponse, content_type: str, body: bytes) -> Outcome:
+def _encoded(
+    exchange: _Exchange, answer: api.ApiResponse, content_type: str, body: bytes
+) -> Outcome:
     reply = Reply(answer.status, content_type, body, answer.headers)
     is_packed = len(body) >= _COMPRESSED_FROM and takes_gzip(exchange.request.headers)
     if is_packed and not any(name == "Content-Encoding" for name, _ in answer.headers):

@@ -16,15 +16,9 @@ from msgspec import Struct
 from podscale.kube.client.api import Api
 from podscale.serving.apis import builtin
 from podscale.serving.apis.api import ApiGroup, Route
+from podscale.serving.auth import trust as trust_
 from podscale.serving.auth.authentication import Authenticator, TokenReviews
 from podscale.serving.auth.authorization import Authorizer
-from podscale.serving.auth.trust import (
-    CA_FLAGS,
-    TrustError,
-    TrustSource,
-    read_ca_file,
-    read_ca_files,
-)
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.tls import (
     ServingFiles,
@@ -55,7 +49,7 @@ class RunningServer(Struct, frozen=True):
     server: HttpServer
     port: int  # 0: --secure-port=0, nothing is served
     tls: ServingTls
-    trust: TrustSource
+    trust: trust_.TrustSource
     drain_delay_s: float
 
     async def drain(self, *, grace_s: float = 20.0) -> None:
@@ -86,7 +80,7 @@ async def running(
     means any free one. ``keeper`` makes the certificate where no file is named. Raises
     ``TlsError``, ``TrustError``, ``KubeError`` or ``OSError`` when it cannot start.
     """
-    trust = TrustSource(flags, await asyncio.to_thread(read_ca_files, flags))
+    trust = trust_.TrustSource(flags, await asyncio.to_thread(trust_.read_ca_files, flags))
     if trust.needs_lookup and clusters.authentication is not None:
         await trust.look_up(clusters.authentication)
     files = await asyncio.to_thread(read_files, flags)
@@ -179,7 +173,7 @@ async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | No
 
 
 def _authenticator(
-    flags: Flags, trust: TrustSource, clusters: Clusters, metrics: SelfMetrics
+    flags: Flags, trust: trust_.TrustSource, clusters: Clusters, metrics: SelfMetrics
 ) -> Authenticator:
     reviews = None
     if clusters.authentication is not None:
@@ -196,7 +190,7 @@ def _limits(flags: Flags) -> ServerLimits:
 
 
 async def _follow_files(
-    flags: Flags, files: ServingFiles, tls: ServingTls, trust: TrustSource, has_keeper: bool
+    flags: Flags, files: ServingFiles, tls: ServingTls, trust: trust_.TrustSource, has_keeper: bool
 ) -> None:
     """Apply changed files within seconds; what cannot be read leaves the old in force."""
     while True:
@@ -204,9 +198,9 @@ async def _follow_files(
         # One by one: a key that is missing must not keep in force a CA that has gone.
         with _going_on():
             files = await _serve_files(flags, files, tls, has_keeper)
-        for flag in CA_FLAGS:
+        for flag in trust_.CA_FLAGS:
             with _going_on():
-                trust.use_file(flag, await asyncio.to_thread(read_ca_file, flags, flag))
+                trust.use_file(flag, await asyncio.to_thread(trust_.read_ca_file, flags, flag))
 
 
 async def _serve_files(
@@ -226,7 +220,7 @@ async def _serve_files(
 def _going_on() -> Iterator[None]:
     try:
         yield
-    except (TlsError, TrustError) as error:
+    except (TlsError, trust_.TrustError) as error:
         structlog.get_logger().warning("CertificateFilesRefused", error=str(error))
     except Exception:  # noqa: BLE001 - whatever it is, the next certificate must be taken over
         structlog.get_logger().exception("CertificateFilesNotFollowed")

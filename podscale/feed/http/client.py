@@ -24,24 +24,13 @@ from podscale.core.pace import LoopPace
 from podscale.core.showable import shown_url
 from podscale.feed.decoding.wire import InstantAnswer, VectorReader, refusal
 from podscale.feed.errors import QueryError
-from podscale.feed.http import refusals
+from podscale.feed.http import refusals, session
 from podscale.feed.http.credentials import PrometheusCredentials
 from podscale.feed.http.series import (
     SeriesNames,
     SeriesReader,
     SplitSeriesReader,
     Wanted,
-)
-from podscale.feed.http.session import (
-    AnswerReader,
-    Enough,
-    FirstSeries,
-    WholeText,
-    beginning,
-    decoded,
-    proxy_of,
-    read_answer,
-    session,
 )
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
@@ -99,7 +88,7 @@ class PrometheusClient:
         # User and password of the URL go into a header.
         host = parts.netloc.rpartition("@")[2]
         self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        proxy = proxy_of(options, os.environ)
+        proxy = session.proxy_of(options, os.environ)
         self._proxy = None if proxy is None else proxy.with_user(None)
         self._proxy_auth = (
             aiohttp.BasicAuth(proxy.user, proxy.password or "")
@@ -147,7 +136,7 @@ class PrometheusClient:
     async def __aenter__(self) -> Self:
         """Read the credentials and open; raises OSError for unreadable files."""
         await self._credentials.refresh()
-        self._session = session(self.options.connections)
+        self._session = session.session(self.options.connections)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -183,7 +172,7 @@ class PrometheusClient:
         reader = VectorReader(is_raw=is_raw)
         with self._watched(holds_place=True):
             rest = await self._exchange(chosen, _QUERY, fields, reader, compress=compress)
-            answer = decoded(reader.end, rest)
+            answer = session.decoded(reader.end, rest)
         if not answer.has_times:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
         return answer
@@ -192,7 +181,7 @@ class PrometheusClient:
         """Return the time where Prometheus runs, in unix seconds; raises ``QueryError``."""
         reader = VectorReader()
         rest = await self._exchange("GET", _QUERY, [("query", "time()")], reader)
-        values = decoded(reader.end, rest).values
+        values = session.decoded(reader.end, rest).values
         if len(values) != 1:
             raise refusals.error("nonsense", f"{len(values)} values for time()")
         return float(values[0])
@@ -207,7 +196,7 @@ class PrometheusClient:
         reader = SeriesReader(wanted)
         with self._watched():
             rest = await self._series(match, start_s, reader)
-            is_partial = decoded(reader.end, rest)
+            is_partial = session.decoded(reader.end, rest)
         names = await LoopPace().through(reader.names())
         return SeriesAnswer(names, reader.count, is_partial, reader.crowded)
 
@@ -221,7 +210,7 @@ class PrometheusClient:
         reader = SplitSeriesReader(label, values)
         with self._watched():
             rest = await self._series(match, start_s, reader)
-            is_partial = decoded(reader.end, rest)
+            is_partial = session.decoded(reader.end, rest)
         if reader.is_left_out:
             return {}
         found, pace = {}, LoopPace()
@@ -237,7 +226,9 @@ class PrometheusClient:
         fields = [("match[]", match), ("start", format_time(start_s))]
         return await self._list_series(fields, reader)
 
-    async def _list_series(self, fields: list[tuple[str, str]], reader: AnswerReader) -> bytes:
+    async def _list_series(
+        self, fields: list[tuple[str, str]], reader: session.AnswerReader
+    ) -> bytes:
         verb = self.options.verb or "GET"
         return await self._exchange(verb, _SERIES, fields, reader, compress=not self.is_local)
 
@@ -248,26 +239,26 @@ class PrometheusClient:
         ever); raises ``QueryError``. For people's eyes: servers that know no ``limit`` are
         stopped in the middle of their answer.
         """
-        reader = FirstSeries(limit)
+        reader = session.FirstSeries(limit)
         fields = [("match[]", match), ("limit", str(limit))]
         if start_s is not None:
             fields.append(("start", format_time(start_s)))
-        with contextlib.suppress(Enough):
-            decoded(reader.end, await self._list_series(fields, reader))
+        with contextlib.suppress(session.Enough):
+            session.decoded(reader.end, await self._list_series(fields, reader))
         return reader.found
 
     async def configuration(self) -> str:
         """Return the server's configuration as it writes it (YAML); raises ``QueryError``."""
         path, compress = "/api/v1/status/config", not self.is_local
-        rest = await self._exchange("GET", path, [], WholeText(), compress=compress)
-        return decoded(JsonDecoder(_Configuration).decode, rest).data.yaml
+        rest = await self._exchange("GET", path, [], session.WholeText(), compress=compress)
+        return session.decoded(JsonDecoder(_Configuration).decode, rest).data.yaml
 
     async def _exchange(
         self,
         verb: Verb,
         path: str,
         fields: list[tuple[str, str]],
-        reader: AnswerReader,
+        reader: session.AnswerReader,
         *,
         compress: bool = False,
     ) -> bytes:
@@ -323,7 +314,7 @@ class PrometheusClient:
         verb: Verb,
         path: str,
         fields: list[tuple[str, str]],
-        reader: AnswerReader,
+        reader: session.AnswerReader,
         limit: int | None,
         compress: bool,
     ) -> bytes:
@@ -352,14 +343,14 @@ class PrometheusClient:
             proxy_auth=self._proxy_auth,
         ) as response:
             if response.status // 100 != 2:
-                body = await beginning(response.content)
+                body = await session.beginning(response.content)
                 retry_after = response.headers.get("Retry-After")
                 error = refusals.of_status(response.status, body, retry_after)
                 may_be_of_post = response.status in _NO_POST and refusal(body) is None
                 if verb == "POST" and self.options.verb is None and may_be_of_post:
                     raise _PostRefused(error)
                 raise error
-            return await read_answer(response.content, reader, limit)
+            return await session.read_answer(response.content, reader, limit)
 
 
 def format_time(time_s: float) -> str:

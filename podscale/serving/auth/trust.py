@@ -15,15 +15,8 @@ from pathlib import Path
 import msgspec
 import structlog
 from cryptography import x509
+from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from cryptography.x509.verification import (
-    Criticality,
-    ExtensionPolicy,
-    Policy,
-    PolicyBuilder,
-    Store,
-    VerificationError,
-)
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
@@ -59,49 +52,51 @@ def is_issued_by(
     if not authorities:
         return False
     verifier = (
-        PolicyBuilder()
-        .store(Store(list(authorities)))
+        verification.PolicyBuilder()
+        .store(verification.Store(list(authorities)))
         .time(datetime.fromtimestamp(now, UTC))
         .extension_policies(ee_policy=_leaf_policy(), ca_policy=_authority_policy())
         .build_client_verifier()
     )
     try:
         verifier.verify(leaf, list(intermediates))
-    except VerificationError:
+    except verification.VerificationError:
         return False
     return True
 
 
-def _leaf_policy() -> ExtensionPolicy:
-    return ExtensionPolicy.permit_all().may_be_present(
-        x509.ExtendedKeyUsage, Criticality.AGNOSTIC, _names_client_auth
+def _leaf_policy() -> verification.ExtensionPolicy:
+    return verification.ExtensionPolicy.permit_all().may_be_present(
+        x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, _names_client_auth
     )
 
 
-def _authority_policy() -> ExtensionPolicy:
+def _authority_policy() -> verification.ExtensionPolicy:
     return (
-        ExtensionPolicy.permit_all()
-        .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _is_authority)
-        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, _may_sign)
+        verification.ExtensionPolicy.permit_all()
+        .require_present(x509.BasicConstraints, verification.Criticality.AGNOSTIC, _is_authority)
+        .may_be_present(x509.KeyUsage, verification.Criticality.AGNOSTIC, _may_sign)
     )
 
 
 def _names_client_auth(
-    _policy: Policy, _certificate: x509.Certificate, extension: x509.ExtendedKeyUsage | None
+    _policy: verification.Policy,
+    _certificate: x509.Certificate,
+    extension: x509.ExtendedKeyUsage | None,
 ) -> None:
     if extension is not None and not any(use in extension for use in _CLIENT_USES):
         raise ValueError("not meant for client authentication")
 
 
 def _is_authority(
-    _policy: Policy, _certificate: x509.Certificate, extension: x509.BasicConstraints
+    _policy: verification.Policy, _certificate: x509.Certificate, extension: x509.BasicConstraints
 ) -> None:
     if not extension.ca:
         raise ValueError("the issuer is not a CA")
 
 
 def _may_sign(
-    _policy: Policy, _certificate: x509.Certificate, extension: x509.KeyUsage | None
+    _policy: verification.Policy, _certificate: x509.Certificate, extension: x509.KeyUsage | None
 ) -> None:
     if extension is not None and not extension.key_cert_sign:
         raise ValueError("the issuer may not sign certificates")

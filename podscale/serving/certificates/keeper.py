@@ -18,17 +18,7 @@ from podscale.kube.client.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.client.resource import SECRETS
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.objects.cluster import ServiceName
-from podscale.serving.certificates.issuing import (
-    DEFAULT_TIMES,
-    AuthorityState,
-    AuthorityTimes,
-    KeyPair,
-    advance,
-    from_secret,
-    make_leaf,
-    service_names,
-    to_secret,
-)
+from podscale.serving.certificates import issuing
 from podscale.serving.certificates.tls import ServingTls, TlsError
 from podscale.serving.flags import FlagError
 
@@ -54,7 +44,7 @@ class CertificateKeeper:
         names: Sequence[str],
         publish: Publish,
         may_write: Callable[[], bool],
-        times: AuthorityTimes = DEFAULT_TIMES,
+        times: issuing.AuthorityTimes = issuing.DEFAULT_TIMES,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``publish`` puts a bundle into every caBundle and says whether all hold it.
@@ -70,12 +60,12 @@ class CertificateKeeper:
         self._times = times
         self._wall = wall
         self._signed_by: bytes = b""
-        self._leaf: KeyPair | None = None
-        self._known: AuthorityState | None = None  # what clients trust, as far as we know
+        self._leaf: issuing.KeyPair | None = None
+        self._known: issuing.AuthorityState | None = None  # what clients trust, as far as we know
         self._met: bytes = b""  # a signer that nobody had announced
         self._former: tuple[bytes, int] = (b"", 0)  # bundle of before, looks that it is kept for
 
-    async def start(self) -> KeyPair:
+    async def start(self) -> issuing.KeyPair:
         """Return the first leaf, creating the Secret when there is none (any replica may).
 
         Raises ``KubeError`` when the Secret can neither be read nor created, and
@@ -125,7 +115,7 @@ class CertificateKeeper:
         former, looks = self._former
         self._former = (former, looks - 1) if looks else (b"", 0)
         is_published = await self._publish(state.bundle + (former if looks else b""))
-        wanted = advance(state, self._times, now=self._wall(), is_published=is_published)
+        wanted = issuing.advance(state, self._times, now=self._wall(), is_published=is_published)
         if wanted is state or not self._may_write():
             return
         try:
@@ -141,18 +131,20 @@ class CertificateKeeper:
         )
         await self._publish(wanted.bundle)
 
-    def _sign(self, state: AuthorityState) -> KeyPair:
+    def _sign(self, state: issuing.AuthorityState) -> issuing.KeyPair:
         now = self._wall()
         leaf = self._leaf
         if leaf is not None and self._signed_by == state.signer.certificate:
             life = leaf.not_after - leaf.not_before
             if now - leaf.not_before < life * self._times.leaf_renew_after:
                 return leaf
-        self._leaf = make_leaf(state.signer, self._names, now=now, life_s=self._times.leaf_life_s)
+        self._leaf = issuing.make_leaf(
+            state.signer, self._names, now=now, life_s=self._times.leaf_life_s
+        )
         self._signed_by = state.signer.certificate
         return self._leaf
 
-    async def _read(self) -> tuple[AuthorityState | None, str]:
+    async def _read(self) -> tuple[issuing.AuthorityState | None, str]:
         try:
             response = await self._api.request(
                 "GET", SECRETS.path(self._namespace, self._secret), timeout_s=10.0
@@ -162,11 +154,11 @@ class CertificateKeeper:
         found = decode(response.body, _Secret)
         if not found.data:
             return None, found.metadata.resource_version
-        return from_secret(found.data), found.metadata.resource_version
+        return issuing.from_secret(found.data), found.metadata.resource_version
 
-    async def _create(self, known: AuthorityState | None) -> AuthorityState:
+    async def _create(self, known: issuing.AuthorityState | None) -> issuing.AuthorityState:
         # A Secret that was deleted comes back as it was: clients trust that CA.
-        state = known or advance(None, self._times, now=self._wall(), is_published=False)
+        state = known or issuing.advance(None, self._times, now=self._wall(), is_published=False)
         path = SECRETS.path(self._namespace)
         try:
             await self._api.request("POST", path, body=self._encode(state, ""), timeout_s=10.0)
@@ -178,7 +170,7 @@ class CertificateKeeper:
             return found
         return state
 
-    def _encode(self, state: AuthorityState, version: str) -> bytes:
+    def _encode(self, state: issuing.AuthorityState, version: str) -> bytes:
         metadata = {
             "name": self._secret,
             "namespace": self._namespace,
@@ -192,7 +184,7 @@ class CertificateKeeper:
                 "kind": "Secret",
                 "type": "kubernetes.io/tls",
                 "metadata": metadata,
-                "data": to_secret(state),
+                "data": issuing.to_secret(state),
             }
         )
 
@@ -212,7 +204,7 @@ def keeper_behind(
     *services: ServiceName,
     publish: Publish,
     may_write: Callable[[], bool],
-    times: AuthorityTimes = DEFAULT_TIMES,
+    times: issuing.AuthorityTimes = issuing.DEFAULT_TIMES,
     purpose: str = "",
 ) -> CertificateKeeper:
     """Return what keeps one certificate for ``services``, with its CA beside the first of them.
@@ -220,7 +212,7 @@ def keeper_behind(
     ``purpose`` is part of the Secret's name: two keepers behind one Service have a CA each.
     """
     first = services[0]
-    names = [name for each in services for name in service_names(each.name, each.namespace)]
+    names = [name for each in services for name in issuing.service_names(each.name, each.namespace)]
     return CertificateKeeper(
         api,
         namespace=first.namespace,

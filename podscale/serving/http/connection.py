@@ -14,18 +14,8 @@ from uuid import uuid4
 import structlog
 
 from podscale.serving import status
+from podscale.serving.http import request as http
 from podscale.serving.http.parser import Parser
-from podscale.serving.http.request import (
-    NOBODY,
-    HttpRequest,
-    Peer,
-    Reply,
-    RequestRefusal,
-    encoded,
-    failed,
-    peer_of,
-    reply_head,
-)
 from podscale.serving.status import Status
 
 if TYPE_CHECKING:
@@ -44,8 +34,8 @@ class Respond(Protocol):
     """The chain behind the connections."""
 
     def __call__(
-        self, request: HttpRequest, peer: Peer, *, is_full: bool
-    ) -> Reply | Coroutine[Any, Any, Reply]:
+        self, request: http.HttpRequest, peer: http.Peer, *, is_full: bool
+    ) -> http.Reply | Coroutine[Any, Any, http.Reply]:
         """Return the reply, or a coroutine that does; never a coroutine when ``is_full``."""
 
 
@@ -56,7 +46,7 @@ class HttpConnection(asyncio.Protocol):
         self._host = host
         self._parser = Parser(body_limit=self._body_limit)
         self._transport: asyncio.Transport | None = None
-        self._peer: Peer | None = None
+        self._peer: http.Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_advancing = False
         self._is_resting = False
@@ -84,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, its handshake done."""
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = peer = peer_of(transport)
+        self._peer = peer = http.peer_of(transport)
         host = self._host
         host.opened(self, peer)
         if host.is_draining:
@@ -151,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_paused or self._closes:
             transport.abort()
         elif self._parser.buffered or self._parser.is_within_body:
-            self._write(None, encoded(Status(message="the request came too slowly", code=408)))
+            self._write(None, http.encoded(Status(message="the request came too slowly", code=408)))
         else:
             self._close()
 
@@ -161,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _body_limit(self, method: str, target: str) -> int:
-        return self._host.body_limit(method, target, self._peer or NOBODY)
+        return self._host.body_limit(method, target, self._peer or http.NOBODY)
 
     def _advance(self) -> None:
         if self._is_advancing:
@@ -175,8 +165,8 @@ class HttpConnection(asyncio.Protocol):
                     self._wait_for_more()
                     return
                 self._has_continued = False
-                if isinstance(item, RequestRefusal):
-                    self._write(None, encoded(item.status, closes=True))
+                if isinstance(item, http.RequestRefusal):
+                    self._write(None, http.encoded(item.status, closes=True))
                     return
                 self._begin(item)
                 begun += 1
@@ -226,9 +216,9 @@ class HttpConnection(asyncio.Protocol):
     def _turn_away(self) -> None:
         self._host.turned_away += 1
         text = "too much is being received at the same time, try again later"
-        self._write(None, encoded(status.unavailable(text, retry_after_s=1)))
+        self._write(None, http.encoded(status.unavailable(text, retry_after_s=1)))
 
-    def _begin(self, request: HttpRequest) -> None:
+    def _begin(self, request: http.HttpRequest) -> None:
         host = self._host
         self._phase = "answering"
         self.give_up_at = _NEVER
@@ -247,8 +237,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             outcome = host.respond(request, peer, is_full=is_full)
         except Exception:  # noqa: BLE001 - the last line of defence: a reply, never a traceback
-            outcome = failed(request)
-        if isinstance(outcome, Reply):
+            outcome = http.failed(request)
+        if isinstance(outcome, http.Reply):
             self._write(request, outcome)
             return
         # Counted here, not in the task: a burst would pass before the first task runs.
@@ -260,7 +250,7 @@ class HttpConnection(asyncio.Protocol):
         self._task.add_done_callback(partial(self._answered, outcome, is_reading))
 
     def _answered(
-        self, work: Coroutine[Any, Any, Reply], is_reading: bool, _task: "asyncio.Task[None]"
+        self, work: Coroutine[Any, Any, http.Reply], is_reading: bool, _task: "asyncio.Task[None]"
     ) -> None:
         # Not in the task itself: one that is cancelled before its first step runs nothing.
         work.close()
@@ -269,11 +259,13 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._host.mutating -= 1
 
-    async def _await(self, request: HttpRequest, work: Coroutine[Any, Any, Reply]) -> None:
+    async def _await(
+        self, request: http.HttpRequest, work: Coroutine[Any, Any, http.Reply]
+    ) -> None:
         try:
             reply = await work
         except Exception:  # noqa: BLE001 - as above
-            reply = failed(request)
+            reply = http.failed(request)
         finally:
             self._task = None
         transport = self._transport
@@ -286,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
             structlog.get_logger().exception("ConnectionFailed")
             transport.abort()
 
-    def _write(self, request: HttpRequest | None, reply: Reply) -> None:
+    def _write(self, request: http.HttpRequest | None, reply: http.Reply) -> None:
         transport = self._transport
         if transport is None:
             return
@@ -343,7 +335,7 @@ class HttpConnection(asyncio.Protocol):
         self.give_up_at = self._host.now() + self._host.limits.write_s
         transport.close()
 
-    def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
+    def _head(self, request: http.HttpRequest | None, reply: http.Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
         is_plain = audit_id.isascii() and audit_id.isprintable()
         if not audit_id or len(audit_id) > 64 or not is_plain:
@@ -355,7 +347,7 @@ class HttpConnection(asyncio.Protocol):
             headers = (*headers, _KEEP_ALIVE)
         length = len(reply.body)
         date = self._host.date()
-        return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
+        return http.reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
 
 
 def _bound(transport: asyncio.Transport) -> None:

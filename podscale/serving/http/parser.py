@@ -10,23 +10,10 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from httptools import (
-    HttpParserError,
-    HttpParserInvalidMethodError,
-    HttpParserUpgrade,
-    HttpRequestParser,
-)
+import httptools
 
 from podscale.serving import status
-from podscale.serving.http.request import (
-    VERSIONS,
-    HttpRequest,
-    RequestHead,
-    RequestRefusal,
-    keeps_alive,
-    malformed,
-    read_head,
-)
+from podscale.serving.http import request as http
 
 HEADER_LIMIT = 64 * 1024
 # What any request may bring, read before it is known who sends it. Who takes more says so.
@@ -99,10 +86,10 @@ class Parser:
         self._buffer = bytearray()
         self._scanned = 0  # where the end of the header cannot be: trickled bytes stay linear
         self._message = _Message()
-        self._llhttp = HttpRequestParser(self._message)
-        self._head: RequestHead | None = None  # of the request whose body is being read
+        self._llhttp = httptools.HttpRequestParser(self._message)
+        self._head: http.RequestHead | None = None  # of the request whose body is being read
         self._wire = 0  # bytes that the chunked body has taken so far
-        self._refusal: RequestRefusal | None = None
+        self._refusal: http.RequestRefusal | None = None
         self.wants_continue = False  # the client waits for "100 Continue"
 
     @property
@@ -120,21 +107,21 @@ class Parser:
         if self._refusal is None:
             self._buffer += data
 
-    def next(self) -> HttpRequest | RequestRefusal | None:
+    def next(self) -> http.HttpRequest | http.RequestRefusal | None:
         """Return the next complete request, a refusal, or None when more bytes are needed."""
         if self._refusal is not None:
             return self._refusal
         if not self._buffer and self._head is None:
             return None
         outcome = self._read_head() if self._head is None else self._read_body(self._head)
-        if isinstance(outcome, RequestRefusal):
+        if isinstance(outcome, http.RequestRefusal):
             self._refusal = outcome
             self._head = None
             self._buffer = bytearray()
             self._message.clear()
         return outcome
 
-    def _read_head(self) -> HttpRequest | RequestRefusal | None:
+    def _read_head(self) -> http.HttpRequest | http.RequestRefusal | None:
         buffer = self._buffer
         # RFC 9112, 2.2: an empty line before a request is skipped.
         while buffer.startswith(b"\r\n"):
@@ -142,29 +129,29 @@ class Parser:
         end = buffer.find(_END, self._scanned, HEADER_LIMIT + 4)
         if end < 0:
             if len(buffer) > HEADER_LIMIT:
-                return RequestRefusal(status.header_too_large())
+                return http.RequestRefusal(status.header_too_large())
             # A client that ends its lines with LF alone would otherwise wait for ever.
             if buffer.find(b"\n\n", self._scanned) >= 0:
-                return malformed("lines must end with CR LF")
+                return http.malformed("lines must end with CR LF")
             self._scanned = max(0, len(buffer) - 3)
             return None
         self._scanned = 0
         raw = self._take(end + 4)
         words = raw[: raw.index(b"\r\n")].split(b" ")
         # Stricter than llhttp, which skips spaces, and empty lines of any form before these.
-        if len(words) != 3 or words[2] not in VERSIONS or _TOKEN.fullmatch(words[0]) is None:
-            return malformed("the first line is not METHOD TARGET HTTP/1.1")
+        if len(words) != 3 or words[2] not in http.VERSIONS or _TOKEN.fullmatch(words[0]) is None:
+            return http.malformed("the first line is not METHOD TARGET HTTP/1.1")
         error = self._judge(raw)
-        if isinstance(error, HttpParserInvalidMethodError):
-            return RequestRefusal(status.method_not_allowed())
+        if isinstance(error, httptools.HttpParserInvalidMethodError):
+            return http.RequestRefusal(status.method_not_allowed())
         if error is not None:
-            return malformed(str(error))
-        head = read_head(words, self._message.headers, self._message.repeated)
-        if isinstance(head, RequestRefusal):
+            return http.malformed(str(error))
+        head = http.read_head(words, self._message.headers, self._message.repeated)
+        if isinstance(head, http.RequestRefusal):
             return head
         has_body = head.is_chunked or head.length > 0
         if has_body is self._message.is_complete:
-            return malformed("a body does not go with Upgrade")  # llhttp does not read it
+            return http.malformed("a body does not go with Upgrade")  # llhttp does not read it
         return self._open_body(head) if has_body else self._complete(head)
 
     def _take(self, size: int) -> bytes:
@@ -177,19 +164,19 @@ class Parser:
         del buffer[:size]
         return taken
 
-    def _judge(self, data: bytes) -> HttpParserError | None:
+    def _judge(self, data: bytes) -> httptools.HttpParserError | None:
         try:
             self._llhttp.feed_data(data)
-        except HttpParserUpgrade:
+        except httptools.HttpParserUpgrade:
             # What follows is for llhttp another protocol's. We speak none, and read on.
-            self._llhttp = HttpRequestParser(self._message)
-        except HttpParserError as error:
+            self._llhttp = httptools.HttpRequestParser(self._message)
+        except httptools.HttpParserError as error:
             # Its traceback would hold these frames, and they it, with all they read, until a
             # collection of everything.
             return error.with_traceback(None)
         return None
 
-    def _open_body(self, head: RequestHead) -> HttpRequest | RequestRefusal | None:
+    def _open_body(self, head: http.RequestHead) -> http.HttpRequest | http.RequestRefusal | None:
         self._body_limit = limit = self._limit_of(head.method, head.target)
         if head.length > limit:
             return _too_large(limit)
@@ -198,7 +185,7 @@ class Parser:
         self.wants_continue = "expect" in head.headers and not head.is_http10
         return self._read_body(head)
 
-    def _read_body(self, head: RequestHead) -> HttpRequest | RequestRefusal | None:
+    def _read_body(self, head: http.RequestHead) -> http.HttpRequest | http.RequestRefusal | None:
         message = self._message
         while not message.is_complete:
             size = self._readable(head)
@@ -209,12 +196,12 @@ class Parser:
             if len(message.body) > self._body_limit:
                 return _too_large(self._body_limit)
             if error is not None:
-                return malformed(str(error))
+                return http.malformed(str(error))
             if self._wire > HEADER_LIMIT + _WIRE_PER_BYTE * len(message.body):
-                return malformed("chunks of next to nothing")
+                return http.malformed("chunks of next to nothing")
         return self._complete(head)
 
-    def _readable(self, head: RequestHead) -> int:
+    def _readable(self, head: http.RequestHead) -> int:
         # How many bytes llhttp may have: those of this body and none of what comes next.
         buffer = self._buffer
         if not head.is_chunked:
@@ -224,20 +211,22 @@ class Parser:
             return end + 4  # the end of this body, or within it
         return len(buffer) - next((n for n in (3, 2, 1) if buffer.endswith(_END[:n])), 0)
 
-    def _complete(self, head: RequestHead) -> HttpRequest:
+    def _complete(self, head: http.RequestHead) -> http.HttpRequest:
         message = self._message
         body = bytes(message.body)
         message.clear()
         self._head = None
         self.wants_continue = False
-        return HttpRequest(
+        return http.HttpRequest(
             head.method, head.target, head.headers, head.repeated, body,
-            keeps_alive(head), head.is_http10,
+            http.keeps_alive(head), head.is_http10,
         )  # fmt: skip
 
 
-def _too_large(limit: int) -> RequestRefusal:
-    return RequestRefusal(status.request_entity_too_large(f"the body is larger than {limit} bytes"))
+def _too_large(limit: int) -> http.RequestRefusal:
+    return http.RequestRefusal(
+        status.request_entity_too_large(f"the body is larger than {limit} bytes")
+    )
 
 
 def _header(name: bytes, value: bytes) -> tuple[str, str]:

@@ -12,19 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from sys import getsizeof
 from typing import Protocol
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+import prometheus_client
+from prometheus_client import core
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -116,23 +105,23 @@ class RequestCounter(Collector):
             scope = "resource"
         return (verb, "", info.group, info.version, info.resource, "", scope, "apiserver")
 
-    def collect(self) -> Iterable[Metric]:
-        total = CounterMetricFamily(
+    def collect(self) -> Iterable[core.Metric]:
+        total = core.CounterMetricFamily(
             "apiserver_request",
             "Requests by verb, group, version, resource and HTTP status.",
             labels=[*_LABELS, "code"],
         )
-        duration = HistogramMetricFamily(
+        duration = core.HistogramMetricFamily(
             "apiserver_request_duration_seconds",
             "From the complete header to the reply.",
             labels=_LABELS,
         )
-        sli = HistogramMetricFamily(
+        sli = core.HistogramMetricFamily(
             "apiserver_request_sli_duration_seconds",
             "As apiserver_request_duration_seconds: no webhook and no queue is waited for.",
             labels=_WITHOUT_DRY_RUN,
         )
-        sizes = HistogramMetricFamily(
+        sizes = core.HistogramMetricFamily(
             "apiserver_response_sizes",
             "Bytes of answers to reads, as sent.",
             labels=_WITHOUT_DRY_RUN,
@@ -163,11 +152,11 @@ class AttemptCounter(Collector):
         self._text = text
         self.counts: dict[str, int] = dict.fromkeys(results, 0)
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[core.Metric]:
         # prometheus_client adds _total to what it calls a counter.
         is_plain = not self._name.endswith("_total")
         kind = "unknown" if is_plain else "counter"
-        family = Metric(self._name.removesuffix("_total"), self._text, kind)
+        family = core.Metric(self._name.removesuffix("_total"), self._text, kind)
         for result, times in dict(self.counts).items():  # a scrape runs in another thread
             family.add_sample(self._name, {"result": result}, times)
         yield family
@@ -207,9 +196,9 @@ class SelfMetrics:
     """The server's own metrics in ``registry``, which parts share for theirs."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        prometheus_client.PlatformCollector(registry=self.registry)
         self.requests = RequestCounter()
         self.authentication = AttemptCounter(
             "authentication_attempts",
@@ -223,7 +212,7 @@ class SelfMetrics:
         )
         for collector in (self.requests, self.authentication, self.authorization, _Log()):
             self.registry.register(collector)
-        self.client_certificate_expiration = Histogram(
+        self.client_certificate_expiration = prometheus_client.Histogram(
             "apiserver_client_certificate_expiration_seconds",
             "Remaining lifetime of the client certificates that authenticated.",
             buckets=_CERTIFICATE_BUCKETS,
@@ -238,9 +227,9 @@ class SelfMetrics:
 
 
 class _Log(Collector):
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[core.Metric]:
         """Yield the metric."""
-        yield CounterMetricFamily(
+        yield core.CounterMetricFamily(
             "podscale_log_lines_lost",
             "Lines of the log that could not be written: a full disk, a closed pipe.",
             UnfailingStream.lost,
@@ -252,9 +241,9 @@ class _Live(Collector):
         self._server = server
         self._not_after = not_after
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[core.Metric]:
         server = self._server
-        inflight = GaugeMetricFamily(
+        inflight = core.GaugeMetricFamily(
             "apiserver_current_inflight_requests",
             "Requests being answered.",
             labels=["request_kind"],
@@ -262,15 +251,15 @@ class _Live(Collector):
         inflight.add_metric(["readOnly"], server.reading)
         inflight.add_metric(["mutating"], server.mutating)
         yield inflight
-        yield CounterMetricFamily(
+        yield core.CounterMetricFamily(
             "apiserver_tls_handshake_errors",
             "Handshakes that failed; client certificates of unknown CAs among them.",
             server.failed_handshakes,
         )
-        yield GaugeMetricFamily(
+        yield core.GaugeMetricFamily(
             "podscale_serving_connections", "Open client connections.", len(server.connections)
         )
-        yield GaugeMetricFamily(
+        yield core.GaugeMetricFamily(
             "podscale_serving_certificate_not_after_seconds",
             "Unix time at which our serving certificate expires.",
             self._not_after(),
@@ -280,14 +269,14 @@ class _Live(Collector):
 class _Delegated:
     """One kind of review: how many, with which HTTP status, how long."""
 
-    def __init__(self, registry: CollectorRegistry, kind: str, what: str) -> None:
-        self._total = Counter(
+    def __init__(self, registry: prometheus_client.CollectorRegistry, kind: str, what: str) -> None:
+        self._total = prometheus_client.Counter(
             f"apiserver_delegated_{kind}_request",
             f"{what} by the API server's status; <error> when there was none.",
             ("code",),
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._seconds = prometheus_client.Histogram(
             f"apiserver_delegated_{kind}_request_duration_seconds",
             f"Duration of {what}.",
             ("code",),
