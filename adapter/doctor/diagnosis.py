@@ -11,17 +11,9 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from adapter.discovery.registry import is_namespaced
-from adapter.doctor import evidence, query_checks
+from adapter.doctor import evidence, query_checks, series_checks
 from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, twice
-from adapter.doctor.series_checks import (
-    Track,
-    meant_for,
-    names_in,
-    selector_too_narrow,
-    track,
-    window_too_short,
-)
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
@@ -76,22 +68,22 @@ def _follow(
             f"The file has no {section}, so nothing can be called {asked.metric}.",
             f"Add a rule under {section}: for the {asked.api} metrics API.",
         )
-    tracks: list[Track] = []
+    tracks: list[series_checks.Track] = []
     for rule in candidates:
         given = yield evidence.SeriesOf(rule.series_query)
         if isinstance(given, evidence.Unreachable):
             return _unreachable(given.error, around)
-        tracks.append(track(rule, asked, given))
+        tracks.append(series_checks.track(rule, asked, given))
     exposing = [each for each in tracks if each.lost is None]
     if not exposing:
-        return (yield from _explain_series(meant_for(tracks, asked), around))
+        return (yield from _explain_series(series_checks.meant_for(tracks, asked), around))
     *others, answering = exposing
     found = yield from query_checks.follow(answering.rule, answering.series, asked, around)
     if isinstance(found, Diagnosis):
         for earlier in reversed(others):
             other = yield from query_checks.follow(earlier.rule, earlier.series, asked, around)
             if isinstance(other, query_checks.Served):
-                return _shadowed(earlier, answering, found, asked)
+                return _shadowed(earlier, answering, found, asked.metric)
         return found
     if unreached := reached(asked, around):
         return unreached.of(answering.rule, found.promql)
@@ -102,7 +94,7 @@ def _follow(
 
 
 def _beside(
-    exposing: Sequence[Track], asked: evidence.AskedEvidence, lacking: str
+    exposing: Sequence[series_checks.Track], asked: evidence.AskedEvidence, lacking: str
 ) -> Iterator[LintFinding]:
     *earlier, answering = exposing
     if lacking:
@@ -125,18 +117,20 @@ def without_sample(asked: evidence.AskedEvidence, lacking: str) -> str:
     )
 
 
-def _explain_series(track: Track, around: evidence.Surroundings) -> evidence.Way[Diagnosis]:
-    rule, lost = track.rule, track.lost
+def _explain_series(
+    best: series_checks.Track, around: evidence.Surroundings
+) -> evidence.Way[Diagnosis]:
+    rule, lost = best.rule, best.lost
     assert lost is not None  # noqa: S101 - by the caller
     if lost.stage != Stage.NO_SERIES:
         return lost
     older = yield evidence.SeriesOf(rule.series_query, within_window=False)
     if isinstance(older, evidence.Series) and older.labels:
-        return window_too_short(rule, around).of(rule)
-    for name in names_in(rule.series_query):
+        return series_checks.window_too_short(rule, around).of(rule)
+    for name in series_checks.names_in(rule.series_query):
         bare = yield evidence.SeriesOf(name)
         if isinstance(bare, evidence.Series) and bare.labels:
-            return selector_too_narrow(rule, name, bare.labels).of(rule)
+            return series_checks.selector_too_narrow(rule, name, bare.labels).of(rule)
     return lost
 
 
@@ -177,13 +171,13 @@ def rbac_of(asked: evidence.AskedEvidence) -> tuple[str, str]:
 
 
 def _shadowed(
-    earlier: Track, later: Track, lost: Diagnosis, asked: evidence.AskedEvidence
+    earlier: series_checks.Track, later: series_checks.Track, lost: Diagnosis, metric: str
 ) -> Diagnosis:
     first, last = earlier.rule, later.rule
     goes_before = "and goes before it" if last.origin else "later in the file"
     return Diagnosis(
         Stage.SHADOWED_BY_OTHER_RULE,
-        f"{first.id} would serve {asked.metric} from the series {earlier.series}, but {last.id} "
+        f"{first.id} would serve {metric} from the series {earlier.series}, but {last.id} "
         f"exposes {later.series} under the same name {goes_before}, answers instead, and "
         f"fails ({lost.stage}: {lost.seen})",
         f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "

@@ -53,13 +53,6 @@ class Diagnosis(Struct, frozen=True):
         index = None if rule.origin else rule.index
         return replace(self, section=rule.section, rule=index, place=rule.origin, promql=promql)
 
-    @property
-    def text(self) -> str:
-        """The whole finding in words."""
-        where = f"{self.place or self.section}: " if self.rule is not None else ""
-        beside = "".join(f" {each.text}." for each in self.beside)
-        return f"{self.stage}: {where}{self.seen} {self.change}{beside}".strip()
-
 
 def problem_of(listing: RuleListing) -> Finding | None:
     """Return at which stage a rule loses all its series, and why; ``None``: it exposes some."""

@@ -1,10 +1,12 @@
-"""The doctor's second half: from the rendered query to a fresh number for the object."""
+"""The doctor's second half: from the rendered query to a fresh number for the object, and whether
+``resourceRules`` find what metrics.k8s.io is made of. Questions and judgement; pure.
+"""
 
 import math
 import re
 from collections.abc import Sequence, Set
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from adapter.discovery.listing import MetricSource
 from adapter.doctor import evidence
@@ -12,14 +14,18 @@ from adapter.doctor.findings import Diagnosis
 from adapter.doctor.series_checks import LabelSet, labels_of, listed, names_in
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
-from adapter.rules.ruleset import Rule
-from adapter.stages import Stage
+from adapter.rules.ruleset import ResourceRule, Rule
+from adapter.stages import Finding, Stage
 from podscale.core.selectors import selector
 from podscale.core.times import duration
 from podscale.feed.http.refusals import advice
+from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.confinement import NotConfined
+from podscale.feed.prover.printer import printed
+from podscale.feed.prover.tree import Node, parse, selectors
 
 _AS_IT_IS = "the rendered text can be tried on Prometheus as it is"
+_LOOKED_AT = 20  # series of an answer whose labels are looked at
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
 
 
@@ -223,3 +229,91 @@ def _seconds(text: str) -> float | None:
         return duration.parse_prometheus(text)
     except duration.DurationError:
         return None
+
+
+def follow_usage(
+    rule: ResourceRule, nodes: Sequence[str] = ()
+) -> evidence.Way[dict[str, Finding | None]]:
+    """Ask for what the rule's two queries find, by field; the protocol is that of ``follow``.
+
+    ``nodes`` are names of the cluster's, which nodeQuery has to find; none: they are not known.
+    """
+    plans = Plans()
+    found: dict[str, Finding | None] = {}
+    for field, make in (("containerQuery", plans.containers), ("nodeQuery", plans.nodes)):
+        try:
+            plan = make(rule)
+            text = _of_everything(plan)
+            tree = parse(text)
+        except (RuleQueryError, ValueError):
+            continue  # the lint QueryInvalid says it, with its place
+        found[field] = yield from _judged_usage(plan, text, tree)
+        if field == "nodeQuery" and nodes and found[field] is None:
+            found[field] = yield from _of_nodes(plan, text, nodes[:_LOOKED_AT], nodes)
+    return found
+
+
+def _of_nodes(
+    plan: QueryPlan, text: str, wanted: Sequence[str], nodes: Sequence[str]
+) -> evidence.Way[Finding | None]:
+    given = yield evidence.ResultOf(plan.text("", wanted))
+    found = _objects(plan, given)
+    lacking = [name for name in wanted if name not in found]
+    if (failure := _failure(given)) or 2 * len(lacking) <= len(wanted):
+        return failure
+    seen = f"of {len(wanted)} nodes of the cluster it finds {len(wanted) - len(lacking)}"
+    # Known already: nothing is asked a second time.
+    others = _objects(plan, (yield evidence.ResultOf(_some(text)))).difference(nodes)
+    cause = f"there is no value of {lacking[0]}: see whether each node is scraped"
+    if others:
+        label = plan.labels.object
+        cause = (
+            f"the cluster has {lacking[0]}, and what it finds has the {label} {min(others)}. "
+            "Have Prometheus attach the node's name to the series (relabel "
+            "__meta_kubernetes_node_name or __meta_kubernetes_pod_node_name to a label), and map "
+            "that label to node under resources.overrides"
+        )
+    return Finding(Stage.OBJECT_MISMATCH, f"{seen}: {cause}. It asks {text}")
+
+
+def _objects(plan: QueryPlan, given: evidence.Given) -> set[str]:
+    points = given.points if isinstance(given, evidence.Result) else ()
+    return {point.labels.get(plan.labels.object, "") for point in points} - {""}
+
+
+def _some(text: str) -> str:
+    return f"topk({_LOOKED_AT}, {text})"
+
+
+def _of_everything(plan: QueryPlan) -> str:
+    labels = plan.labels.key()
+    return plan.render(",".join(f'{label}!=""' for label in labels), dict.fromkeys(labels, ".+"))
+
+
+def _judged_usage(plan: QueryPlan, text: str, tree: Node) -> evidence.Way[Finding | None]:
+    given = yield evidence.ResultOf(_some(text))
+    if failure := _failure(given):
+        return failure
+    points = given.points if isinstance(given, evidence.Result) else ()
+    if not points:
+        for each in selectors(tree):
+            bare = structs.replace(each, range_ms=None, offset_ms=0, at=None)
+            series = yield evidence.SeriesOf(printed(bare), within_window=False)
+            if isinstance(series, evidence.Series) and not series.labels:
+                shown = printed(structs.replace(each, range_ms=None))
+                return Finding(Stage.NO_SERIES, f"no series match {shown}")
+        return Finding(Stage.EMPTY_RESULT, "its series are there, and it makes no value of them")
+    # The namespace is bound by every request, and upstream's GroupBy leaves it out.
+    for label in filter(None, (plan.labels.object, plan.labels.container)):
+        if not any(point.labels.get(label) for point in points):
+            return Finding(Stage.NO_RESOURCE_LABEL, f"what it returns has no label {label}")
+    return None
+
+
+def _failure(given: evidence.Given) -> Finding | None:
+    if isinstance(given, evidence.Rejected):
+        words = "; ".join(filter(None, [given.error, advice(given.error)]))
+        return Finding(Stage.QUERY_INVALID, f"Prometheus refuses it: {words}")
+    if isinstance(given, evidence.Unreachable):
+        return Finding(Stage.PROMETHEUS_UNREACHABLE, given.error)
+    return None

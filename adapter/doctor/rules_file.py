@@ -13,20 +13,13 @@ from adapter.discovery.mapping import ResourceMapper
 from adapter.doctor.findings import LintFinding
 from adapter.doctor.lints import BROKEN, NO_RULES, lint
 from adapter.errors import Problem
-from adapter.rules.config import (
-    Config,
-    NameMapping,
-    ResourceMapping,
-    ResourceRuleConfig,
-    RuleConfig,
-    read,
-)
+from adapter.rules import config
 from adapter.rules.ruleset import SECTIONS, RuleSet, compile_rules, read_rules
 
 log = structlog.get_logger(__name__)
 
 # What stands in for a part that is refused already.
-_LABELS = ResourceMapping(template="<<.Resource>>")
+_LABELS = config.ResourceMapping(template="<<.Resource>>")
 _QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 _USAGE = "sum(usage{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 _SERIES = "some_series"
@@ -50,7 +43,7 @@ def query_findings(
     text: str, file: str, problems: Sequence[Problem], mapper: ResourceMapper
 ) -> list[LintFinding]:
     """Return the findings beside the ``problems`` for which the file is refused."""
-    parsed, _ = read(text, file)
+    parsed, _ = config.read(text, file)
     refused = {problem.path for problem in problems}
     written = parsed.config
     custom, external = (
@@ -61,25 +54,27 @@ def query_findings(
         cpu = _resource_rule("resourceRules.cpu", usage.cpu, refused)
         memory = _resource_rule("resourceRules.memory", usage.memory, refused)
         usage = replace(usage, cpu=cpu, memory=memory)
-    sound = replace(parsed, config=Config(custom, external, usage))
+    sound = replace(parsed, config=config.Config(custom, external, usage))
     # Where nothing could be read, what is refused may have been the rules.
     found = lint(sound, compile_rules(sound, mapper))
     return [each for each in found if each.lint in BROKEN - {NO_RULES}]
 
 
-def _rule(path: str, rule: RuleConfig, refused: Set[str]) -> RuleConfig:
+def _rule(path: str, rule: config.RuleConfig, refused: Set[str]) -> config.RuleConfig:
     return replace(
         rule,
         series_query=_text(path, "seriesQuery", rule.series_query, _SERIES, refused),
         series_filters=(),
         resources=_resources(path, rule.resources, refused),
-        name=NameMapping(),
+        name=config.NameMapping(),
         metrics_query=_text(path, "metricsQuery", rule.metrics_query, _QUERY, refused),
     )
 
 
-def _resource_rule(path: str, rule: ResourceRuleConfig, refused: Set[str]) -> ResourceRuleConfig:
-    if rule == ResourceRuleConfig() and not refused & {"resourceRules", path}:
+def _resource_rule(
+    path: str, rule: config.ResourceRuleConfig, refused: Set[str]
+) -> config.ResourceRuleConfig:
+    if rule == config.ResourceRuleConfig() and not refused & {"resourceRules", path}:
         return rule  # it is missing, and is said to be
     return replace(
         rule,
@@ -94,7 +89,9 @@ def _text(path: str, key: str, text: str, sound: str, refused: Set[str]) -> str:
     return sound if f"{path}.{key}" in refused or (not text and path in refused) else text
 
 
-def _resources(path: str, labels: ResourceMapping, refused: Set[str]) -> ResourceMapping:
+def _resources(
+    path: str, labels: config.ResourceMapping, refused: Set[str]
+) -> config.ResourceMapping:
     at = f"{path}.resources"
     is_refused = any(each in (path, at) or each.startswith(f"{at}.") for each in refused)
     return replace(_LABELS, namespaced=labels.namespaced) if is_refused else labels

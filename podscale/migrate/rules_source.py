@@ -8,16 +8,7 @@ import yaml
 from msgspec import Struct
 
 from adapter.rules import config_gen
-from podscale.migrate.documents import (
-    Object,
-    Unreadable,
-    at,
-    is_mapping,
-    map_at,
-    name_of,
-    objects,
-    text_at,
-)
+from podscale.migrate import documents
 
 _SECTIONS = frozenset(["rules", "externalRules", "resourceRules"])
 
@@ -34,10 +25,10 @@ class RulesText(Struct, frozen=True):
 def find(text: str, file: str) -> RulesText:
     """Return the rules of any form; what is no other form is taken for a rules file."""
     try:
-        found = objects(text, file)
-    except Unreadable:
+        found = documents.objects(text, file)
+    except documents.Unreadable:
         return RulesText(text, file, "rules file")  # its reader says what is wrong, and where
-    maps = [each for each in found if text_at(each, "kind") == "ConfigMap"]
+    maps = [each for each in found if documents.text_at(each, "kind") == "ConfigMap"]
     # Other programs have a config.yaml as well: what reads as rules goes before the name.
     for each in sorted(maps, key=lambda each: not _holds_rules(each)):
         rules = of_config_map(each, file, text)
@@ -48,17 +39,17 @@ def find(text: str, file: str) -> RulesText:
     return RulesText(text, file, "rules file")
 
 
-def of_config_map(manifest: Object, file: str, text: str = "") -> RulesText | None:
+def of_config_map(manifest: documents.Object, file: str, text: str = "") -> RulesText | None:
     """Return the rules of a ConfigMap: its ``config.yaml``, or its only key that reads as some.
 
     ``text`` is what ``file`` holds; places in the rules are lines of it where that can be.
     """
-    data = map_at(manifest, "data")
+    data = documents.map_at(manifest, "data")
     for key in ("config.yaml", *sorted(data)):
         content = data.get(key)
         if not isinstance(content, str) or not (key == "config.yaml" or _is_rules(content)):
             continue
-        namespace, name = name_of(manifest)
+        namespace, name = documents.name_of(manifest)
         form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
         line, indent = _place_of(text, key, content)
         if line or not text:
@@ -67,22 +58,22 @@ def of_config_map(manifest: Object, file: str, text: str = "") -> RulesText | No
     return None
 
 
-def _holds_rules(manifest: Object) -> bool:
-    contents = map_at(manifest, "data").values()
+def _holds_rules(manifest: documents.Object) -> bool:
+    contents = documents.map_at(manifest, "data").values()
     return any(isinstance(each, str) and _is_rules(each) for each in contents)
 
 
 def _is_rules(content: str) -> bool:
     try:
-        return any(_SECTIONS & set(each) for each in objects(content))
-    except Unreadable:
+        return any(_SECTIONS & set(each) for each in documents.objects(content))
+    except documents.Unreadable:
         return False
 
 
-def of_values(values: Object, file: str) -> RulesText:
+def of_values(values: documents.Object, file: str) -> RulesText:
     """Return the rules that the chart prometheus-community/prometheus-adapter renders."""
-    rules = map_at(values, "rules")
-    if existing := text_at(rules, "existing"):  # the chart then renders none of its own
+    rules = documents.map_at(values, "rules")
+    if existing := documents.text_at(rules, "existing"):  # the chart then renders none of its own
         return RulesText("", file, "Helm values", existing)
     out: dict[str, object] = {}
     # The chart writes its default rules unless told otherwise; the same six as config-gen.
@@ -104,10 +95,10 @@ def _default_rules() -> list[object]:
     return [config_gen.dump_rule(rule) for rule in config_gen.default_config().rules]
 
 
-def _is_values(document: Object) -> bool:
-    rules = at(document, "rules")
-    return is_mapping(rules) or (
-        not _SECTIONS & set(document) and is_mapping(at(document, "prometheus"))
+def _is_values(document: documents.Object) -> bool:
+    rules = documents.at(document, "rules")
+    return documents.is_mapping(rules) or (
+        not _SECTIONS & set(document) and documents.is_mapping(documents.at(document, "prometheus"))
     )
 
 

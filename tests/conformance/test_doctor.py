@@ -23,7 +23,7 @@ from podscale.core.times import duration
 from podscale.kube.client.resource import Resource
 from podscale.kube.discovery import Mapper
 from tests.conformance.cases import cases, params
-from tests.kit.doctor import WrittenAnswers, run
+from tests.kit.doctor import WrittenAnswers, run, words
 
 
 def surroundings(inputs: Mapping[str, Any]) -> Surroundings:
@@ -83,8 +83,8 @@ def test_the_first_failing_stage_is_named(case):
     if resolved is not None:
         asked = replace(asked, resource=resolved.group_resource)
     found = run(diagnosis.diagnose(inputs["config"], asked, around, "rules.yaml"), answers)
-    assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), found.text
-    text = found.text.lower()
-    assert [words for words in expected["must_mention"] if str(words).lower() not in text] == []
+    assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), words(found)
+    text = words(found).lower()
+    assert [each for each in expected["must_mention"] if str(each).lower() not in text] == []
     if found.rule is not None:
         assert "rules.yaml:" in found.place

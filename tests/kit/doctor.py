@@ -40,3 +40,10 @@ def run(way: Way[Diagnosis], answers: Callable[[Need], Given]) -> Diagnosis:
         return answers(need)
 
     return asyncio.run(drive(way, answer))
+
+
+def words(found: Diagnosis) -> str:
+    """Return all that a diagnosis says, as one text."""
+    where = f"{found.place or found.section}: " if found.rule is not None else ""
+    beside = "".join(f" {each.text}." for each in found.beside)
+    return f"{found.stage}: {where}{found.seen} {found.change}{beside}".strip()

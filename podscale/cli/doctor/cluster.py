@@ -15,7 +15,7 @@ from podscale.cli.inputs import CommandFailed
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
+from podscale.kube.client.resource import API_SERVICES, HPAS, Resource
 from podscale.kube.client.wire import ListOf, ObjectMeta, PartialObjectMetadata, decode
 from podscale.kube.discovery import ApiDiscovery, Mapper
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
@@ -90,15 +90,11 @@ class DoctorCluster:
                 "does not know them."
             )
 
-    async def config_map(self, namespace: str, name: str) -> Mapping[str, object]:
-        """Return a ConfigMap as it is; raises ``ClusterFailed``."""
-        return await self._get(CONFIG_MAPS.path(namespace, name), dict[str, Any])
-
     async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
         """Return an HPA as it is; raises ``ClusterFailed``."""
         absent = f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
         try:
-            return await self._get(HPAS.path(namespace, name), dict[str, Any], absent=absent)
+            return await self.get(HPAS.path(namespace, name), dict[str, Any], absent=absent)
         except ClusterFailed as failed:
             if failed.is_absent:
                 await self.find_namespace(namespace)
@@ -108,7 +104,7 @@ class DoctorCluster:
         """Raise ``ClusterFailed`` for a namespace that is not there; who may not ask passes."""
         path, absent = f"/api/v1/namespaces/{namespace}", f"there is no namespace {namespace}"
         try:
-            await self._get(path, dict[str, Any], absent=absent)
+            await self.get(path, dict[str, Any], absent=absent)
         except ClusterFailed as failed:
             if failed.is_absent:
                 raise
@@ -118,7 +114,7 @@ class DoctorCluster:
         query = {"limit": str(_PAGE)}
         for _ in range(_MOST_PAGES):
             try:
-                found = await self._get(path, ListOf[msgspec.Raw], query)
+                found = await self.get(path, ListOf[msgspec.Raw], query)
             except ClusterFailed as failed:
                 self.notes.append(str(failed))
                 return
@@ -130,21 +126,15 @@ class DoctorCluster:
 
     async def target_selector(self, namespace: str, target: CrossVersionObjectReference) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
-        path = self._resource_of(target).path(namespace, target.name, "scale")
+        path = self.resource_of(target).path(namespace, target.name, "scale")
         absent = (
             f"the target of the HPA, {target.kind}/{target.name}, is not in namespace {namespace}, "
             "or has no scale subresource: correct spec.scaleTargetRef or create it"
         )
-        return (await self._get(path, WireScale, absent=absent)).status.selector
+        return (await self.get(path, WireScale, absent=absent)).status.selector
 
-    async def target(
-        self, namespace: str, target: CrossVersionObjectReference
-    ) -> Mapping[str, object]:
-        """Return a scale target as it is; raises ``ClusterFailed``."""
-        path = self._resource_of(target).path(namespace, target.name)
-        return await self._get(path, dict[str, Any])
-
-    def _resource_of(self, target: CrossVersionObjectReference) -> Resource:
+    def resource_of(self, target: CrossVersionObjectReference) -> Resource:
+        """Return the resource of a scale target; raises ``ClusterFailed``."""
         try:
             return self.mapper.for_kind(target.kind, target.api_version.rpartition("/")[0])[0]
         except NoMatch as error:
@@ -161,9 +151,7 @@ class DoctorCluster:
         query = {"limit": str(_MOST_OBJECTS)}
         if asked.selector:
             query["labelSelector"] = asked.selector
-        found = await self._get(
-            resource.path(asked.namespace), ListOf[PartialObjectMetadata], query
-        )
+        found = await self.get(resource.path(asked.namespace), ListOf[PartialObjectMetadata], query)
         metadata = [item.metadata for item in found.items or ()]
         born_after = time.time() - _YOUNG_S
         self.young |= {
@@ -186,7 +174,7 @@ class DoctorCluster:
         for version in _VERSIONS[api]:
             name = f"{version}.{API_GROUPS[api]}"
             try:
-                found = await self._get(API_SERVICES.path("", name), _ApiService)
+                found = await self.get(API_SERVICES.path("", name), _ApiService)
             except ClusterFailed as failed:
                 if not failed.is_absent:
                     self.notes.append(str(failed))
@@ -208,7 +196,7 @@ class DoctorCluster:
                 names: set[str] = set()
                 for version in self.mapper.versions(group):
                     try:
-                        listed = await self._get(f"/apis/{group}/{version}", _MetricList)
+                        listed = await self.get(f"/apis/{group}/{version}", _MetricList)
                         names.update(each.name for each in listed.resources or ())
                     except ClusterFailed as failed:
                         self.notes.append(str(failed))
@@ -249,10 +237,12 @@ class DoctorCluster:
         self.requests += 1
         return await self._api.request("GET", path, timeout_s=30.0)
 
-    async def _get(
+    async def get(
         self, path: str, kind: type[T], query: Mapping[str, str] | None = None, absent: str = ""
     ) -> T:
-        """Return the object at ``path``; ``absent`` is what is said where there is none."""
+        """Return the object at ``path``; raises ``ClusterFailed``, with ``absent`` where there is
+        none.
+        """
         self.requests += 1
         try:
             answer = await self._api.request("GET", path, query=query, timeout_s=15.0)

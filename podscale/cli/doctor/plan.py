@@ -23,6 +23,7 @@ from podscale.cli.prometheus import PrometheusChoice
 from podscale.core.selectors import selector
 from podscale.core.showable import shown_url
 from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.resource import CONFIG_MAPS
 from podscale.migrate.rules_source import RulesText, find, of_config_map
 
 
@@ -169,7 +170,8 @@ async def rules_of(
         told = await running_rules(cluster)
         return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
     namespace, _, name = config_map.partition("/")
-    rules = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
+    written = await cluster.get(CONFIG_MAPS.path(namespace, name), dict[str, object])
+    rules = of_config_map(written, f"configmap/{name}")
     if rules is None:
         raise WrongInput(f"ConfigMap {config_map} holds no rules")
     return rules, None

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.rule_scope import MOST_METRICS
-from adapter.doctor import usage_checks
 from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable, drive
 from adapter.doctor.examine import Examiner
 from adapter.doctor.findings import problem_of
+from adapter.doctor.query_checks import follow_usage
 from adapter.doctor.series_checks import refusal
 from adapter.metric_rules import objects
 from adapter.metric_rules.status import SERVING, MetricRuleStatus, is_refused, written_status
@@ -85,7 +85,7 @@ async def found_by_usage(
     """
     reports = []
     for rule in (rules.cpu, rules.memory):
-        found = await drive(usage_checks.follow(rule, nodes), examiner.answer)
+        found = await drive(follow_usage(rule, nodes), examiner.answer)
         good = [field for field, lost in found.items() if lost is None]
         problems = [
             f"{lost.stage}: {field}: {lost.message}" for field, lost in found.items() if lost

@@ -337,7 +337,7 @@ class RecordedCluster:
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:
     # The spec of the target's pods; of a kind of its own, which has none there, nothing.
     try:
-        found: Any = await cluster.target(hpa.namespace, hpa.target)
-        return dict(found["spec"]["template"]["spec"])
+        path = cluster.resource_of(hpa.target).path(hpa.namespace, hpa.target.name)
+        return dict((await cluster.get(path, dict[str, Any]))["spec"]["template"]["spec"])
     except (KeyError, TypeError):
         return {}

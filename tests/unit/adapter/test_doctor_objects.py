@@ -16,7 +16,7 @@ from adapter.stages import Stage
 from podscale.kube.client.resource import NAMESPACES, PODS
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper
-from tests.kit.doctor import WrittenAnswers, run
+from tests.kit.doctor import WrittenAnswers, run, words
 
 AROUND = Surroundings("http://prometheus", resources=(PODS, NAMESPACES), objects=("web-1",))
 FILE = "externalRules: [{seriesQuery: depth, resources: {namespaced: false}, metricsQuery: file}]"
@@ -102,7 +102,7 @@ def test_the_first_stage_that_fails_is_named(
     results: list[tuple[str, Given]], stage: Stage,
 ) -> None:  # fmt: skip
     found = examined(own(**spec), asked=asked, series=series, results=results)
-    assert (found.stage, found.place) == (stage, "MetricRule shop/web"), found.text
+    assert (found.stage, found.place) == (stage, "MetricRule shop/web"), words(found)
 
 
 @pytest.mark.parametrize(("resources", "wanted"), [

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.discovery.mapping import PresumingMapper
-from adapter.doctor import usage_checks
+from adapter.doctor import query_checks
 from adapter.doctor.evidence import Given, Point, Rejected, Result, Unreachable
 from adapter.rules.ruleset import read_rules
 from adapter.stages import Finding
@@ -24,7 +24,7 @@ def judged(of_nodes: Given) -> Finding | None:
     """Return the verdict on nodeQuery, whose values are of addresses, when node-a is asked for."""
     _, rules = read_rules(RULES, "rules.yaml", PresumingMapper())
     assert rules.resource is not None
-    way = usage_checks.follow(rules.resource.cpu, ["node-a"])
+    way = query_checks.follow_usage(rules.resource.cpu, ["node-a"])
     labels = {"instance": "10.0.0.1:9100", "pod": "web", "container": "app", "namespace": "shop"}
     need = next(way)
     try:
