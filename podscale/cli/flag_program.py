@@ -5,11 +5,12 @@ upstream program, so such a command hands its words unread to ``podscale.serving
 """
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
-import click.shell_completion
+from click.shell_completion import CompletionItem
 
 from podscale.cli.inputs import EXIT_USAGE
 from podscale.cli.output import plainly
@@ -22,26 +23,38 @@ Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any
 
 
 def program(
-    name: str, summary: str, load: Load, *, subcommands: Sequence[str] = ()
+    name: str,
+    summary: str,
+    load: Load,
+    *,
+    subcommands: Mapping[str, click.Command] = MappingProxyType({}),
 ) -> click.Command:
-    """Return the command ``name``; ``load`` imports what it needs when it is run. ``subcommands``
-    are told of in the help, and where a word is refused: like upstream's programs, a launcher
-    ignores them."""
+    """Return the command ``name``, whose first word may be one of ``subcommands`` instead of a
+    flag; ``load`` imports what it needs when it is run."""
 
     class Program(click.Command):
-        """Completes the flags of its table."""
+        """Completes the subcommands' options, and the flags of its table."""
 
-        def shell_complete(
-            self, ctx: click.Context, incomplete: str
-        ) -> list[click.shell_completion.CompletionItem]:
+        def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+            words: Sequence[str] = ctx.params.get("words") or ("",)
+            if words[0] in subcommands:
+                return subcommands[words[0]].shell_complete(ctx, incomplete)
             table, _ = load()
             return [
-                click.shell_completion.CompletionItem(f"--{flag.name}", help=flag.help)
+                CompletionItem(f"--{flag.name}", help=flag.help)
                 for flag in table
                 if f"--{flag.name}".startswith(incomplete)
                 and incomplete.startswith("-")
                 and not flag.name.endswith("*")
             ]
+
+    def first_word(
+        ctx: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        if ctx.params.get("words"):
+            return []
+        return [CompletionItem(word, help=each.get_short_help_str())
+                for word, each in subcommands.items() if word.startswith(incomplete)]  # fmt: skip
 
     @click.command(
         name,
@@ -50,11 +63,17 @@ def program(
         context_settings={"ignore_unknown_options": True, "help_option_names": []},
         add_help_option=False,
     )
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=first_word)
     @click.pass_context
     def command(ctx: click.Context, words: tuple[str, ...]) -> None:
         from podscale.serving import flags
 
+        if words and words[0] in subcommands:
+            # Errors go up: podscale.cli.entry says them in one line.
+            done = subcommands[words[0]].main(
+                args=list(words[1:]), prog_name=f"podscale {name} {words[0]}", standalone_mode=False
+            )
+            ctx.exit(done or 0)
         table, run = load()
         if {"-h", "--help"} & set(words):
             usage = "\n       ".join([f"Usage: podscale {name} [flags]", *(
@@ -67,7 +86,8 @@ def program(
         except flags.FlagError as error:
             click.echo(f"podscale {name}: {plainly(str(error))} (--help lists all flags)", err=True)
             ctx.exit(EXIT_USAGE)
-        # Taken out, so that a child of ours does not think it is a launcher.
+        # Taken out, so that a child of ours does not think it is a launcher, which ignores other
+        # words as upstream's programs do.
         is_launcher = os.environ.pop("PODSCALE_LAUNCHER", "") != ""
         if parsed.arguments and not is_launcher:
             click.echo(_refused(name, parsed.arguments[0], subcommands), err=True)
@@ -79,55 +99,7 @@ def program(
     return command
 
 
-def with_subcommands(
-    serve: click.Command, subcommands: Mapping[str, click.Command], summary: str
-) -> click.Command:
-    """Return the program ``serve``, whose first word may be one of ``subcommands`` instead."""
-    name = str(serve.name)
-
-    class WithSubcommands(click.Command):
-        """Completes the subcommands with their options, and the flags of the program."""
-
-        def shell_complete(
-            self, ctx: click.Context, incomplete: str
-        ) -> list[click.shell_completion.CompletionItem]:
-            words = tuple(ctx.params.get("words") or ())
-            chosen = subcommands.get(words[0]) if words else None
-            return (chosen or serve).shell_complete(ctx, incomplete)
-
-    def first_word(
-        ctx: click.Context, _parameter: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        if ctx.params.get("words"):
-            return []
-        item = click.shell_completion.CompletionItem
-        return [item(word, help=each.get_short_help_str())
-                for word, each in subcommands.items() if word.startswith(incomplete)]  # fmt: skip
-
-    @click.command(
-        name,
-        cls=WithSubcommands,
-        help=summary,
-        context_settings={"ignore_unknown_options": True, "help_option_names": []},
-        add_help_option=False,
-    )
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=first_word)
-    @click.pass_context
-    def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-        chosen = subcommands.get(words[0]) if words else None
-        if chosen is None:
-            ctx.invoke(serve, words=words)
-            return
-        # Errors go up: podscale.cli.entry says them in one line.
-        done = chosen.main(
-            args=list(words[1:]), prog_name=f"podscale {name} {words[0]}", standalone_mode=False
-        )
-        ctx.exit(done or 0)
-
-    return command
-
-
-def _refused(name: str, word: str, subcommands: Sequence[str]) -> str:
+def _refused(name: str, word: str, subcommands: Iterable[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(word, subcommands, n=1)

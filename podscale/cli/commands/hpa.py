@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.commands.processes import hpa
-from podscale.cli.flag_program import with_subcommands
+from podscale.cli.commands import processes
 from podscale.cli.inputs import WrongInput, called, read
 from podscale.cli.output import Form, emit, output_option, said
 from podscale.core.times.duration import read_time
@@ -69,8 +68,8 @@ def evaluate(
         print_explanation(body)
 
 
-command = with_subcommands(
-    hpa, {"eval": evaluate}, "Scale by HorizontalPodAutoscalers; ``hpa eval`` decides offline."
+command = processes.command(
+    "hpa", "Scale by HorizontalPodAutoscalers.", ("hpa",), subcommands={"eval": evaluate}
 )
 
 

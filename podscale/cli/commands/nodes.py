@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, OTHER_CLUSTER, ClusterChoice, connection_options
-from podscale.cli.commands.processes import nodes
-from podscale.cli.flag_program import with_subcommands
+from podscale.cli.commands import processes
 from podscale.cli.inputs import CommandFailed, seconds
 from podscale.cli.output import note, said
 
@@ -90,10 +89,12 @@ def watchdog(
     asyncio.run(_watch(cluster, choice))
 
 
-command = with_subcommands(
-    nodes,
-    {"off": off, "watchdog": watchdog},
-    "Fill nodes by what pods really use; ``nodes off`` takes it back.",
+command = processes.command(
+    "nodes",
+    "Fill nodes by what pods really use.",
+    ("nodes",),
+    has_page=True,
+    subcommands={"off": off, "watchdog": watchdog},
 )
 
 

@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,7 @@ def command(
     *,
     leads: bool | None = None,
     has_page: bool = False,
-    subcommands: Sequence[str] = (),
+    subcommands: Mapping[str, click.Command] = MappingProxyType({}),
 ) -> click.Command:
     """Return the command that runs ``parts``; ``leads``: under Leases unless a flag says no (None:
     as each part's own table says). ``subcommands`` are other words that it takes."""
@@ -112,14 +113,6 @@ run = command(
     has_page=True,
 )
 adapter = command("adapter", "Serve the three metrics APIs from Prometheus.", ("adapter",))
-hpa = command("hpa", "Scale by HorizontalPodAutoscalers.", ("hpa",), subcommands=("eval",))
 recommender = command("recommender", "Recommend requests (VPA).", ("recommender",))
 updater = command("updater", "Resize or evict pods whose requests are off (VPA).", ("updater",))
 admission = command("admission", "Set the requests of new pods (VPA webhook).", ("admission",))
-nodes = command(
-    "nodes",
-    "Fill nodes by what pods really use.",
-    ("nodes",),
-    has_page=True,
-    subcommands=("off", "watchdog"),
-)
