@@ -1,8 +1,8 @@
 """Where the demo's measurements are kept: a Prometheus that is installed, or the stand-in; and the
 directory of both, locked while the demo lives, so that the next start knows a dead one's.
 
-A demo killed with SIGKILL cannot clean up. Its lock is gone with it (the kernel's promise), so the
-next start removes the directory and ends the Prometheus that still writes into it.
+A demo killed with SIGKILL cannot clean up. The kernel ends its Prometheus, and its lock is gone
+with it, so the next start removes the directory.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from podscale.sandbox.promql.server import PrometheusStandIn
 from podscale.sandbox.server import SandboxCluster
 
 PREFIX = "podscale-demo-"
-LOCK, CHILD = "lock", "prometheus.pid"
+LOCK = "lock"
 _YOUNG_S = 60.0  # a directory without lock may be one that is just being made
 
 
@@ -53,15 +53,9 @@ def sweep() -> list[Path]:
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if left.stat().st_uid == os.getuid() and _is_dead(left):
-                _end_child(left)
                 shutil.rmtree(left, ignore_errors=True)
                 removed.append(left)
     return removed
-
-
-def note_child(directory: Path, pid: int) -> None:
-    """Write down which process works for the demo."""
-    (directory / CHILD).write_text(str(pid))
 
 
 def _is_dead(left: Path) -> bool:
@@ -74,18 +68,6 @@ def _is_dead(left: Path) -> bool:
         except BlockingIOError:
             return False
     return True
-
-
-def _end_child(left: Path) -> None:
-    try:
-        pid = int((left / CHILD).read_text())
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (OSError, ValueError):
-        return
-    # The number may be another process's by now; ours names the directory.
-    if os.fsencode(left) in command:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 HOST = "127.0.0.1"
@@ -209,7 +191,6 @@ class _Real:
                 )
             except OSError as error:
                 return error.strerror or str(error)
-        note_child(self._directory, self._child.pid)
         try:
             async with asyncio.timeout(_READY_S), aiohttp.ClientSession() as session:
                 while self._child.returncode is None:
