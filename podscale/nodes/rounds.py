@@ -266,19 +266,9 @@ class NodeRounds:
         self.metrics.held.labels("memory").set(held[MEMORY])
         if self._began_s is None:
             self._began_s = decided.at_s
-        outage = self.outage() or self._usage_problem
-        was, self._told = (
-            self._told,
-            conditions(
-                decided,
-                reasons,
-                self.windows.newest_s,
-                is_tainted,
-                self._began_s,
-                outage,
-                self.choice,
-            ),
-        )
+        outage, was = self.outage() or self._usage_problem, self._told
+        self._told = conditions(decided, reasons, self.windows.newest_s, is_tainted, self._began_s,
+                                outage, self.choice)  # fmt: skip
         for token in was.keys() - self._told.keys():
             _log.info("it is over", reason=token)
         for token, message in self._told.items():
