@@ -74,7 +74,7 @@ BOUNDED = {
     "hpa/simulate/workload.py:step_s": "one number of each load",
     "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
     "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",
-    "podscale/core/gotemplate/parse.py:_Parser._fields": SCRATCH,
+    "podscale/core/gotemplate.py:_Parser.fields": SCRATCH,
     "podscale/core/quantity.py:format_milli": "65,536 numbers",
     "podscale/core/value_index.py:ValueIndex._found": CLUSTER,
     "podscale/core/quantity.py:parse": "16,384 texts of 128 characters; longer ones raise",
