@@ -22,7 +22,7 @@ from vpa.model.groups import Named
 from vpa.model.histograms.matrix import Columns, Floats
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
-from vpa.step_seconds import StepSeconds
+from vpa.step_seconds import step_seconds
 from vpa.stores import VpaStores
 
 PREFIX = "vpa_recommender_"
@@ -178,7 +178,7 @@ class RecommenderMetrics:
             buckets=_LATENCY,
             registry=registry,
         )
-        self.step = StepSeconds(PREFIX, "Time spent in the steps of a pass.", registry)
+        self.step = step_seconds(PREFIX, "Time spent in the steps of a pass.", registry)
         self.states = gauge(
             PREFIX + "aggregate_container_states_count",
             "Aggregates that are tracked.",

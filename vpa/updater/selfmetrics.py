@@ -1,13 +1,14 @@
 """What the updater says about itself, under upstream's names."""
 
+import collections
 from collections.abc import Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from podscale.kube.client.eviction import DisruptionOutcome
 from vpa.model.samples.membership import VpaKey
-from vpa.step_seconds import StepSeconds
-from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
+from vpa.step_seconds import step_seconds
 from vpa.updater.decide.decision import UpdateDecision
 
 _log = structlog.get_logger()
@@ -24,17 +25,7 @@ _GAUGES = (
     "vpas_with_in_place_updated_pods_total",
 )
 Sized = tuple[str, str]
-
-
-class UpdateTally:
-    """What one pass over all VPAs counted."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[Sized, int]] = {}
-
-    def add(self, name: str, size: Sized, number: int) -> None:
-        counts = self.counts.setdefault(name, {})
-        counts[size] = counts.get(size, 0) + number
+Tally = collections.Counter[tuple[str, Sized]]  # what one pass over all VPAs counted, by gauge
 
 
 class UpdaterMetrics:
@@ -67,20 +58,20 @@ class UpdaterMetrics:
         self.broken = counter(
             "vpas_passed_over", "Turns of VPAs that ended in an error of their own."
         )
-        self.step = StepSeconds(PREFIX, "Time spent in the steps of a loop.", registry)
+        self.step = step_seconds(PREFIX, "Time spent in the steps of a loop.", registry)
 
-    def count(self, found: UpdateTally) -> None:
+    def count(self, found: Tally) -> None:
         """Set the gauges of a complete pass."""
-        for name, gauge in self._gauges.items():
+        for gauge in self._gauges.values():
             gauge.clear()
-            for labels, number in found.counts.get(name, {}).items():
-                gauge.labels(*labels).set(number)
+        for (name, labels), number in found.items():
+            self._gauges[name].labels(*labels).set(number)
 
 
 class ReconcileReport:
     """Of one VPA's turn."""
 
-    def __init__(self, tally: UpdateTally, key: VpaKey, size: Sized) -> None:
+    def __init__(self, tally: Tally, key: VpaKey, size: Sized) -> None:
         self._tally, self._key, self._size = tally, key, size
         self._labels = (*size, key.name, key.namespace)
         self._done: set[str] = set()
@@ -89,8 +80,8 @@ class ReconcileReport:
         """Count the pods whose update is due."""
         for name, action in (("evictable", "evict"), ("in_place_updatable", "resize")):
             number = sum(decision.action == action for decision in decisions)
-            self._tally.add(f"{name}_pods_total", self._size, number)
-            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
+            self._tally[f"{name}_pods_total", self._size] += number
+            self._tally[f"vpas_with_{name}_pods_total", self._size] += number > 0
 
     def did(self, *, in_place: bool) -> None:
         """Remember that a pod was, or may have been, resized or evicted."""
@@ -111,4 +102,4 @@ class ReconcileReport:
     def end(self) -> None:
         """Count the VPA by what was done to its pods."""
         for name in ("evicted", "in_place_updated"):
-            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
+            self._tally[f"vpas_with_{name}_pods_total", self._size] += name in self._done

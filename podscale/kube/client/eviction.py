@@ -15,20 +15,22 @@ _BUDGET = "DisruptionBudget"  # the cause of an eviction's 429; flow control nam
 _SEVERAL = "more than one PodDisruptionBudget"
 
 
-class EvictionOutcome(Struct, frozen=True):
-    """What became of an eviction.
+class DisruptionOutcome(Struct, frozen=True):
+    """What became of an eviction, or of a resize, which alone has the last three outcomes.
 
     unknown: no answer came, so it may have happened; failed: it did not, and may another time;
     busy: the API server did not look at it.
     """
 
-    outcome: Literal["done", "gone", "pdb", "busy", "failed", "unknown"]
+    outcome: Literal[
+        "done", "gone", "pdb", "busy", "failed", "unknown", "refused", "node-capacity", "nothing"
+    ]
     message: str = ""
 
 
 async def evict(
     api: Api, namespace: str, name: str, uid: str, *, dry_run: bool = False
-) -> EvictionOutcome:
+) -> DisruptionOutcome:
     """Evict the pod with this UID; ``dry_run`` only asks. Raises ``NotLeading``."""
     options: dict[str, object] = {
         # A pod of the same name (StatefulSet) that replaced it is not meant.
@@ -45,19 +47,17 @@ async def evict(
     path = PODS.path(namespace, name, "eviction")
     try:
         await api.request("POST", path, body=encode(body), timeout_s=_TIMEOUT_S)
-    except (
-        errors.ObjectNotFound,
-        errors.WriteConflict,
-    ) as error:  # a conflict: another one has the name
-        return EvictionOutcome("gone", error.message)
+    except (errors.ObjectNotFound, errors.WriteConflict) as error:
+        # A conflict: another one has the name.
+        return DisruptionOutcome("gone", error.message)
     except errors.TooManyRequests as refused:
         is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
-        return EvictionOutcome("pdb" if is_budget else "busy", refused.message)
+        return DisruptionOutcome("pdb" if is_budget else "busy", refused.message)
     except errors.KubeError as error:
         if isinstance(error, errors.ServerFailed) and _SEVERAL in error.message:
-            return EvictionOutcome("pdb", error.message)
-        return EvictionOutcome("unknown" if may_have_happened(error) else "failed", str(error))
-    return EvictionOutcome("done")
+            return DisruptionOutcome("pdb", error.message)
+        return DisruptionOutcome("unknown" if may_have_happened(error) else "failed", str(error))
+    return DisruptionOutcome("done")
 
 
 def may_have_happened(error: errors.KubeError) -> bool:

@@ -203,7 +203,6 @@ BOUNDED = {
     "vpa/updater/selfmetrics.py:ReconcileReport._done": SCRATCH,
     "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._holding": SCRATCH,
     "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._known": SCRATCH,
-    "vpa/updater/selfmetrics.py:UpdateTally.counts": MODES,
     "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,

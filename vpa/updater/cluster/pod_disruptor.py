@@ -1,15 +1,13 @@
 """What the updater does to pods: evictions, resizes, and the events that tell of them."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from podscale.kube.client import errors
 from podscale.kube.client.api import JSON_PATCH, MERGE_PATCH, Api
-from podscale.kube.client.eviction import evict, may_have_happened
+from podscale.kube.client.eviction import DisruptionOutcome, evict, may_have_happened
 from podscale.kube.client.resource import PODS, VPAS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodView, view_of
@@ -29,20 +27,8 @@ _TIMEOUT_S = 10.0
 # Refused sizes, kept on the pod so that they survive a restart of ours.
 INFEASIBLE = "vpa.podscale.io/infeasible"
 
-# unknown: no answer came, so it may have happened; failed: it did not, and may another time;
-# busy: the API server did not look at it.
-Outcome = Literal[
-    "done", "gone", "refused", "node-capacity", "pdb", "busy", "failed", "unknown", "nothing"
-]
 # What the API server says about the resize itself, and will say again.
 _DEFINITE = (errors.Unprocessable, errors.BadRequest, errors.MethodNotAllowed)
-
-
-class DisruptionOutcome(Struct, frozen=True):
-    """What became of an action."""
-
-    outcome: Outcome
-    message: str = ""
 
 
 class PodDisruptor:
@@ -57,12 +43,12 @@ class PodDisruptor:
         """Evict through the API server, which asks the PodDisruptionBudgets."""
         acted = await evict(self._api, pod.namespace, pod.name, pod.uid)
         if acted.outcome != "done":
-            return DisruptionOutcome(acted.outcome, acted.message)
+            return acted
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
         text = f"VPA Updater evicted Pod {pod.name} to apply resource recommendation."
         self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
-        return DisruptionOutcome("done")
+        return acted
 
     async def resize(
         self,

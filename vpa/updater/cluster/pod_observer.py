@@ -65,11 +65,7 @@ class BudgetedPods(Struct, frozen=True):
 def alike_to(pod: PodView, budgets: Store[PodDisruptionBudget]) -> BudgetedPods:
     """Return what a pod has in common with those that hear the same as it."""
     name = pod.owner.name if pod.owner is not None else pod.name
-    covering = frozenset(
-        budget.metadata.name
-        for budget in budgets.values(pod.namespace)
-        if budget.covers(pod.labels)
-    )
+    covering = frozenset(budget.metadata.name for budget in _covering(pod, budgets))
     labels = frozenset(
         (key, value)
         for key, value in pod.labels.items()
@@ -88,22 +84,25 @@ def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:
     # A pod that does not run yet may always go.
     if pod.phase == PodPhase.PENDING or not budgets.is_synced or not budgets.is_current():
         return None
-    covering = [budget for budget in budgets.values(pod.namespace) if budget.covers(pod.labels)]
+    covering = _covering(pod, budgets)
     if not covering:
         return None
     if len(covering) > 1:
         # The eviction subresource answers 500 to a pod with several budgets, always.
         return Pdb(", ".join(sorted(budget.metadata.name for budget in covering)), True)
-    return Pdb(covering[0].metadata.name, _refuses(covering[0], pod))
-
-
-def _refuses(budget: PodDisruptionBudget, pod: PodView) -> bool:
-    status = budget.status
-    if status.observed_generation < budget.metadata.generation:
-        return False  # the status is of an older spec
+    (budget,) = covering
     # A pod that is not ready may go while enough others are (unhealthyPodEvictionPolicy), which
-    # is left to the API server.
-    return status.disruptions_allowed <= 0 and pod.ready == PodReadiness.TRUE
+    # is left to the API server; and a status may be of an older spec.
+    refuses = (
+        budget.status.observed_generation >= budget.metadata.generation
+        and budget.status.disruptions_allowed <= 0
+        and pod.ready == PodReadiness.TRUE
+    )
+    return Pdb(budget.metadata.name, refuses)
+
+
+def _covering(pod: PodView, budgets: Store[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    return [budget for budget in budgets.values(pod.namespace) if budget.covers(pod.labels)]
 
 
 _log = structlog.get_logger()

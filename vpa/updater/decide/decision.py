@@ -230,11 +230,11 @@ class _Gate:
             since_s=view.resize_since_s,
         )
         if step == "InPlaceInfeasibleCached":
-            return self._refuse("ResizeInfeasible", self._resize_facts())
+            return self._no(["ResizeInfeasible"], self._resize_facts())
         if view.pod.phase == PodPhase.PENDING:
             # Nothing runs yet that could be resized, or whose resize could have failed; the
             # kubelet starts it with its requests.
-            return self._refuse("ResizeDeferred", {"phase": "Pending"})
+            return self._no(["ResizeDeferred"], {"phase": "Pending"})
         is_revised = self._is_revised()
         if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
@@ -242,10 +242,10 @@ class _Gate:
         if refusal is not None:
             facts: dict[str, Fact] = {**refusal.facts, "message": refusal.message}
             if update_mode(view.vpa) == "InPlace":
-                return self._refuse(refusal.reason, facts)
+                return self._no([refusal.reason], facts)
             return self.evict(refusal.reason, facts)
         if not resize.has_room(view.pod, self.budget, self.group, self.settings):
-            return self._refuse("BudgetExhausted", self._budget_facts())
+            return self._no(["BudgetExhausted"], self._budget_facts())
         if is_revised:
             return self._go("resize", [self.due.reason, self._state_reason()], self._resize_facts())
         return self._go("resize", [self.due.reason], {})
@@ -260,7 +260,7 @@ class _Gate:
             return self._no([*first, "TooFewReplicas"], {**given, **_group_facts(self.group)})
         overdue = resize.is_overdue(self.state, view.resize_since_s)
         if not pending and self.state != "ResizeNone" and not overdue and fallback is None:
-            return self._refuse(self._state_reason(), self._resize_facts())
+            return self._no([self._state_reason()], self._resize_facts())
         if view.unsized_s is not None:
             given |= {"held_by": "PodsReturnUnsized", "again_s": view.unsized_s}
             return self._no([*first, "AdmissionNotAlive"], given)
@@ -289,7 +289,7 @@ class _Gate:
         in_place_only = update_mode(self.view.vpa) == "InPlace"
         overdue = resize.is_overdue(self.state, self.view.resize_since_s)
         if in_place_only or not overdue:
-            return self._refuse(reason, facts)
+            return self._no([reason], facts)
         return self.evict(reason, facts)
 
     def _state_reason(self) -> str:
@@ -311,9 +311,6 @@ class _Gate:
         facts: dict[str, Fact] = {**_group_facts(group), "disrupted": begun}
         lost = self.budget.lost(group)
         return {**facts, "lost": lost} if lost else facts
-
-    def _refuse(self, reason: str, facts: Facts) -> UpdateDecision:
-        return self._no([reason], facts)
 
     def _no(self, reasons: Sequence[str], facts: Facts) -> UpdateDecision:
         return self._go("none", [*reasons, self.due.reason], facts)

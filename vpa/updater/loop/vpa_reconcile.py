@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.pace import LoopPace
+from podscale.kube.client.eviction import DisruptionOutcome
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.patches.boost import expired
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
-from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
+from vpa.updater.cluster.pod_disruptor import PodDisruptor
 from vpa.updater.cluster.pod_observer import BudgetedPods, PodObserver, alike_to
 from vpa.updater.decide import disruption_budget as budgets
 from vpa.updater.decide import resize
@@ -30,10 +31,9 @@ from vpa.updater.decide.decision import (
     decide_update,
 )
 from vpa.updater.flags import Options
-from vpa.updater.loop.daily_budgets import DailyBudgets
+from vpa.updater.loop.past_disruptions import DailyBudgets, ResizedReturns
 from vpa.updater.loop.pod_decisions import PodDecisions
-from vpa.updater.loop.resized_returns import ResizedReturns
-from vpa.updater.selfmetrics import ReconcileReport, Sized, UpdaterMetrics, UpdateTally
+from vpa.updater.selfmetrics import ReconcileReport, Sized, Tally, UpdaterMetrics
 
 _log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class VpaReconcile:
         deadline: float,
         wall: Callable[[], float],
         size: Sized,
-        tally: UpdateTally,
+        tally: Tally,
         updates: bool,
     ) -> None:
         """``deadline`` is a time of the event loop, ``wall`` the time of day; without

@@ -9,7 +9,7 @@ from podscale.kube.client.errors import ObjectNotFound
 from podscale.kube.client.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW, pod
 from vpa.updater.cluster.pod_observer import PodObserver
-from vpa.updater.cluster.watched_lease import WatchedLease
+from vpa.updater.loop.loop import WatchedLease
 
 RESIZING = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
 TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.decide.disruption_budget import SPENT, EvictionRate, TokenBucket
-from vpa.updater.loop.daily_budgets import DailyBudgets, read, written
+from vpa.updater.loop.past_disruptions import DailyBudgets, read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 

@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
+from podscale.kube.client.eviction import DisruptionOutcome
 from podscale.kube.columns.pod_set import PodView
 from tests.kit.stores import take_out
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
 from vpa.admission.patches.patch import OBSERVED
-from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, Outcome
 
 BOOST = replace(SETTINGS, cpu_startup_boost=True)
 MARK = {"vpaCpuStartupBoost/app": "{}"}
@@ -144,7 +144,7 @@ async def test_a_mark_is_removed_whatever_the_kubelet_says_about_what_was_taken_
 
 @pytest.mark.parametrize(("outcome", "count"), [("failed", 1), ("nothing", 0), ("gone", 0)])
 async def test_a_mark_that_could_not_be_removed_is_counted_as_a_failure(
-    outcome: Outcome, count: int
+    outcome: Literal["failed", "nothing", "gone"], count: int
 ) -> None:
     crowd = Crowd(4, settings=BOOST, of_vpa=vpa("InPlaceOrRecreate"))
     crowd.answer = lambda _pod: DisruptionOutcome(outcome, "timed out")

@@ -10,6 +10,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from podscale.core.disruptions import DisruptionPace
+from podscale.kube.client.eviction import DisruptionOutcome
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.store import Store
@@ -20,16 +21,15 @@ from podscale.kube.objects.vpa import Vpa
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
 from vpa.capping.processor import LimitRanges
 from vpa.model.samples.membership import VpaKey
-from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
 from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.decide.decision import LoopView
 from vpa.updater.decide.disruption_budget import EvictionRate, OwnerSize, TokenBucket, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
+from vpa.updater.loop.past_disruptions import ResizedReturns
 from vpa.updater.loop.pod_decisions import PodDecisions
-from vpa.updater.loop.resized_returns import ResizedReturns
 from vpa.updater.loop.vpa_reconcile import DisruptionTools, VpaReconcile
-from vpa.updater.selfmetrics import UpdaterMetrics, UpdateTally
+from vpa.updater.selfmetrics import Tally, UpdaterMetrics
 
 KEY = VpaKey("shop", "web")
 FREE = EvictionRate(None, 0)
@@ -139,7 +139,7 @@ class Crowd:
             deadline=asyncio.get_running_loop().time() + 1e6,
             wall=lambda: NOW,
             size=("1", "Recreate"),
-            tally=UpdateTally(),
+            tally=Tally(),
             updates=True,
         )
         await turn.run(live, unscheduled or [])
