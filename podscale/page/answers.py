@@ -23,10 +23,12 @@ from podscale.page.sampler import PageSources
 from podscale.page.shown import hpa_and_time_of, scaling_facts, scaling_mark
 from podscale.page.values import STATES, Detail, Scaling, ShownDecision, ShownWords, Sizing
 from podscale.page.what_if import ReplayInputs, WhatIf, load_csv, replayed_spec
+from podscale.serving.http.request import Reply
 
 _MOST_BYTES = 4 << 20  # of marks of scaling
 _MARK_BYTES = 1024  # with its key
 _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
+_JSON = "application/json"
 _encoder = msgspec.json.Encoder()
 
 
@@ -120,11 +122,12 @@ def _plain(fact: Fact) -> str | int | float | bool | None:
     return str(fact)
 
 
-class PageAnswer(Struct, frozen=True):
-    """A status and a JSON body."""
+class PageRefusal(Exception):
+    """What was asked for cannot be shown, with the HTTP status."""
 
-    status: int
-    body: bytes
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class PageAnswers:
@@ -147,8 +150,14 @@ class PageAnswers:
         self._trail = DecisionTrail(sources.traces)
         self._lister = WorkloadList(board)
 
-    def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+    def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> Reply:
         """Return the answer to ``/page/api/WHAT?QUERY``."""
+        try:
+            return Reply(200, _JSON, _encoder.encode(self._shown(what, query)))
+        except PageRefusal as refused:
+            return Reply(refused.status, _JSON, _encoder.encode({"message": str(refused)}))
+
+    def _shown(self, what: str, query: Mapping[str, Sequence[str]]) -> Struct:
         match what:
             case "workloads":
                 return self._listing(query)
@@ -159,87 +168,73 @@ class PageAnswers:
             case "whatif":
                 return self._replayed(query)
             case "nodes":
-                return _found(shown_nodes(self._nodes()))
+                return shown_nodes(self._nodes())
             case "feed":
-                return _found(self._feed.answer(self._wall()))
-        return _refused(
+                return self._feed.answer(self._wall())
+        raise PageRefusal(
             404,
             f"/page/api/{what} is not there: ask for workloads, workload, decision, whatif, nodes "
             "or feed",
         )
 
-    def _listing(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+    def _listing(self, query: Mapping[str, Sequence[str]]) -> Struct:
         state = _first(query, "state")
         if state and state not in STATES:
-            return _refused(400, f"state={state} is none of {', '.join(STATES)}")
+            raise PageRefusal(400, f"state={state} is none of {', '.join(STATES)}")
         offset = whole_number(_first(query, "offset") or "0")
         limit = whole_number(_first(query, "limit") or "25")
         if offset is None or limit is None:
-            return _refused(400, "offset and limit are numbers")
+            raise PageRefusal(400, "offset and limit are numbers")
         asked = Query(_first(query, "q")[:200], _first(query, "namespace"), state, offset, limit)
-        return _found(self._lister.answer(asked, now=self._wall(), is_leader=self._is_leader()))
+        return self._lister.answer(asked, now=self._wall(), is_leader=self._is_leader())
 
-    def _detail(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+    def _detail(self, query: Mapping[str, Sequence[str]]) -> Detail:
         workload = self._workload(query)
-        if isinstance(workload, PageAnswer):
-            return workload
         asked = _first(query, "since") or "0"
         if not _UNIX_TIME.fullmatch(asked):
-            return _refused(400, "since is a unix time")
+            raise PageRefusal(400, "since is a unix time")
         since = float(asked)
         now = workload.looked_at = self._wall()
         sentences, change = self._trail.latest(workload)
         scaling, cpu, memory = workload.scaling_ring, workload.cpu, workload.memory
-        return _found(
-            Detail(
-                now,
-                row(workload),
-                None if scaling is None else Scaling(*points(scaling, since)),
-                None if cpu is None else Sizing(*points(cpu, since)),
-                None if memory is None else Sizing(*points(memory, since)),
-                self._trail.decisions(workload),
-                self._trail.known_since(workload),
-                sentences,
-                change,
-                workload.vpa.mode if workload.vpa is not None else "",
-                workload.sizing_note,
-            )
+        return Detail(
+            now,
+            row(workload),
+            None if scaling is None else Scaling(*points(scaling, since)),
+            None if cpu is None else Sizing(*points(cpu, since)),
+            None if memory is None else Sizing(*points(memory, since)),
+            self._trail.decisions(workload),
+            self._trail.known_since(workload),
+            sentences,
+            change,
+            workload.vpa.mode if workload.vpa is not None else "",
+            workload.sizing_note,
         )
 
-    def _decision(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+    def _decision(self, query: Mapping[str, Sequence[str]]) -> ShownWords:
         workload = self._workload(query)
-        if isinstance(workload, PageAnswer):
-            return workload
         told = self._trail.told(workload, _first(query, "key"))
         if told is None:
-            return _refused(404, "this decision is not known any more: only the last ones are kept")
-        return _found(told)
+            raise PageRefusal(
+                404, "this decision is not known any more: only the last ones are kept"
+            )
+        return told
 
-    def _replayed(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
+    def _replayed(self, query: Mapping[str, Sequence[str]]) -> Struct:
         workload = self._workload(query)
-        if isinstance(workload, PageAnswer):
-            return workload
         if not workload.hpa:
-            return _refused(404, "no HPA scales it: there is nothing to replay")
-        return _found(self._what_if.answer(workload.id, lambda: self._trail.inputs(workload)))
+            raise PageRefusal(404, "no HPA scales it: there is nothing to replay")
+        return self._what_if.answer(workload.id, lambda: self._trail.inputs(workload))
 
-    def _workload(self, query: Mapping[str, Sequence[str]]) -> ShownWorkload | PageAnswer:
+    def _workload(self, query: Mapping[str, Sequence[str]]) -> ShownWorkload:
         parts = _first(query, "id").split("/")
         if len(parts) != 3:
-            return _refused(400, "id is NAMESPACE/KIND/NAME")
+            raise PageRefusal(400, "id is NAMESPACE/KIND/NAME")
         found = self._board.get((parts[0], parts[1], parts[2]))
         if found is None:
             other = "" if self._is_leader() else ": another replica holds the Lease and decides"
-            return _refused(404, f"{'/'.join(parts)} is not scaled or sized here{other}")
+            raise PageRefusal(404, f"{'/'.join(parts)} is not scaled or sized here{other}")
         return found
-
-
-def _found(value: Struct) -> PageAnswer:
-    return PageAnswer(200, _encoder.encode(value))
-
-
-def _refused(status: int, message: str) -> PageAnswer:
-    return PageAnswer(status, _encoder.encode({"message": message}))
 
 
 def _first(query: Mapping[str, Sequence[str]], name: str) -> str:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.core.loopback import is_loopback
 from podscale.page.answers import PageAnswers
@@ -71,7 +72,6 @@ PREFIX = "/page/"
 HOST = "127.0.0.1"
 _LIMITS = ServerLimits(connections=200)
 _API = "api/"
-_JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
 # What a cache on the way kept, it would show to others, and when it is old.
@@ -100,8 +100,7 @@ class PageRequests:
             return Reply(308, _TEXT, b"", (*HEADERS, ("Location", PREFIX)))
         name = path.removeprefix(PREFIX)
         if name.startswith(_API):
-            answer = self._answers.answer(name.removeprefix(_API), query)
-            return Reply(answer.status, _JSON, answer.body, _FRESH)
+            return replace(self._answers.answer(name.removeprefix(_API), query), headers=_FRESH)
         file = self._files.get(name)
         if file is None or not path.startswith(PREFIX):
             return Reply(404, _TEXT, b"there is no such file\n", HEADERS)
@@ -111,14 +110,10 @@ class PageRequests:
         return Reply(200, file.content_type, file.body, headers)
 
     def _routed(self, request: ApiRequest) -> Answered:
-        reply = self.reply(
-            request.method, request.path, request.query, request.headers.get("if-none-match", "")
-        )
+        seen = request.headers.get("if-none-match", "")
+        reply = self.reply(request.method, request.path, request.query, seen)
         return ApiResponse(
-            body=reply.body,
-            status=reply.status,
-            content_type=reply.content_type,
-            headers=reply.headers,
+            reply.body, reply.status, content_type=reply.content_type, headers=reply.headers
         )
 
 
