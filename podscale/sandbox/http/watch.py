@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct
 
 from podscale.core.ascii_text import whole_number
 from podscale.core.selectors import selector as labels
@@ -43,18 +42,13 @@ class OpenWatches:
 
     async def answer(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         """Stream events until the time-out, a cut, or the client's end."""
-        watch = _watch(resource, asked)
-        accept = asked.http.headers.get("Accept", "")
-        render: Render | None = metadata_line if wants_metadata(accept) else None
-        if bodies.wants_table(accept):
-            render = bodies.table_renderer(resource, watch.version, asked.query, self._storage.wall)
+        stream = _Stream(self._storage, resource, asked)
         response = web.StreamResponse()
         response.content_type = "application/json"
         try:
             await response.prepare(asked.http)
         except ConnectionError:  # the client has gone while it asked
             return response
-        stream = _Stream(watch, self._storage, render)
         with contextlib.suppress(ConnectionError):  # the client has gone
             async with contextlib.aclosing(self._chunks(stream, asked)) as chunks:
                 async for chunk in chunks:
@@ -64,9 +58,9 @@ class OpenWatches:
 
     async def _chunks(self, stream: "_Stream", asked: Request) -> AsyncGenerator[bytes, None]:
         """Yield chunks of whole lines until the time-out, a cut, or history is lost (410)."""
-        watch, stop = stream.watch, self._stop
+        stop = self._stop
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + watch.timeout_s
+        deadline = loop.time() + stream.timeout_s
         next_bookmark = loop.time() + self._bookmark_interval_s
         if (first := stream.initial()) and not self._gate.is_mute(asked):
             yield first
@@ -78,14 +72,14 @@ class OpenWatches:
             now = loop.time()
             if now >= deadline:
                 break
-            if watch.bookmarks and now >= next_bookmark:
+            if stream.has_bookmarks and now >= next_bookmark:
                 next_bookmark = now + self._bookmark_interval_s
                 if not self._gate.is_mute(asked):
                     yield stream.bookmark()
-            until = min(deadline, next_bookmark) if watch.bookmarks else deadline
+            until = min(deadline, next_bookmark) if stream.has_bookmarks else deadline
             await _either(changed, stop, max(until - now, 0.001))
         is_over = not stop.is_set() and not stream.is_broken
-        if watch.bookmarks and is_over and not self._gate.is_mute(asked):
+        if stream.has_bookmarks and is_over and not self._gate.is_mute(asked):
             yield stream.bookmark()
 
 
@@ -100,38 +94,6 @@ def selectors(
     return chosen, objects.field_requirements(asked.query.get("fieldSelector", ""), resource)
 
 
-class _Watch(Struct, frozen=True):
-    """What one watch selects, and how it begins and ends."""
-
-    resource: SandboxResource
-    version: str
-    namespace: str
-    label_selector: labels.Selector
-    field_selector: Sequence[FieldRequirement]
-    revision: int  # 0: from now on, after what there is
-    timeout_s: float
-    bookmarks: bool
-    sends_initial: bool  # sendInitialEvents: what there is, then a marked bookmark
-
-
-def _watch(resource: SandboxResource, asked: Request) -> _Watch:
-    query, target = asked.query, asked.target
-    revision = whole_number(query.get("resourceVersion") or "0")
-    if revision is None:
-        raise bad_request(f"invalid resource version {query['resourceVersion']!r}")
-    timeout_s = whole_number(query.get("timeoutSeconds", ""))
-    return _Watch(
-        resource,
-        target.version,
-        target.namespace if resource.namespaced else "",
-        *selectors(resource, asked),
-        revision,
-        float(timeout_s or random.uniform(1800, 3600)),
-        query.get("allowWatchBookmarks") in _TRUE,
-        query.get("sendInitialEvents") in _TRUE,
-    )
-
-
 async def _either(changed: asyncio.Event, stop: asyncio.Event, seconds: float) -> None:
     waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(stop.wait())]
     try:
@@ -142,25 +104,39 @@ async def _either(changed: asyncio.Event, stop: asyncio.Event, seconds: float) -
 
 
 class _Stream:
-    """One watch's place in a table's log, and its events as lines."""
+    """One watch: what it selects, its place in a table's log, and its events as lines."""
 
-    def __init__(self, watch: _Watch, storage: Storage, render: Render | None) -> None:
-        self.watch = watch
-        self._storage = storage
-        self._render = render
-        self.table = storage.table(watch.resource.group, watch.resource.plural)
-        self.is_broken = False
-        self._takes_all = (
-            watch.label_selector.is_everything and not watch.field_selector and not watch.namespace
+    def __init__(self, storage: Storage, resource: SandboxResource, asked: Request) -> None:
+        """Raises ``StatusError`` 400 for a query that cannot be read."""
+        query, target = asked.query, asked.target
+        revision = whole_number(query.get("resourceVersion") or "0")
+        if revision is None:
+            raise bad_request(f"invalid resource version {query['resourceVersion']!r}")
+        self._labels, self._fields = selectors(resource, asked)
+        self._namespace = target.namespace if resource.namespaced else ""
+        self._takes_all = self._labels.is_everything and not self._fields and not self._namespace
+        self._revision = revision  # 0: from now on, after what there is
+        self.timeout_s = float(
+            whole_number(query.get("timeoutSeconds", "")) or random.uniform(1800, 3600)
         )
-        self._api_version = watch.resource.api_version(watch.version)
-        self._from_scratch = watch.sends_initial or watch.revision == 0
+        self.has_bookmarks = query.get("allowWatchBookmarks") in _TRUE
+        # What there is, then a marked bookmark.
+        self._sends_initial = query.get("sendInitialEvents") in _TRUE
+        self._storage = storage
+        self._kind, self._api_version = resource.kind, resource.api_version(target.version)
+        accept = asked.http.headers.get("Accept", "")
+        self._render: Render | None = metadata_line if wants_metadata(accept) else None
+        if bodies.wants_table(accept):
+            self._render = bodies.table_renderer(resource, target.version, query, storage.wall)
+        self.table = storage.table(resource.group, resource.plural)
+        self.is_broken = False
+        self._from_scratch = self._sends_initial or revision == 0
         if self._from_scratch:
             self._position = self.table.end()
-        elif watch.revision < self.table.compacted:
+        elif revision < self.table.compacted:
             self._position = -1  # history is lost: the first look says so
         else:
-            self._position = self.table.position(watch.revision)
+            self._position = self.table.position(revision)
 
     def initial(self) -> bytes:
         """Return what a watch that starts from nothing sees first."""
@@ -168,10 +144,10 @@ class _Stream:
             return b""
         lines = [
             self._line("ADDED", StoredChange("ADDED", self.table.objects[key], None))
-            for key in self.table.keys(self.watch.namespace)
+            for key in self.table.keys(self._namespace)
             if self._is_selected(self.table.objects[key])
         ]
-        if self.watch.sends_initial:
+        if self._sends_initial:
             lines.append(self.bookmark(is_end_of_initial=True))
         return b"".join(lines)
 
@@ -180,7 +156,7 @@ class _Stream:
         changes = self.table.since(self._position) if self._position >= 0 else None
         if changes is None:
             self.is_broken = True
-            message = f"too old resource version: {self.watch.revision} ({self.table.compacted})"
+            message = f"too old resource version: {self._revision} ({self.table.compacted})"
             return _encode({"type": "ERROR", "object": expired(message).status}) + b"\n"
         self._position += len(changes)
         return b"".join(
@@ -195,7 +171,7 @@ class _Stream:
         if is_end_of_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         content = {
-            "kind": self.watch.resource.kind,
+            "kind": self._kind,
             "apiVersion": self._api_version,
             "metadata": metadata,
         }
@@ -211,12 +187,11 @@ class _Stream:
         return "DELETED" if was_in else None
 
     def _is_selected(self, stored: Stored) -> bool:
-        watch = self.watch
-        if watch.namespace and stored.key[0] != watch.namespace:
+        if self._namespace and stored.key[0] != self._namespace:
             return False
-        return is_selected(stored, watch.label_selector, watch.field_selector)
+        return is_selected(stored, self._labels, self._fields)
 
     def _line(self, kind: str, change: StoredChange) -> bytes:
         if self._render is not None:
             return self._render(kind, change.now)
-        return change.line(kind, self._api_version, self.watch.resource.kind)
+        return change.line(kind, self._api_version, self._kind)
