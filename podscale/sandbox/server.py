@@ -78,12 +78,7 @@ class SandboxServer:
         self._aggregator = Aggregator(self.objects, self._extensions)
         self._admission = Admission(self.objects, self._extensions)
         self._watches = OpenWatches(self.storage, gate, bookmark_interval_s)
-        rest = ResourceVerbs(
-            self.objects,
-            self._admission,
-            self.tokens,
-            self._watches,
-        )
+        rest = ResourceVerbs(self.objects, self._admission, self.tokens, self._watches)
         self._routes = Routes(
             self.objects,
             rest,

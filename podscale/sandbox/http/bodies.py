@@ -7,7 +7,7 @@ additionalPrinterColumns.
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -113,8 +113,15 @@ def read_page(token: str) -> SandboxPage:
         raise bad_request(f"invalid continue token: continue key is not valid: {token!r}") from None
 
 
-def as_json(body: object, content_type: str = _JSON, status: int = 200) -> web.Response:
-    return as_bytes(_encode(body), status, content_type)
+def as_json(
+    body: object,
+    content_type: str = _JSON,
+    status: int = 200,
+    headers: Iterable[tuple[str, str]] = (),
+) -> web.Response:
+    response = as_bytes(_encode(body), status, content_type)
+    response.headers.extend(headers)
+    return response
 
 
 def as_bytes(body: bytes, status: int = 200, content_type: str = _JSON) -> web.Response:

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from podscale.sandbox.auth import (
     read_request,
 )
 from podscale.sandbox.errors import foreign_origin, misdirected, unknown_path
-from podscale.sandbox.http.bodies import read_object
+from podscale.sandbox.http.bodies import as_json, read_object
 from podscale.sandbox.http.extensions import Aggregator
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.objects.objects import SandboxObjects
@@ -90,25 +91,23 @@ class SandboxDiscovery:
     async def _foreign(self, group: str) -> Object:
         versions = []
         for version in self._foreign_groups()[group]:
-            entry: dict[str, Any] = {"version": version, "resources": [], "freshness": "Stale"}
             service = self._aggregator.find(group, version)
+            body = None
             if service is not None:
-                entry = await self._foreign_version(service, group, version) or entry
-            versions.append(entry)
+                body = await self._aggregator.fetch(service, "/apis", AGGREGATED)
+            versions.append(_foreign_version(_decoded(body), group, version))
         return {"metadata": {"name": group}, "versions": versions}
 
-    async def _foreign_version(
-        self, service: Object, group: str, version: str
-    ) -> dict[str, Any] | None:
-        body = await self._aggregator.fetch(service, "/apis", AGGREGATED)
-        document = _decoded(body)
-        if document.get("kind") == "APIGroupDiscoveryList":
-            for item in document.get("items") or ():
-                for found in item.get("versions") or ():
-                    if (item["metadata"].get("name"), found["version"]) == (group, version):
-                        return {**found, "freshness": "Current"}
-            return {"version": version, "resources": [], "freshness": "Current"}
-        return None
+
+def _foreign_version(document: Object, group: str, version: str) -> Object:
+    """Return a version's entry of an extension server's document; Stale where that is none."""
+    is_read = document.get("kind") == "APIGroupDiscoveryList"
+    for item in document.get("items") or () if is_read else ():
+        for found in item.get("versions") or ():
+            if (item["metadata"].get("name"), found["version"]) == (group, version):
+                return {**found, "freshness": "Current"}
+    freshness = "Current" if is_read else "Stale"
+    return {"version": version, "resources": [], "freshness": freshness}
 
 
 def _decoded(body: bytes | None) -> dict[str, Any]:
@@ -119,21 +118,22 @@ def _decoded(body: bytes | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _subresources(resource: SandboxResource) -> list[tuple[str, dict[str, str], list[str]]]:
+def _subresources(resource: SandboxResource) -> Iterator[dict[str, Any]]:
+    def entry(name: str, kind: dict[str, str], *verbs: str) -> dict[str, Any]:
+        return {"subresource": name, "responseKind": kind, "verbs": verbs}
+
     own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    found = []
     if resource.has_status:
-        found.append(("status", own, ["get", "patch", "update"]))
+        yield entry("status", own, "get", "patch", "update")
     if resource.scale is not None:
-        found.append(("scale", _SCALE, ["get", "patch", "update"]))
+        yield entry("scale", _SCALE, "get", "patch", "update")
     if resource.name == "pods":
         eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
-        found.append(("eviction", eviction, ["create"]))
-        found.append(("resize", own, ["get", "patch", "update"]))
+        yield entry("eviction", eviction, "create")
+        yield entry("resize", own, "get", "patch", "update")
     if resource.name == "serviceaccounts":
         token = {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}
-        found.append(("token", token, ["create"]))
-    return found
+        yield entry("token", token, "create")
 
 
 def _entry(resource: SandboxResource, version: str) -> dict[str, Any]:
@@ -148,11 +148,8 @@ def _entry(resource: SandboxResource, version: str) -> dict[str, Any]:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    if below := _subresources(resource):
-        entry["subresources"] = [
-            {"subresource": name, "responseKind": kind, "verbs": verbs}
-            for name, kind, verbs in below
-        ]
+    if below := list(_subresources(resource)):
+        entry["subresources"] = below
     return entry
 
 
@@ -189,29 +186,21 @@ def _versions(resource: SandboxResource) -> Iterator[tuple[str, str]]:
         yield (f"apis/{group}/{version}" if group else f"api/{version}"), version
 
 
-_encode = msgspec.json.Encoder().encode
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 
 
+@dataclass(eq=False)
 class Routes:
     """The handler of every request."""
 
-    def __init__(
-        self,
-        objects: SandboxObjects,
-        rest: ResourceVerbs,
-        discovery: SandboxDiscovery,
-        aggregator: Aggregator,
-        tokens: SandboxTokens,
-        gate: OpenGate,
-    ) -> None:
-        self._objects = objects
-        self._rest = rest
-        self._discovery = discovery
-        self._aggregator = aggregator
-        self._tokens = tokens
-        self._gate = gate
-        self.counts: Counter[tuple[str, str]] = Counter()  # (verb, resource or path) → requests
+    objects: SandboxObjects
+    rest: ResourceVerbs
+    discovery: SandboxDiscovery
+    aggregator: Aggregator
+    tokens: SandboxTokens
+    gate: OpenGate
+    # (verb, resource or path) → requests
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises for what a client can cause."""
@@ -219,7 +208,7 @@ class Routes:
             return await self._answer(request)
         except StatusError as error:
             answer = ApiResponse.of(error.status)
-            return _json(error.status, answer.status, dict(answer.headers))
+            return as_json(error.status, status=answer.status, headers=answer.headers)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         host = request.headers.get("Host", "")
@@ -227,25 +216,25 @@ class Routes:
             raise misdirected(host)
         if is_elsewhere(request.headers.get("Origin", ""), host):
             raise foreign_origin()
-        if (answer := await self._gate.answer(request)) is not None:
+        if (answer := await self.gate.answer(request)) is not None:
             return answer
         transport = request.transport
         tls = transport.get_extra_info("ssl_object") if transport else None
-        user = authenticate(request.headers, self._tokens, peer_certificate(tls))
+        user = authenticate(request.headers, self.tokens, peer_certificate(tls))
         asked = read_request(request, user)
         self.counts[asked.verb, _counted(asked)] += 1
-        await self._gate.admit(asked)
+        await self.gate.admit(asked)
         if not asked.target.is_resource:
             return await self._plain(asked)
         return await self._resource(asked)
 
     async def _resource(self, asked: Request) -> web.StreamResponse:
         target = asked.target
-        if (service := self._aggregator.find(target.group, target.version)) is not None:
-            return await self._aggregator.forward(service, asked.http, asked.user)
-        resource = self._objects.registry.find(target.group, target.version, target.resource)
+        if (service := self.aggregator.find(target.group, target.version)) is not None:
+            return await self.aggregator.forward(service, asked.http, asked.user)
+        resource = self.objects.registry.find(target.group, target.version, target.resource)
         if resource is None:
-            served = self._objects.registry.serves(target.group, target.version)
+            served = self.objects.registry.serves(target.group, target.version)
             if not served:  # nothing is installed there: the bare mux answers
                 return web.Response(status=404, text="404 page not found\n")
             raise unknown_path()
@@ -255,39 +244,40 @@ class Routes:
             raise unknown_path()
         if resource.is_review and asked.verb == "create":
             body = await read_object(asked.http)
-            review = _review(self._gate, self._tokens, asked.user, resource, body)
-            return _json(review, 201)
-        return await self._rest.answer(resource, asked)
+            review = _review(self.gate, self.tokens, asked.user, resource, body)
+            return as_json(review, status=201)
+        return await self.rest.answer(resource, asked)
 
     async def _plain(self, asked: Request) -> web.StreamResponse:
         path = asked.target.path.rstrip("/") or "/"
         segments = path.strip("/").split("/")
         if path.startswith("/openapi/v3"):
             prefix = path.removeprefix("/openapi/v3").strip("/")
-            registry = self._objects.registry
-            return _json_or_404(
-                openapi_document(registry, prefix) if prefix else openapi_index(registry)
-            )
+            registry = self.objects.registry
+            found = openapi_document(registry, prefix) if prefix else openapi_index(registry)
+            if found is None:
+                raise unknown_path()
+            return as_json(found)
         if path == "/openapi/v2":
             if "protobuf" not in asked.http.headers.get("Accept", ""):
-                return _json(V2_JSON)
+                return as_json(V2_JSON)
             return web.Response(body=V2_PROTOBUF, content_type="application/octet-stream")
         if path in _HEALTH:
             return web.Response(text="ok")
         if path == "/version":
-            return _json({"major": "1", "minor": "37", "gitVersion": "v1.37.0"})
+            return as_json({"major": "1", "minor": "37", "gitVersion": "v1.37.0"})
         if path in ("/api", "/apis"):
             return await self._roots(path, asked.http)
         if len(segments) == 3 and segments[0] == "apis":
-            service = self._aggregator.find(*segments[1:])
+            service = self.aggregator.find(*segments[1:])
             if service is not None:
-                return await self._aggregator.forward(service, asked.http, asked.user)
+                return await self.aggregator.forward(service, asked.http, asked.user)
         raise unknown_path()
 
     async def _roots(self, path: str, request: web.BaseRequest) -> web.Response:
         if AGGREGATED not in request.headers.get("Accept", ""):
             raise StatusError(status.not_acceptable([AGGREGATED]))
-        body = await self._discovery.document(core=path == "/api")
+        body = await self.discovery.document(core=path == "/api")
         tag = f'"{hashlib.sha256(body).hexdigest()}"'
         headers = {"Content-Type": AGGREGATED, "ETag": tag, "Vary": "Accept"}
         if request.headers.get("If-None-Match") == tag:
@@ -300,20 +290,6 @@ def _counted(asked: Request) -> str:
         return asked.target.path
     below = asked.target.subresource
     return f"{asked.resource}/{below}" if below else asked.resource
-
-
-def _json_or_404(body: Object | None) -> web.Response:
-    if body is None:
-        raise unknown_path()
-    return _json(body)
-
-
-def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(
-        body=_encode(body),
-        status=status,
-        headers={"Content-Type": "application/json", **(headers or {})},
-    )
 
 
 def _review(

@@ -1,5 +1,6 @@
 """The verbs on stored resources, from a read request to an answer."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
@@ -19,20 +20,14 @@ from podscale.serving.status import StatusError
 _PATCH_ATTEMPTS = 5  # as kube-apiserver: a patch without resourceVersion meets no conflict
 
 
+@dataclass(eq=False)
 class ResourceVerbs:
     """Handlers of the verbs; one instance per server."""
 
-    def __init__(
-        self,
-        objects: SandboxObjects,
-        admission: Admission,
-        tokens: SandboxTokens,
-        watches: OpenWatches,
-    ) -> None:
-        self._objects = objects
-        self._admission = admission
-        self._tokens = tokens
-        self._watches = watches
+    objects: SandboxObjects
+    admission: Admission
+    tokens: SandboxTokens
+    watches: OpenWatches
 
     async def answer(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         """Return the answer to a request for ``resource``; raises ``StatusError``."""
@@ -45,9 +40,9 @@ class ResourceVerbs:
             case "list":
                 return self._list(resource, asked)
             case "watch":
-                return await self._watches.answer(resource, asked)
+                return await self.watches.answer(resource, asked)
             case "get":
-                stored = self._objects.stored(resource, *_key(resource, asked))
+                stored = self.objects.stored(resource, *_key(resource, asked))
                 return self._one(resource, asked, stored)
             case "create" if not target.name:
                 return await self._create(resource, asked)
@@ -66,9 +61,9 @@ class ResourceVerbs:
         query = asked.query
         chosen, fields = selectors(resource, asked)
         limit = whole_number(query.get("limit", "")) or 0
-        held = self._objects.storage.table(resource.group, resource.plural)
+        held = self.objects.storage.table(resource.group, resource.plural)
         after: Key | None = None
-        revision = self._objects.storage.revision
+        revision = self.objects.storage.revision
         if token := query.get("continue"):
             page = bodies.read_page(token)
             after, revision = (page.namespace, page.name), page.rv
@@ -77,7 +72,7 @@ class ResourceVerbs:
         found: list[Stored] = []
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         namespace = asked.target.namespace if resource.namespaced else ""
-        for stored in self._objects.select(resource, namespace, chosen, fields, after):
+        for stored in self.objects.select(resource, namespace, chosen, fields, after):
             if limit and len(found) == limit:
                 last = found[-1].key
                 metadata["continue"] = bodies.write_page(
@@ -98,10 +93,10 @@ class ResourceVerbs:
         body = _checked(resource, await bodies.read_object(asked.http))
         namespace = asked.target.namespace
         write = AdmittedWrite(resource, "CREATE", asked.user, namespace)
-        body = await self._admission.admit(write, {"metadata": {}, **body})
+        body = await self.admission.admit(write, {"metadata": {}, **body})
         if asked.query.get("dryRun"):
             return bodies.as_json(body, status=201)
-        stored = self._objects.create(resource, namespace, body)
+        stored = self.objects.create(resource, namespace, body)
         return bodies.as_bytes(self._encoded(resource, asked, stored), 201)
 
     async def _update(
@@ -121,7 +116,7 @@ class ResourceVerbs:
         namespace, name = _key(resource, asked)
         sent = await bodies.read_patch(asked.http)
         for attempt in range(_PATCH_ATTEMPTS):
-            old = self._objects.get(resource, namespace, name)
+            old = self.objects.get(resource, namespace, name)
             new = _patched(resource, asked, old, sent)
             revision = _revision(sent) or old["metadata"]["resourceVersion"]
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": revision}}
@@ -142,26 +137,26 @@ class ResourceVerbs:
         body: Object,
         subresource: str,
     ) -> web.Response:
-        old = self._objects.get(resource, namespace, name)
+        old = self.objects.get(resource, namespace, name)
         write = AdmittedWrite(resource, "UPDATE", asked.user, namespace, old, subresource)
-        body = await self._admission.admit(write, body)
+        body = await self.admission.admit(write, body)
         if asked.query.get("dryRun"):
             return bodies.as_json(body)
         status = "status" if subresource == "status" else ""
-        stored = self._objects.update(resource, namespace, name, body, status)
+        stored = self.objects.update(resource, namespace, name, body, status)
         return bodies.as_bytes(self._encoded(resource, asked, stored))
 
     def _delete(self, resource: SandboxResource, asked: Request, options: Object) -> web.Response:
         namespace, name = _key(resource, asked)
-        old = self._objects.stored(resource, namespace, name)
+        old = self.objects.stored(resource, namespace, name)
         if asked.query.get("dryRun") or options.get("dryRun"):
             return bodies.as_bytes(self._encoded(resource, asked, old))
         for key in ("propagationPolicy", "gracePeriodSeconds"):
             if key in asked.query and key not in options:
                 text = asked.query[key]
                 options[key] = text if (number := whole_number(text)) is None else number
-        stored = self._objects.delete(resource, namespace, name, options=options)
-        is_gone = self._objects.find(resource, namespace, name) is None
+        stored = self.objects.delete(resource, namespace, name, options=options)
+        is_gone = self.objects.find(resource, namespace, name) is None
         if is_gone and resource.kind not in ("Pod", "Namespace"):
             return bodies.as_json(_success(resource, stored.object))
         return bodies.as_bytes(self._encoded(resource, asked, stored))
@@ -169,17 +164,17 @@ class ResourceVerbs:
     def _delete_all(self, resource: SandboxResource, asked: Request) -> web.Response:
         chosen, fields = selectors(resource, asked)
         namespace = asked.target.namespace if resource.namespaced else ""
-        found = list(self._objects.select(resource, namespace, chosen, fields))
+        found = list(self.objects.select(resource, namespace, chosen, fields))
         for stored in found:
-            self._objects.delete(resource, *stored.key)
-        revision = {"resourceVersion": str(self._objects.storage.revision)}
+            self.objects.delete(resource, *stored.key)
+        revision = {"resourceVersion": str(self.objects.storage.revision)}
         return bodies.as_bytes(bodies.encode_list(resource, asked.target.version, found, revision))
 
     async def _subresource(self, resource: SandboxResource, asked: Request) -> web.StreamResponse:
         namespace, name = _key(resource, asked)
         match asked.target.subresource, asked.verb:
             case "status", "get" if resource.has_status:
-                return self._one(resource, asked, self._objects.stored(resource, namespace, name))
+                return self._one(resource, asked, self.objects.stored(resource, namespace, name))
             case "status", "update" if resource.has_status:
                 return await self._update(resource, asked, "status")
             case "status", "patch" if resource.has_status:
@@ -188,22 +183,22 @@ class ResourceVerbs:
                 return await self._scale(resource, asked, verb)
             case "eviction", "create" if resource.name == "pods":
                 answer = subresources.evict(
-                    self._objects, namespace, name, await bodies.read_object(asked.http)
+                    self.objects, namespace, name, await bodies.read_object(asked.http)
                 )
                 return bodies.as_json(answer, status=201)
             case "resize", ("update" | "patch") as verb if resource.name == "pods":
                 return await self._resize(resource, asked, verb)
             case "resize", "get" if resource.name == "pods":
-                return self._one(resource, asked, self._objects.stored(resource, namespace, name))
+                return self._one(resource, asked, self.objects.stored(resource, namespace, name))
             case "token", "create" if resource.name == "serviceaccounts":
                 body = await bodies.read_object(asked.http)
-                answer = subresources.request_token(self._tokens, namespace, name, body)
+                answer = subresources.request_token(self.tokens, namespace, name, body)
                 return bodies.as_json(answer, status=201)
         raise errors.unknown_path()
 
     async def _scale(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
-        scale = subresources.read_scale(resource, self._objects.get(resource, namespace, name))
+        scale = subresources.read_scale(resource, self.objects.get(resource, namespace, name))
         if verb == "get":
             return bodies.as_json(scale)
         if verb == "update":
@@ -215,12 +210,12 @@ class ResourceVerbs:
                 given["metadata"].pop("resourceVersion", None)
         else:
             raise errors.method_not_allowed()
-        stored = subresources.write_scale(self._objects, resource, namespace, name, given)
+        stored = subresources.write_scale(self.objects, resource, namespace, name, given)
         return bodies.as_json(subresources.read_scale(resource, stored.object))
 
     async def _resize(self, resource: SandboxResource, asked: Request, verb: str) -> web.Response:
         namespace, name = _key(resource, asked)
-        pod = self._objects.get(resource, namespace, name)
+        pod = self.objects.get(resource, namespace, name)
         if verb == "patch":
             sent = await bodies.read_patch(asked.http)
             body = _patched(resource, asked, pod, sent)
@@ -246,7 +241,7 @@ class ResourceVerbs:
         found: list[Stored],
         metadata: dict[str, Any],
     ) -> web.Response:
-        version, now = asked.target.version, self._objects.storage.wall()
+        version, now = asked.target.version, self.objects.storage.wall()
         rows = bodies.table_of(resource, version, found, metadata, asked.query, now)
         return bodies.as_json(rows, bodies.TABLE)
 
