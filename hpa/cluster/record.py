@@ -12,17 +12,16 @@ from msgspec import Struct, field, structs
 
 from hpa.cluster.stores import TargetKey, target_of
 from hpa.decide.api.reading import read, read_status
-from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.forecast.daily import KeptSums
 from hpa.forecast.plan import ForecastVerdict, LiveForecast
-from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import NotFound, Question, Refused
 from podscale.core.quantity import QuantityError
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import ManagedField, encode
+from podscale.kube.client.wire import ManagedField
 from podscale.kube.columns.cohorts import Version
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store, StoreIndex
@@ -206,9 +205,6 @@ class AutoscalerRecord(Struct, eq=False):
 
 _log = structlog.get_logger()
 
-_MOST_BYTES = 16 * 1024 * 1024  # of metrics that are shared: 10,000 lists of two and more
-_JSON_BYTES = 5  # in memory, of one in JSON, which is its key
-
 
 class CatalogListener(Protocol):
     """Who is told of changes, from the task that feeds the store."""
@@ -230,8 +226,6 @@ class Catalog:
         listener: CatalogListener,
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
-        # Whoever writes an HPA may write other metrics into it again and again.
-        self._metrics: BoundedCache[bytes, tuple[MetricSpec, ...]] = BoundedCache(_MOST_BYTES)
         self._listener = listener
         self._store = store
         self.by_target = StoreIndex(store, _target_and_name)
@@ -285,7 +279,6 @@ class Catalog:
         self._thin(record)
         if is_changed:
             _tell_problem(record)
-            self._share_metrics(record)
             self._listener.changed(record, False)
         self._listener.updated(record, before)
 
@@ -293,7 +286,6 @@ class Catalog:
         record = AutoscalerRecord.of(written)
         _tell_problem(record)
         self._thin(record)
-        self._share_metrics(record)
         self._records.setdefault(record.key[0], {})[record.key[1]] = record
         self._listener.changed(record, True)
 
@@ -304,18 +296,6 @@ class Catalog:
             status = AutoscalerStatus(last_scale_time=last)
             record.written = structs.replace(record.written, status=status)
             self._store.thin(record.written)
-
-    def _share_metrics(self, record: AutoscalerRecord) -> None:
-        """Keep equal metrics once: many autoscalers are made from one template."""
-        if record.hpa is None:
-            return
-        metrics = record.hpa.metrics
-        key = encode(metrics)
-        shared = self._metrics.get(key)
-        if shared is None:
-            self._metrics.put(key, metrics, _JSON_BYTES * len(key))
-        else:
-            record.hpa = structs.replace(record.hpa, metrics=shared)
 
     def _remove(self, key: Key) -> None:
         record = self.get(key)

@@ -61,17 +61,6 @@ def test_metrics_that_an_autoscaler_had_before_are_not_kept(growth: Growth) -> N
     assert growth() < 2 * MIB
 
 
-def test_equal_metrics_are_kept_once() -> None:
-    store: Store[Autoscaler] = Store(keep=kept_autoscaler)
-    catalog = Catalog(store, Nobody())
-    for name in ("web", "api"):
-        store.accept(autoscaler(name, 1, 2))
-    one, other = (record.hpa for record in catalog)
-    assert one is not None
-    assert other is not None
-    assert one.metrics is other.metrics
-
-
 def test_long_selectors_are_not_kept(growth: Growth) -> None:
     for number in range(30):
         observed = seen(web(), 1, listed(), ())
