@@ -129,7 +129,7 @@ async def test_replay_of_a_day_decides_as_the_loop_did() -> None:
     fleet.show(fleet.began)
     sizes: dict[str, list[int]] = {name: [] for name in loads}
     living = asyncio.ensure_future(fleet.live())
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(PERIOD_S / 2)  # between two passes
     for _ in range(round(HOURS * 3600 / PERIOD_S)):
         for name, found in sizes.items():

@@ -61,17 +61,13 @@ class PodView(Struct, frozen=True, dict=True):
 
 
 class PodSet:
-    """The pods of one selection, as columns of one length: a snapshot, in no order.
-
-    As long as ``version`` is equal for one selection, nothing in it has changed.
-    """
+    """The pods of one selection, as columns of one length: a snapshot, in no order."""
 
     def __init__(
         self,
         names: list[str],
         table: NDArray[np.void],
         *,
-        version: tuple[int, int],
         spans: Sequence[tuple[str, int, str]],
         templates: Mapping[int, objects.WirePodTemplate],
         owners: Mapping[str, OwnerReference],
@@ -79,14 +75,12 @@ class PodSet:
     ) -> None:
         """``spans``: namespace, number of pods and their controller's UID, in order."""
         self.names = names
-        self.version = version
         self.templates = templates  # the distinct ones, by number
         self.owners = owners  # the distinct controllers, by UID
         self.phase: NDArray[np.uint8] = table["phase"]  # ``PodPhase`` numbers
         self.ready: NDArray[np.uint8] = table["ready"]  # ``PodReadiness`` numbers
         self.ready_since: NDArray[np.float64] = table["ready_since"]  # lastTransitionTime of Ready
         self.started: NDArray[np.float64] = table["started"]  # status.startTime; NaN: not set
-        self.created: NDArray[np.float64] = table["created"]  # creationTimestamp
         self.deleted: NDArray[np.float64] = table["deleted"]  # NaN: not being deleted
         self.template: NDArray[np.int32] = table["template"]  # a key of ``templates``
         self._spans = spans

@@ -184,7 +184,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
         return PodSet(
             [rows.names[row] for row in where.tolist()],
             table,
-            version=(len(cohorts), max((cohort.version for cohort in cohorts), default=0)),
             spans=[(cohort.namespace, len(cohort.rows), cohort.key[2]) for cohort in cohorts],
             templates={number: self.template(number) for number in set(table["template"].tolist())},
             owners={cohort.owner.uid: cohort.owner for cohort in cohorts if cohort.owner},

@@ -222,6 +222,6 @@ class Leadership:
 
     async def _lead(self, work: Callable[[Term], Awaitable[None]]) -> None:
         if self.elector is None:
-            await work(Term(0, "", None))
+            await work(Term(None))
         else:
             await self.elector.run(work)

@@ -50,8 +50,6 @@ DEFAULT_TIMES = LeaseTimes()
 class Term(Struct, frozen=True):
     """One period of leadership, and what the Lease said before it."""
 
-    transitions: int
-    previous_holder: str  # "" when the Lease was new or released
     previous_renew_time: float | None  # unix seconds; what stored history extends to
     # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell,
     # None where it was this process, which knows itself how its clock was set.
@@ -295,9 +293,7 @@ class Elector:
         self._deadline = asked + self._times.renew_deadline_s
         behind_s = before.behind_s(self._clock(), self._wall()) if before else 0.0
         is_own, self._has_led = is_ours and self._has_led, True
-        return Term(
-            transitions, spec.holder_identity or "", spec.renew_time, None if is_own else behind_s
-        )
+        return Term(spec.renew_time, None if is_own else behind_s)
 
     async def _release(self) -> None:
         """Give the Lease back, so that the next leader need not wait for it to expire."""

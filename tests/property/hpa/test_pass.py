@@ -241,7 +241,7 @@ class AnyOrder:
         if self.leading is None:
             self.world.is_led = True
             # Who led before is this process: it knows itself how its clock was set.
-            term = Term(0, "us", self.cluster.wall(), None)
+            term = Term(self.cluster.wall(), None)
             self.leading = asyncio.ensure_future(self.cluster.controller.run(term))
             return
         self.leading.cancel()

@@ -94,7 +94,7 @@ async def test_what_waited_for_its_turn_is_looked_at_again(change: Change) -> No
     cluster.world.delay = lambda method, path: (
         5.0 if method == "PUT" and "first/scale" in path else 0.0
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(16.0)  # the first pass remembers the size it found
     change(cluster)
     await asyncio.sleep(6.0)
@@ -108,7 +108,7 @@ async def test_a_look_at_a_broken_watch_shrinks_nothing_though_it_is_mended_sinc
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 4)
     load(cluster, 500)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(14.0)  # the first pass remembers the size it found
     blinded(cluster)
     cluster.provider.delay_s = 10.0
@@ -153,7 +153,7 @@ async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_the
         cluster.put(hpa_object(name, most=10), deployment_object(name, 5))
     cluster.put_pods(*(pod_object(f"web{n:02}", row) for n in range(40) for row in range(5)))
     cluster.provider.usage = lambda _question, _pod: 1000  # as it should be
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(31.0)
     assert cluster.scales() == []
     # The API server hangs: what is written takes 10 s, and then it fails.
@@ -193,7 +193,7 @@ async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None
         return 1050 if asyncio.get_running_loop().time() // 15.0 % 2 else 920
 
     cluster.provider.usage = usage
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(300.0)
     assert {name for name, _ in cluster.scales()} == {*names[-4:]}
     leading.cancel()
@@ -210,7 +210,7 @@ async def test_a_refusal_that_came_late_is_told() -> None:
         if method == "PUT" and path.endswith("/scale")
         else None
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(45.0)
     told = {
         name
@@ -229,7 +229,7 @@ async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> Non
     cluster.world.delay = lambda method, path: (
         16.0 if method == "PATCH" and "first/status" in path else 0.0
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(16.5)  # so long the second one waits
     assert [name for name, _ in cluster.statuses()] == ["first"]
     await asyncio.sleep(31.0)
@@ -257,7 +257,7 @@ async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew(
     cluster.world.delay = lambda _method, path: next(
         (each for name, each in delays.items() if f"rollouts/{name}/scale" in path), 0.0
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(edited_s)
     found = rewritten(cluster, generation=2)
     found["spec"] = {**found["spec"], "scaleTargetRef": {**target, "name": "other"}}
@@ -299,7 +299,7 @@ async def test_the_status_is_written_against_the_version_that_was_decided_on() -
     cluster.put_pods(pod_object("second", 0), pod_object("second", 1))
     cluster.provider.usage = lambda _question, _pod: 2000
     cluster.world.delay = lambda _method, path: 5.0 if path.endswith("/scale") else 0.0
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(1.0)
     rewritten(cluster, labels={"by": "somebody"})
     cluster.sync()
@@ -317,7 +317,7 @@ async def test_nothing_of_an_object_comes_back_that_was_deleted_mid_pass() -> No
     cluster = Cluster(settings=SETTINGS)
     two(cluster, 4)
     cluster.provider.delay_s = 5.0
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(1.0)
     deleted(cluster)
     await asyncio.sleep(40.0)

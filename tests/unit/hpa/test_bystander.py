@@ -38,7 +38,7 @@ async def test_a_target_that_another_controller_scales_is_left_to_it(resource: s
     for name in ("web", "other"):
         cluster.put(hpa_object(name), deployment_object(name, 2))
     cluster.put_pods(*(pod_object(n, row) for n in ("web", "other") for row in range(2)))
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(2.0)
     rescaled(cluster, "web", 3, "kube-controller-manager", "scale")
     cluster.world.writes.clear()
@@ -64,7 +64,7 @@ async def test_whoever_cannot_be_read_counts_as_another_controller(part: str) ->
         cluster.put(*objects.values())
     cluster.put_pods(*(pod_object(n, row) for n in ("web", "other") for row in range(2)))
     cluster.provider.usage = lambda _question, _pod: 3000
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(1000.0)
     assert {name for name, _ in cluster.scales()} == {"other"}
     assert {name for name, _ in cluster.statuses()} == {"other"}
@@ -95,7 +95,7 @@ async def test_a_person_who_scales_is_no_controller(manager: str, subresource: s
     cluster = Cluster(settings=SETTINGS)
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(2.0)
     rescaled(cluster, "web", 3, manager, subresource)
     cluster.provider.usage = lambda _question, _pod: 3000
@@ -113,7 +113,7 @@ async def test_our_object_stands_still_beside_an_in_tree_hpa_on_its_target() -> 
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     cluster.provider.usage = lambda _question, _pod: 3000
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     assert cluster.scales() == []
     assert cluster.controller.traces.reason((NS, "web")) == "SameTargetAsOtherHPA"

@@ -74,7 +74,7 @@ async def test_statuses_that_were_written_together_are_refreshed_apart() -> None
     for name in names:
         cluster.put(hpa_object(name), deployment_object(name, 1))
     cluster.put_pods(*(pod_object(name, 0) for name in names))
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(5.0)
     assert len(cluster.statuses()) >= 60, "all of them, for their conditions are new"
     load(cluster, 1050)  # within tolerance, and within 10 % of the target
@@ -95,7 +95,7 @@ async def test_without_a_deadband_every_value_is_written_as_upstream_does() -> N
     values = iter(range(1000, 1100, 5))
     current = [next(values)]
     cluster.provider.usage = lambda _question, _pod: current[0]
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     for _ in range(4):
         await asyncio.sleep(15.0)
         current[0] = next(values)
@@ -106,7 +106,7 @@ async def test_without_a_deadband_every_value_is_written_as_upstream_does() -> N
 
 async def test_a_new_object_and_a_changed_spec_are_decided_at_once() -> None:
     cluster = Cluster(settings=SETTINGS)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(0.5)
     web(cluster, 2, least=3)
     await asyncio.sleep(0.5)
@@ -127,7 +127,7 @@ async def test_with_the_old_release_a_changed_spec_waits_for_its_turn() -> None:
     cluster = Cluster(
         settings=Settings(release="1.36", gates=Gates(generation=False), sync_period_s=15.0)
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     web(cluster, 2, least=3)
     await asyncio.sleep(15.5)
@@ -159,7 +159,7 @@ async def test_shadow_decides_and_writes_nothing_at_all() -> None:
 async def test_shadow_adopts_the_rescales_of_the_controller_that_acts() -> None:
     cluster = Cluster(settings=Settings(sync_period_s=15.0, mode="shadow"))
     web(cluster, 2, behavior={"scaleUp": {}})
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(16.0)
     acted = cluster.world.hpas[(NS, "web")]
     cluster.world.hpas[(NS, "web")] = {
@@ -215,7 +215,7 @@ async def test_a_paused_object_is_left_alone() -> None:
 async def test_a_deleted_object_is_forgotten_with_its_history() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(2.0)
     assert "shop/web" in cluster.world.histories()
     del cluster.world.hpas[(NS, "web")]
@@ -234,7 +234,7 @@ async def test_a_clock_that_jumps_neither_stops_nor_floods_the_loop() -> None:
         wall=lambda: 1_795_000_000.0 + asyncio.get_running_loop().time() + jump[0],
     )
     web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     for jumped in (0.0, 7200.0, -7200.0):
         jump[0] = jumped
         before = len(cluster.provider.asked)
@@ -263,7 +263,7 @@ async def test_a_deleted_object_is_nowhere_any_more() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
     cluster.put(hpa_object("api"), deployment_object("api", 2))
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(40.0)
 
     def known() -> set[str]:
@@ -300,7 +300,7 @@ async def test_a_former_leader_says_no_more_what_it_decided_and_who_else_scales(
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
     world, metrics = cluster.world, cluster.metrics
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     written = world.hpas[NS, "web"]
     # Written by somebody else, later than by us.
@@ -345,7 +345,7 @@ async def test_an_annotation_that_is_no_setting_is_an_event_once_for_each_change
     }  # fmt: skip
     scaler["metadata"]["resourceVersion"] = cluster.world.next_version()
     cluster.sync()
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(100.0)
     told = [each for each in cluster.recorder.events if each[2] == "InvalidAnnotation"]
     expected = [

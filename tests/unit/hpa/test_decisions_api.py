@@ -46,7 +46,7 @@ async def test_a_term_that_waits_for_its_histories_shows_nothing_of_the_term_bef
     cluster, api = await decided("web")
     assert len((await ask(api, "/scalingdecisions"))["items"]) == 1
     cluster.world.delay = lambda _method, path: 30.0 if "configmaps" in path else 0.0
-    leading = asyncio.ensure_future(cluster.controller.run(Term(2, "another", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     for path in ("/scalingdecisions", "/namespaces/shop/scalingdecisions/web"):
         refused = await ask(api, path)

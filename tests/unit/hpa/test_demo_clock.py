@@ -23,7 +23,7 @@ async def test_a_look_at_a_broken_watch_shrinks_nothing_whatever_the_clock_shows
         return 500
 
     cluster.provider.usage = measured
-    await cluster.run_for(0.1, Term(1, "", cluster.wall()))
+    await cluster.run_for(0.1, Term(cluster.wall()))
     trace = cluster.controller.traces.last((NS, "web"))
     assert trace is not None
     assert (trace.decided, trace.outcome.scale, cluster.scales()) == (2, "not_tried", [])

@@ -147,7 +147,7 @@ async def test_the_next_leader_goes_on_with_the_verdict_and_does_not_judge_anew(
     assert '"candidate":"day"' in first.world.histories()
     second, again = started(first=first, size=8)
     load(second, 500)
-    await second.run_for(70.0, Term(1, "other", first.wall()))
+    await second.run_for(70.0, Term(first.wall()))
     (asked,) = again.asked
     assert asked.verdict == ForecastVerdict("day", day_of(first.wall()), 0.31, 0.04, 8)
     record = second.controller.catalog.get(KEY)

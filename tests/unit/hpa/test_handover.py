@@ -24,7 +24,7 @@ async def test_the_next_leader_keeps_the_window_of_the_last_one() -> None:
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 100)
-    await second.run_for(60.0, Term(1, "other", as_read(first.wall())))
+    await second.run_for(60.0, Term(as_read(first.wall())))
     assert world.workloads[(NS, "web")]["spec"]["replicas"] >= 4
     assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
 
@@ -41,7 +41,7 @@ async def test_a_leader_that_died_before_storing_is_found_out_by_the_status() ->
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 9000)
-    await second.run_for(31.0, Term(1, "other", first.wall()))
+    await second.run_for(31.0, Term(first.wall()))
     assert second.scales() == [("web", 4)]  # only the write of the first one
 
 
@@ -58,7 +58,7 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now(*, is_bli
         second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 9000)
-    await second.run_for(31.0, Term(1, "other", first.wall()))
+    await second.run_for(31.0, Term(first.wall()))
     assert second.scales() == []
 
 
@@ -77,7 +77,7 @@ async def test_a_size_that_nothing_explains_is_asked_for_only_where_policies_cou
     first.world.fail = lambda method, path: (
         ServerFailed(503, "", "down") if (method, path[-6:]) == ("GET", "/scale") else None
     )
-    await second.run_for(31.0, Term(1, "other", first.wall()))
+    await second.run_for(31.0, Term(first.wall()))
     assert second.scales() == ([("web", 9)] if behavior is None else [])
 
 
@@ -92,7 +92,7 @@ async def test_a_size_that_nothing_explains_gives_the_other_direction_no_room() 
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(6)))
     load(second, 9000)
-    await second.run_for(10.0, Term(1, "other", first.wall()))
+    await second.run_for(10.0, Term(first.wall()))
     assert second.scales() == [("web", 7)]
 
 
@@ -113,10 +113,10 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     if is_blind:
         second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
         asyncio.get_running_loop().call_later(40.0, second.sync)
-    await second.run_for(200.0, Term(1, "other", as_read(alive_until)))
+    await second.run_for(200.0, Term(as_read(alive_until)))
     assert second.scales() == []
     assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
-    await second.run_for(310.0, Term(2, "", as_read(second.wall())))
+    await second.run_for(310.0, Term(as_read(second.wall())))
     assert second.scales() == [("web", 1)]
 
 
@@ -135,7 +135,7 @@ async def lead_idle(cluster: Cluster, size: int, *, sync_after_s: float) -> None
     """Lead for a minute and more without any load; what the watches miss comes late."""
     cluster.put_pods(*(pod_object("web", n) for n in range(size)))
     load(cluster, 100)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(1, "", as_read(cluster.wall()))))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(as_read(cluster.wall()))))
     await asyncio.sleep(sync_after_s)
     cluster.sync()
     cluster.provider.delay_s = 0.0
@@ -210,7 +210,7 @@ async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back(
     web(first, 8)
     await first.run_for(61.0)  # recommends 8, stored
     load(first, 300)
-    term = Term(1, "", as_read(first.wall()))
+    term = Term(as_read(first.wall()))
     first.world.fail = lambda method, path: (
         Forbidden(403, "Forbidden", "no quota")
         if "configmaps" in path and method != "GET"
@@ -223,7 +223,7 @@ async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back(
     second.put_pods(*(pod_object("web", n) for n in range(3)))
     first.world.fail = lambda _method, _path: None
     load(second, 100 if is_low else 1000)
-    await second.run_for(60.0, Term(2, "other", as_read(first.wall())))
+    await second.run_for(60.0, Term(as_read(first.wall())))
     assert second.scales() == [("web", 3)]  # that of the first one
 
 

@@ -143,7 +143,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_metric_and_no_other_autos
     cluster.provider.answer_with = lambda question: (
         wrong if "bad" in question.selector else None  # type: ignore[union-attr]
     )
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     with capture_logs() as logs:
         await asyncio.sleep(16.0)
     assert cluster.scales()[0] == ("web", 4)

@@ -68,7 +68,7 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
             return found(entry)
 
         cluster.controller.state.targets.at_hand = at_hand  # type: ignore[method-assign]
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(31.0)
     assert not leading.done()
     assert cluster.scales()[0] == ("web", 4)
@@ -153,7 +153,7 @@ async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
         return failure
 
     cluster.world.fail = lose
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     for _ in range(58):
         await asyncio.sleep(1.0)
         cluster.sync()
@@ -195,7 +195,7 @@ async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -
     cluster.put_pods(*(pod_object(n, row) for n in ("web", "other") for row in range(2)))
     cluster.provider.usage = lambda _question, pod: 2000 if pod.startswith("web") else 1000
     cluster.world.delay = lambda _method, path: 50.0 if path.endswith("web/scale") else 0.0
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(5.0)
     record, reconciler = (
         cluster.controller.catalog.get((NS, "web")),
@@ -244,7 +244,7 @@ async def test_a_change_during_a_long_pass_is_waited_for_without_spinning(
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     cluster.provider.delay_s = 20.0
-    leading = asyncio.ensure_future(controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(controller.run(Term(None)))
     await asyncio.sleep(1.0)
     changed = cluster.world.hpas[(NS, "web")]
     changed["spec"] = {**changed["spec"], "minReplicas": 5}

@@ -40,7 +40,7 @@ class Follower:
 
 @asynccontextmanager
 async def leading(cluster: Cluster) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    task = asyncio.ensure_future(cluster.controller.run(Term(None)))
     yield
     task.cancel()
     await asyncio.wait({task})

@@ -72,7 +72,7 @@ async def test_a_namespace_that_is_not_heard_holds_no_other_one_up(broken: str) 
     load(cluster, 500)
     for store in (cluster.stores.autoscalers, cluster.stores.pods, cluster.stores.deployments):
         store.apply(WatchBroken("no right to watch any more"), scope=broken, now=20.0)
-    await cluster.run_for(40.0, Term(1, "", as_read(cluster.wall())))
+    await cluster.run_for(40.0, Term(as_read(cluster.wall())))
     assert bool(cluster.scales()) == (broken != NS)
 
 
@@ -96,7 +96,7 @@ async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
     web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     load(cluster, 600)
     no_right = Forbidden(403, "Forbidden", "deployments may not be listed any more")
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     assert cluster.scales() == [("web", 4)]
     cluster.put_pods(*(pod_object("web", n) for n in range(4)))
@@ -122,7 +122,7 @@ async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
 async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(20.0)
     load(cluster, 600)
     for store in (cluster.stores.deployments, cluster.stores.pods):

@@ -40,7 +40,7 @@ async def test_a_history_is_completed_only_once_the_size_is_known(hidden_by: str
         scaler["metadata"] |= {"annotations": {"podscale.io/paused": "true"}}
     hidden = world.workloads.pop((NS, "web")) if hidden_by == "unreadable" else None
     second = successor(first, 4)
-    leading = asyncio.ensure_future(second.controller.run(Term(1, "one", first.wall())))
+    leading = asyncio.ensure_future(second.controller.run(Term(first.wall())))
     await asyncio.sleep(31.0)
     scaler = world.hpas[(NS, "web")]
     scaler["metadata"] |= {"annotations": {}, "resourceVersion": world.next_version()}
@@ -57,7 +57,7 @@ async def test_a_history_is_completed_only_once_the_size_is_known(hidden_by: str
 async def test_a_pause_leaves_the_stored_size_for_the_next_leader() -> None:
     first = Cluster(settings=SETTINGS)
     web(first, 2, behavior=SLOW)
-    leading = asyncio.ensure_future(first.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(first.controller.run(Term(None)))
     await asyncio.sleep(1.0)
     scaler = first.world.hpas[(NS, "web")]
     version = first.world.next_version()
@@ -83,7 +83,7 @@ async def test_a_later_object_of_the_same_name_inherits_no_history() -> None:
     second = successor(first, 4)
     load(second, 250)
     # The size of four that is found is remembered from now on, and from nothing earlier.
-    await second.run_for(31.0, Term(1, "one", first.wall()))
+    await second.run_for(31.0, Term(first.wall()))
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
@@ -106,7 +106,7 @@ async def test_a_rescale_is_as_old_to_a_leader_whose_clock_is_another(
         first.world.config_maps.clear()
     alive_until = first.wall()
     second = successor(first, 4, lambda: first.wall() + set_s)
-    await second.run_for(31.0, Term(1, "one", alive_until, set_s))
+    await second.run_for(31.0, Term(alive_until, set_s))
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
@@ -124,7 +124,7 @@ async def test_histories_of_objects_deleted_while_nobody_led_are_pruned() -> Non
     assert "shop/gone" in first.world.histories()
     del first.world.hpas[(NS, "gone")]
     second = successor(first, 2)
-    await second.run_for(76.0, Term(1, "one", first.wall()))
+    await second.run_for(76.0, Term(first.wall()))
     assert "shop/gone" not in first.world.histories()
     assert "shop/web" in first.world.histories()
 
@@ -138,7 +138,7 @@ async def test_a_watch_that_is_behind_costs_no_history() -> None:
     hidden = first.world.hpas.pop((NS, "web"))  # created lately: the next one has not seen it
     hidden["status"].pop("lastScaleTime")
     second = successor(first, 4)
-    leading = asyncio.ensure_future(second.controller.run(Term(1, "one", first.wall())))
+    leading = asyncio.ensure_future(second.controller.run(Term(first.wall())))
     await asyncio.sleep(5.0)
     first.world.hpas[(NS, "web")] = hidden
     second.sync()
@@ -156,10 +156,10 @@ async def test_a_second_term_starts_from_what_is_stored_and_not_from_the_first()
     del one.world.hpas[(NS, "gone")]
     other = successor(one, 2)
     load(other, 1000)
-    await other.run_for(76.0, Term(1, "one", one.wall()))
+    await other.run_for(76.0, Term(one.wall()))
     one.sync()
     load(one, 1500)
-    await one.run_for(16.0, Term(2, "other", one.wall()))
+    await one.run_for(16.0, Term(one.wall()))
     assert "shop/gone" not in one.world.histories()
 
 
@@ -177,7 +177,7 @@ async def test_histories_that_make_no_sense_hold_everything_up_and_crash_nothing
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2, least=3)
     cluster.world.config_maps["odd"] = {"metadata": {"name": 7}}
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
     await asyncio.sleep(10.0)
     assert not leading.done()
     assert cluster.scales() == []

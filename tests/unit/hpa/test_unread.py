@@ -48,7 +48,7 @@ def show(world: World) -> None:
 
 @asynccontextmanager
 async def leading(cluster: Cluster, term: Term | None = None) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(cluster.controller.run(term or Term(0, "", None)))
+    task = asyncio.ensure_future(cluster.controller.run(term or Term(None)))
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ async def test_a_window_begins_with_the_term_and_is_kept() -> None:
 async def test_policies_that_reach_back_to_before_the_term_hold(milli: int) -> None:
     second = successor(await grown_to_six(), milli)
     hide(second.world)
-    async with leading(second, Term(1, "one", second.wall())):
+    async with leading(second, Term(second.wall())):
         await asyncio.sleep(598.0)
         assert second.scales() == []
         trace = second.controller.traces.last((NS, "web"))
@@ -123,7 +123,7 @@ async def test_policies_that_reach_back_to_before_the_term_hold(milli: int) -> N
 async def test_what_is_read_late_counts_from_then_on() -> None:
     second = successor(await grown_to_six(), 9000)
     hide(second.world)
-    async with leading(second, Term(1, "one", second.wall())):
+    async with leading(second, Term(second.wall())):
         await asyncio.sleep(100.0)
         show(second.world)
         await asyncio.sleep(430.0)
@@ -142,7 +142,7 @@ async def test_a_size_that_nothing_explains_counts_when_it_is_read_late() -> Non
     del first.world.hpas[(NS, "web")]["status"]["lastScaleTime"]
     second = successor(first, 100)
     hide(second.world)
-    async with leading(second, Term(1, "one", second.wall())):
+    async with leading(second, Term(second.wall())):
         await asyncio.sleep(100.0)
         show(second.world)
         await asyncio.sleep(60.0)
@@ -165,7 +165,7 @@ async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> No
     first.world.workloads[(NS, "web")] = now
     second.stores.deployments.apply(WatchBroken("the stream broke"), scope="", now=0.0)
     hide(second.world)
-    async with leading(second, Term(1, "one", second.wall())):
+    async with leading(second, Term(second.wall())):
         await asyncio.sleep(70.0)
         second.sync()
         await asyncio.sleep(30.0)
@@ -181,7 +181,7 @@ async def test_corrections_to_the_bounds_are_made_whatever_the_policies_say() ->
     first.world.hpas[(NS, "web")]["spec"] |= {"minReplicas": 7}
     second = successor(first, 1000)
     hide(second.world)
-    await second.run_for(70.0, Term(1, "one", second.wall()))
+    await second.run_for(70.0, Term(second.wall()))
     assert second.scales() == [("web", 7)]
 
 
@@ -190,7 +190,7 @@ async def test_nothing_is_written_over_what_could_not_be_read() -> None:
     before = first.world.histories()
     second = successor(first, 1000)
     hide(second.world)
-    await second.run_for(200.0, Term(1, "one", second.wall()))
+    await second.run_for(200.0, Term(second.wall()))
     assert [path for _, path, _ in second.world.writes if "configmaps" in path] == []
     assert second.world.histories() == before
 
@@ -220,7 +220,7 @@ async def test_a_later_object_of_the_same_name_takes_nothing_of_what_is_read_lat
     first = await grown_to_six()
     second = successor(first, 1000)
     hide(second.world)
-    async with leading(second, Term(1, "one", second.wall())):
+    async with leading(second, Term(second.wall())):
         await asyncio.sleep(70.0)
         again = hpa_object("web", most=20, behavior=BEHAVIOR)
         again["metadata"] |= {"uid": "another", "resourceVersion": second.world.next_version()}

@@ -380,7 +380,7 @@ class Cluster:
 
     async def run_for(self, seconds: float, term: Term | None = None) -> None:
         """Let the controller lead for so long (virtual seconds under looptime)."""
-        leading = asyncio.ensure_future(self.controller.run(term or Term(0, "", None)))
+        leading = asyncio.ensure_future(self.controller.run(term or Term(None)))
         await asyncio.wait({leading}, timeout=seconds)
         if leading.done():
             await leading

@@ -98,7 +98,7 @@ async def test_a_leader_that_stops_hands_over_within_a_retry():
     assert spec(cluster)["holderIdentity"] == ""
     await asyncio.sleep(2.5)
     assert other.elector.may_write()
-    assert other.terms[0].transitions == 1
+    assert spec(cluster)["leaseTransitions"] == 1
     await other.stop()
 
 
@@ -114,7 +114,6 @@ async def test_a_leader_that_dies_is_followed_after_the_lease_duration_and_a_ret
         await asyncio.sleep(0.1)
     waited = asyncio.get_running_loop().time() - died
     assert 12 < waited <= 15 + 2 + 0.2
-    assert other.terms[0].previous_holder == "one"
     assert other.terms[0].previous_renew_time is not None
     await one.stop()
     await other.stop()
@@ -246,7 +245,7 @@ async def test_a_lease_that_others_held_and_released_begins_a_new_term(is_delete
     await asyncio.sleep(6)
     assert one.ended == 1
     assert len(one.terms) == 2
-    assert one.terms[1].transitions == (0 if is_deleted else 8)
+    assert spec(cluster)["leaseTransitions"] == (0 if is_deleted else 8)
     assert one.elector.may_write()
     await one.stop()
 
