@@ -137,7 +137,6 @@ _CHANGES: Mapping[str, str] = {
         "An Object or External metric is added, or minReplicas is set to 1 and the target scaled "
         "up by hand."
     ),
-    "IdleAtZero": "The metric rises above zero.",
     "BelowMinCorrected": "minReplicas is lowered to keep fewer.",
     "AboveMaxCorrected": "maxReplicas is raised to keep more.",
     "NoPodsMatched": "Pods with the labels of the selector come into being.",
@@ -153,9 +152,7 @@ _CHANGES: Mapping[str, str] = {
     "FinishedPodsIgnored": "Nothing; the finished pods may be deleted.",
     "TerminatingPodsIgnored": "Nothing.",
     "LargestProposalWins": "The metric with the largest proposal falls.",
-    "WithinTolerance": "The value leaves the tolerance.",
     "RoundedUpToCurrent": "The load changes by a whole pod.",
-    "DirectionWouldFlip": "The silent pods report.",
     "SmallPodsRemain": "All pods have the size that the VPA recommends, and none is leaving.",
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
@@ -165,7 +162,6 @@ _CHANGES: Mapping[str, str] = {
     "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
     "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",
     "MetricAboveTarget": "The metric falls, or its target is raised.",
-    "AllMetricsBelowTarget": "A metric rises, or a target is lowered.",
     "ScaleUpdateFailed": "What refuses the write (permission, webhook, validation) is removed.",
     "ScaleUpdateConflict": "The other writer of the target is stopped.",
 }

@@ -10,6 +10,7 @@ from hpa.decide.metrics.replicas import tolerance_of
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.explain.reading import ReadTrace, step_of
+from hpa.explain.reason_order import FAILURES, POD_REASONS
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
 from podscale.core.times.rfc3339 import rfc3339
@@ -284,13 +285,8 @@ _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
     "AllPodsUnready": _unready,
     **dict.fromkeys(
         (
+            *FAILURES,
             "NoPodsMatched",
-            "MetricUnavailable",
-            "MetricNotFound",
-            "MetricNoData",
-            "MetricStale",
-            "MetricRefused",
-            "MetricQueryInvalid",
             "MetricNotANumber",
             "MetricAmbiguous",
             "RequestMissing",
@@ -303,12 +299,7 @@ _BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
     "StalePodsInAnswer": lambda told: {"pods": list(gone_pods(told))},
     "SeriesSummed": _series,
     "NotReadyPodsLeftOut": lambda told: {"pods": list(unready_pods(told))},
-    "MissingPodMetrics": _bucket("missing"),
-    "CpuInitialization": _bucket("initializing"),
-    "NeverReadyPods": _bucket("never_ready"),
-    "PendingPods": _bucket("pending"),
-    "FinishedPodsIgnored": _bucket("finished"),
-    "TerminatingPodsIgnored": _bucket("terminating"),
+    **{reason: _bucket(name) for name, reason in POD_REASONS},
     **dict.fromkeys(
         ("LargestProposalWins", "MetricAboveTarget"), lambda told: _of_metric(told, told.winner)
     ),

@@ -36,6 +36,15 @@ _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
     ("LargestProposalWins", whatif.without_largest),
 )
 _POD_TYPES = ("Resource", "ContainerResource", "Pods")
+# Of a metric that its source could not answer.
+FAILURES = (
+    "MetricUnavailable",
+    "MetricNotFound",
+    "MetricNoData",
+    "MetricStale",
+    "MetricRefused",
+    "MetricQueryInvalid",
+)
 # Reasons of providers that say more than the class of the failure.
 _BY_REASON = {
     "NotANumber": "MetricNotANumber",
@@ -257,7 +266,7 @@ def _beside(told: ReadTrace) -> list[str]:
     return found
 
 
-_BESIDE = (
+POD_REASONS = (
     ("missing", "MissingPodMetrics"),
     ("pending", "PendingPods"),
     ("initializing", "CpuInitialization"),
@@ -270,7 +279,7 @@ _BESIDE = (
 def _pods_beside(told: ReadTrace, used: Sequence[PodGroups]) -> list[str]:
     # What was seen of the pods, whether it mattered or not.
     found = ["ForeignPodsCounted"] if whatif.foreign_pods(told) else []
-    for bucket, token in _BESIDE:
+    for bucket, token in POD_REASONS:
         if any(getattr(each, bucket) for each in used):
             found.append(token)
     return found

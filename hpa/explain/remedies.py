@@ -15,7 +15,7 @@ from hpa.decide.reconcile import wakes
 from hpa.decide.settings import Bucket, Variation
 from hpa.explain.facts import window_of
 from hpa.explain.reading import ReadTrace, age, amount
-from hpa.explain.reason_order import of_failure
+from hpa.explain.reason_order import FAILURES, of_failure
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import Inputs, within_tolerance
 from podscale.explain.explanation import Facts
@@ -294,15 +294,5 @@ REMEDIES: Mapping[str, Remedies] = {
         "The query yields a number; a denominator of zero is the usual cause"
     ),
     "MetricAmbiguous": _by_query("The query is aggregated to one series per object"),
-    **dict.fromkeys(
-        (
-            "MetricUnavailable",
-            "MetricNotFound",
-            "MetricNoData",
-            "MetricStale",
-            "MetricRefused",
-            "MetricQueryInvalid",
-        ),
-        _by_failed,
-    ),
+    **dict.fromkeys(FAILURES, _by_failed),
 }

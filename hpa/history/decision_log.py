@@ -6,7 +6,7 @@ trace speaks for the passes that followed. Packed are the inputs alone: the step
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -17,11 +17,7 @@ from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer, Scale
 from hpa.explain import first_reason
-from podscale.core.metrics import (
-    PodSamples,
-    SampleGap,
-    Unavailable,
-)
+from podscale.core.metrics import PodSamples, SampleGap, Unavailable
 from podscale.core.samplecolumns import SampleColumns
 from podscale.explain.decision_history import ChangeRing, DecisionHistory
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
@@ -182,7 +178,7 @@ def encode(trace: Trace) -> bytes:
     return _encode(structs.replace(trace, observation=seen, steps=()))
 
 
-class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
+class _Columns(NamedTuple):
     """Samples in columns as they are; without names they are those of the pods, in order."""
 
     values: bytes
@@ -198,16 +194,7 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
         return PodSamples(held, self.asked_s, gap=self.gap)
 
 
-class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=1):
-    """Any other answer."""
-
-    given: MetricAnswer | None
-
-    def answer(self, _pods: tuple[str, ...]) -> MetricAnswer | None:
-        return self.given
-
-
-_Small = _Columns | _Whole
+_Small = _Columns | MetricAnswer | None
 _answers = msgspec.msgpack.Decoder(tuple[_Small, ...])
 
 
@@ -231,7 +218,10 @@ class PackedTrace(Struct, frozen=True, gc=False):
 
     def trace(self) -> Trace:
         rest, pods = self.rest, self.rest.observation.pods.names
-        answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
+        answers = tuple(
+            each.answer(pods) if isinstance(each, _Columns) else each
+            for each in _answers.decode(self.answers)
+        )
         seen = structs.replace(rest.observation, answers=answers)
         made = decide(seen, rest.past, rest.settings, rest.now).trace
         return structs.replace(made, outcome=rest.outcome, outcome_at=rest.outcome_at)
@@ -246,4 +236,4 @@ def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
             times = times[:8]  # of one scrape, or not known
         own = None if held.names == pods else held.names
         return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own, answer.gap)
-    return _Whole(_plain_answer(answer))
+    return _plain_answer(answer)

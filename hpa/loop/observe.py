@@ -24,6 +24,7 @@ from hpa.cluster.record import (
 )
 from hpa.cluster.stores import HpaStores, is_coordinated
 from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.decide.conditions import TO_ZERO, is_true
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods
@@ -155,9 +156,7 @@ def _reads_metrics(hpa: HPA, scale: Scale, settings: Settings) -> bool:
     """Whether ``decide`` comes as far as the metrics."""
     current = scale.spec_replicas
     if current == 0:
-        return settings.gates.scale_to_zero and any(
-            each.type == "ScaledToZero" and each.status == "True" for each in hpa.status.conditions
-        )
+        return settings.gates.scale_to_zero and is_true(hpa.status.conditions, TO_ZERO)
     return hpa.min_replicas <= current <= hpa.max_replicas
 
 
