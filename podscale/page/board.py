@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
 from podscale.explain.explanation import Explanation
-from podscale.page.shown import (
-    Recommended,
-    ScalingFacts,
-    scaling_facts,
-    scaling_mark,
-)
+from podscale.page.shown import Recommended, ScalingFacts, scaling_facts, scaling_mark
 from podscale.page.values import Recent, ShownDecision
 
 MOST_POINTS = 240

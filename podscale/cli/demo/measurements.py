@@ -250,11 +250,7 @@ def _scrape_config(metrics_url: str) -> str:
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
         "scrape_configs": [
-            {
-                "job_name": "sandbox",
-                "honor_labels": True,
-                "static_configs": [{"targets": [target]}],
-            }
+            {"job_name": "sandbox", "honor_labels": True, "static_configs": [{"targets": [target]}]}
         ],
     }
     return yaml.safe_dump(config)

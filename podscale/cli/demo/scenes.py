@@ -128,10 +128,7 @@ _BY_RATE = {
 _BY_BACKLOG = {
     "type": "External",
     "external": {
-        "metric": {
-            "name": "queue_messages",
-            "selector": {"matchLabels": {"queue": "orders"}},
-        },
+        "metric": {"name": "queue_messages", "selector": {"matchLabels": {"queue": "orders"}}},
         "target": {"type": "AverageValue", "averageValue": "30"},
     },
 }
@@ -220,8 +217,7 @@ def deploy(cluster: SandboxCluster, began_s: float) -> None:
     ):  # fmt: skip
         cluster.server.objects.put(item)
     cluster.load.set(
-        "shop",
-        Traffic("shop", selector.parse("app=web"), lambda now: shop_load(now - began_s)),
+        "shop", Traffic("shop", selector.parse("app=web"), lambda now: shop_load(now - began_s))
     )
     cluster.load.set(
         "worker",

@@ -21,9 +21,7 @@ from podscale.cli.replay.inputs import ReplayOptions, Subject
 from podscale.cli.replay.shown import html_of
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
-from podscale.core.times.duration import (
-    format_go,
-)
+from podscale.core.times.duration import format_go
 from podscale.replay import parallel
 from podscale.replay.inputs import PriceList, ReplayError, with_columns_of
 from podscale.replay.report import (

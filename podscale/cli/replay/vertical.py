@@ -16,13 +16,7 @@ from podscale.core.times.duration import format_prometheus
 from podscale.kube.objects.vpa import ObjectError, Vpa
 from podscale.kube.objects.vpa import decode as decode_object
 from podscale.replay.inputs import ReplayError
-from podscale.replay.vertical import (
-    PodUsageHistory,
-    SizingRow,
-    candidates,
-    history_of,
-    replayed,
-)
+from podscale.replay.vertical import PodUsageHistory, SizingRow, candidates, history_of, replayed
 from vpa.model.api.quantities import RESOURCES
 
 _GIB = 2.0**30

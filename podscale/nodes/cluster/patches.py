@@ -49,10 +49,7 @@ async def each_of(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[
 
 
 async def patched(
-    api: Api,
-    path: str,
-    patch: Sequence[Mapping[str, Any]],
-    store: PodStore | None = None,
+    api: Api, path: str, patch: Sequence[Mapping[str, Any]], store: PodStore | None = None
 ) -> str:
     """Send a JSON patch; returns ``done``, ``gone`` or ``failed``, and raises ``NotLeading``.
 

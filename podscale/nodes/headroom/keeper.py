@@ -71,10 +71,7 @@ def _template(size: SizeClass, image: str) -> dict[str, Any]:
     anti = placing.get("affinity", {}).get("podAntiAffinity", {})
     for each in chain(*anti.values(), placing.get("topologySpreadConstraints", ())):
         each.setdefault("labelSelector", {"matchLabels": {_CLASS: _name(size)}})
-    requests = {
-        "cpu": quantity.format_milli(size.cpu_milli),
-        "memory": str(size.memory_bytes),
-    }
+    requests = {"cpu": quantity.format_milli(size.cpu_milli), "memory": str(size.memory_bytes)}
     confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]}}  # fmt: skip
     return {

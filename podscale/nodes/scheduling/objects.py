@@ -10,12 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from msgspec import Struct
 
-from podscale.kube.client.wire import (
-    LabelSelector,
-    LabelSelectorRequirement,
-    ObjectMeta,
-    Quantity,
-)
+from podscale.kube.client.wire import LabelSelector, LabelSelectorRequirement, ObjectMeta, Quantity
 from podscale.kube.objects.cluster import Node, Taint
 from podscale.kube.objects.pod import (
     Container,

@@ -176,11 +176,7 @@ def _replica_set(deployment: Object, name: str, digest: str) -> Object:
     labels = {**(metadata.get("labels") or {}), _HASH: digest}
     selector = spec.get("selector") or {}
     return {
-        "metadata": {
-            "name": name,
-            "labels": labels,
-            "ownerReferences": [_reference(deployment)],
-        },
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [_reference(deployment)]},
         "spec": {
             "replicas": spec["replicas"],
             "selector": {

@@ -293,11 +293,7 @@ def _counted(asked: Request) -> str:
 
 
 def _review(
-    gate: OpenGate,
-    tokens: SandboxTokens,
-    asker: User,
-    resource: SandboxResource,
-    body: Object,
+    gate: OpenGate, tokens: SandboxTokens, asker: User, resource: SandboxResource, body: Object
 ) -> Object:
     spec = body.get("spec") or {}
     body = {**body, "kind": resource.kind, "apiVersion": resource.api_version()}

@@ -44,10 +44,7 @@ def write_scale(
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         causes = [
-            (
-                "spec.replicas",
-                f"Invalid value: {replicas}: must be greater than or equal to 0",
-            )
+            ("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
         ]
         raise invalid("Scale", "autoscaling", name, causes)
     old = objects.stored(resource, namespace, name)

@@ -170,11 +170,7 @@ class _Stream:
         metadata: dict[str, object] = {"resourceVersion": str(self._storage.revision)}
         if is_end_of_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        content = {
-            "kind": self._kind,
-            "apiVersion": self._api_version,
-            "metadata": metadata,
-        }
+        content = {"kind": self._kind, "apiVersion": self._api_version, "metadata": metadata}
         return _encode({"type": "BOOKMARK", "object": content}) + b"\n"
 
     def _type_for_us(self, change: StoredChange) -> str | None:

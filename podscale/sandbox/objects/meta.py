@@ -165,11 +165,7 @@ _CPU = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 8
 _PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _UP_POLICIES = [{"type": "Pods", "value": 4, "periodSeconds": 15}, _PERCENT]
 _BEHAVIOR: Mapping[str, Mapping[str, Any]] = {
-    "scaleUp": {
-        "stabilizationWindowSeconds": 0,
-        "selectPolicy": "Max",
-        "policies": _UP_POLICIES,
-    },
+    "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": _UP_POLICIES},
     "scaleDown": {"selectPolicy": "Max", "policies": [_PERCENT]},
 }
 _DEFAULTS: Mapping[tuple[str, str], Mapping[str, Any]] = {

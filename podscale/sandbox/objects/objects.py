@@ -329,9 +329,7 @@ class SandboxObjects:
 
 
 def is_selected(
-    stored: Stored,
-    label_selector: labels.Selector,
-    field_selector: Sequence[FieldRequirement],
+    stored: Stored, label_selector: labels.Selector, field_selector: Sequence[FieldRequirement]
 ) -> bool:
     """Return whether an object passes both selectors."""
     return label_selector.matches(stored.labels) and (
