@@ -13,17 +13,7 @@ from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.forecast.daily import trial
 from hpa.forecast.gate import FEWEST_DAYS, GateVerdict
-from hpa.simulate.loop import (
-    NeededPods,
-    RunVerdict,
-    SimulatedRun,
-    capacity_of,
-    first_size,
-    judge,
-    needed,
-    period_of,
-    simulate,
-)
+from hpa.simulate import loop
 from hpa.simulate.workload import LoadHistory, Plant, key_of
 from podscale.replay import parallel
 from podscale.replay.inputs import ReplayError
@@ -50,8 +40,8 @@ class ReplayRow(Struct, frozen=True, eq=False):
     """One line of a report; ``run`` is there where it is drawn."""
 
     name: str
-    verdict: RunVerdict
-    run: SimulatedRun | None = None
+    verdict: loop.RunVerdict
+    run: loop.SimulatedRun | None = None
 
 
 def question(
@@ -78,27 +68,27 @@ def question(
     found = {}
     words = []
     for metric in today.metrics:
-        capacity, why = capacity_of(metric, plant)
+        capacity, why = loop.capacity_of(metric, plant)
         if pod_capacity is not None:
             capacity, why = pod_capacity, "--pod-capacity"
         if capacity <= 0:
             raise ReplayError(f"{metric.name} has no target that a pod could be measured by")
         found[key_of(metric)] = capacity
         words.append(f"a pod serves {capacity:g} of {key_of(metric)} ({why})")
-    size = first_size(today, load, plant) if replicas is None else replicas
+    size = loop.first_size(today, load, plant) if replicas is None else replicas
     return ReplayQuestion(load, plant, settings, found, size), words
 
 
-def need_of(asked: ReplayQuestion, hpa: HPA) -> NeededPods:
+def need_of(asked: ReplayQuestion, hpa: HPA) -> loop.NeededPods:
     """Return d(t) at the times at which ``hpa`` is decided on."""
-    return needed(asked.load, asked.capacities, period_of(hpa, asked.settings))
+    return loop.needed(asked.load, asked.capacities, loop.period_of(hpa, asked.settings))
 
 
 def run(asked: ReplayQuestion, candidate: ReplayCandidate, *, is_drawn: bool) -> ReplayRow:
     hpa = candidate.hpa
     need = need_of(asked, hpa)
-    made = simulate(hpa, asked.load, asked.plant, asked.settings, asked.replicas, need.time_s)
-    verdict = judge(made, hpa, asked.load, asked.plant, need)
+    made = loop.simulate(hpa, asked.load, asked.plant, asked.settings, asked.replicas, need.time_s)
+    verdict = loop.judge(made, hpa, asked.load, asked.plant, need)
     return ReplayRow(candidate.name, verdict, made if is_drawn else None)
 
 
@@ -141,9 +131,9 @@ def forecast_row(asked: ReplayQuestion, today: HPA) -> tuple[ReplayRow, GateVerd
     """Return the row, what the gate says at the end (None: too few days), and a sentence."""
     tried = trial(today, asked.load, asked.plant, asked.settings, asked.capacities)
     need = need_of(asked, today)
-    made = simulate(today, asked.load, asked.plant, asked.settings, asked.replicas, need.time_s,
-                    expected=tried.expected)  # fmt: skip
-    row = ReplayRow(FORECAST, judge(made, today, asked.load, asked.plant, need), made)
+    made = loop.simulate(today, asked.load, asked.plant, asked.settings, asked.replicas,
+                         need.time_s, expected=tried.expected)  # fmt: skip
+    row = ReplayRow(FORECAST, loop.judge(made, today, asked.load, asked.plant, need), made)
     if tried.last is None:
         return row, None, f"a forecast needs {FEWEST_DAYS} whole days of history"
     days = sum(each is not None and each.taken is not None for each in tried.taken)
@@ -225,7 +215,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
             **({"forecast": gate_body(self.gate)} if self.gate else {}),
         }
 
-    def _line(self, name: str, verdict: RunVerdict) -> Mapping[str, object]:
+    def _line(self, name: str, verdict: loop.RunVerdict) -> Mapping[str, object]:
         cost = None if self.price is None else round(self.price * verdict.pod_hours, 2)
         line: dict[str, object] = {
             "spec": name,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from podscale.cli import output
 from podscale.cli.cluster import (
     EXIT_FAILED,
     OTHER_CLUSTER,
@@ -17,16 +18,6 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.inputs import EXIT_USAGE
-from podscale.cli.output import (
-    Form,
-    emit,
-    note,
-    output_option,
-    printable,
-    said,
-    table,
-    wants_colour,
-)
 from podscale.core.json_decoder import decode_json
 from podscale.core.times.duration import read_time
 
@@ -41,7 +32,7 @@ def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> N
 
     ``now``, unix seconds: the age of a decision that is not of now is told.
     """
-    click.echo("\n".join(lines(body, colour=wants_colour(), now=now)))
+    click.echo("\n".join(lines(body, colour=output.wants_colour(), now=now)))
 
 
 def nothing_found(namespace: str) -> str:
@@ -57,7 +48,7 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool, namespace: 
     ``namespace`` is the one that was looked in, ``""`` every one.
     """
     if not items:
-        note(nothing_found(namespace))
+        output.note(nothing_found(namespace))
         return
     columns = ["namespace", "name", "target", "replicas", "reason", "time"]
     rows: list[dict[str, object]] = []
@@ -75,24 +66,24 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool, namespace: 
         })  # fmt: skip
     if not any(row["replicas"] != "" for row in rows):
         columns.remove("replicas")  # of VPAs, whose decisions are about requests
-    table([*columns, "why"] if is_wide else columns, rows)
+    output.table([*columns, "why"] if is_wide else columns, rows)
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:
     status, spec, metadata = body["status"], body.get("spec", {}), body["metadata"]
     title = _title(metadata, spec, status) + _age(status.get("time"), now)
-    found = [_strong(printable(title), colour)]
+    found = [_strong(output.printable(title), colour)]
     found += [
-        printable(f"  ! {each['type']}: {each.get('message', '')}")
+        output.printable(f"  ! {each['type']}: {each.get('message', '')}")
         for each in status.get("conditions", ())
         if each.get("status") == "True"
     ]
-    found += [printable(f"  {sentence}") for sentence in status.get("sentences", ())]
+    found += [output.printable(f"  {sentence}") for sentence in status.get("sentences", ())]
     if status.get("change"):
-        change = printable(status["change"])
+        change = output.printable(status["change"])
         found.append(f"  {_strong('What would change it:', colour)} {change}")
     reasons = [status.get("first_reason", ""), *status.get("also", ())]
-    found.append(printable(f"  ({', '.join(reason for reason in reasons if reason)})"))
+    found.append(output.printable(f"  ({', '.join(reason for reason in reasons if reason)})"))
     return found
 
 
@@ -145,7 +136,7 @@ _AT_ONCE = "250"  # objects of a list in one answer
 @click.command("explain")
 @click.argument("what", metavar="KIND[/NAME]", shell_complete=kind_and_name("hpa", "vpa"))
 @cluster_options
-@output_option
+@output.output_option
 @click.option("-l", "--selector", default="", help="Without a name: those whose labels match.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on: print every change.")
 @click.option("--at", default="", metavar="TIME", help="An earlier decision: 10m, or RFC 3339.")
@@ -154,7 +145,7 @@ def command(
     ctx: click.Context,
     what: str,
     cluster: ClusterChoice,
-    form: Form,
+    form: output.Form,
     selector: str,
     is_watching: bool,
     at: str,
@@ -198,16 +189,16 @@ def command(
     try:
         asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
     except _Refused as refused:
-        note(f"podscale explain: {printable(str(refused))}")
+        output.note(f"podscale explain: {output.printable(str(refused))}")
         ctx.exit(EXIT_USAGE)
     except ExplainFailed as failed:
-        note(f"podscale explain: {printable(str(failed))}")
+        output.note(f"podscale explain: {output.printable(str(failed))}")
         ctx.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         ctx.exit(0)
 
 
-def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Form) -> None:
+def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: output.Form) -> None:
     from podscale.cli.commands.explain_pod import explain_pod
     from podscale.kube.client.errors import KubeError, ObjectNotFound
 
@@ -219,7 +210,7 @@ def _explain_pod(ctx: click.Context, cluster: ClusterChoice, name: str, form: Fo
         asyncio.run(asked())
     except KubeError as error:
         more = _ELSEWHERE if isinstance(error, ObjectNotFound) else ""
-        note(f"podscale explain: {printable(said(error))}{more}")
+        output.note(f"podscale explain: {output.printable(output.said(error))}{more}")
         ctx.exit(EXIT_FAILED)
 
 
@@ -240,7 +231,7 @@ async def _explain(
     path: str,
     query: Mapping[str, str],
     group: str,
-    form: Form,
+    form: output.Form,
     *,
     is_watching: bool,
 ) -> None:
@@ -255,7 +246,8 @@ async def _explain(
             except ExplainUnanswered as error:
                 # The cluster may be upgraded meanwhile: it is told once, and asked on.
                 if not lost:
-                    note(f"podscale explain: {printable(str(error))}; asking on, Ctrl-C ends it")
+                    why = output.printable(str(error))
+                    output.note(f"podscale explain: {why}; asking on, Ctrl-C ends it")
                 lost = str(error)
                 continue
             lost = ""
@@ -318,9 +310,9 @@ async def _ask(
         except BadRequest as error:
             raise _Refused(str(error)) from error
         except ApiUnreachable as error:
-            raise ExplainUnanswered(f"{said(error)}. {OTHER_CLUSTER}") from error
+            raise ExplainUnanswered(f"{output.said(error)}. {OTHER_CLUSTER}") from error
         except KubeError as error:
-            raise ExplainFailed(said(error)) from error
+            raise ExplainFailed(output.said(error)) from error
 
 
 def _gist(body: Mapping[str, Any]) -> object:
@@ -347,9 +339,9 @@ def _gist(body: Mapping[str, Any]) -> object:
     return [words, told, sized, pods]
 
 
-def _show(body: Mapping[str, Any], form: Form, namespace: str) -> None:
+def _show(body: Mapping[str, Any], form: output.Form, namespace: str) -> None:
     if form in ("json", "yaml"):
-        emit(body, form)
+        output.emit(body, form)
     elif "items" in body:
         print_list(body["items"], is_wide=form == "wide", namespace=namespace)
     else:

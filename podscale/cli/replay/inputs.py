@@ -36,13 +36,7 @@ from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import HPAS, VPAS
 from podscale.kube.client.wire import convert, decode
 from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
-from podscale.replay.history import (
-    HistoryWindow,
-    PastReader,
-    load_queries,
-    requests_of_pods,
-    resource_of,
-)
+from podscale.replay import history
 from podscale.replay.inputs import ReplayError, TraceInvalid, read_trace
 from podscale.replay.vertical import PodUsageHistory, history_of
 from vpa.model.api.quantities import RESOURCES
@@ -287,7 +281,7 @@ class RecordedCluster:
             )
             await self._lister.relist()
         start_s, step = float(int(end_s - since_s)), max(1, round(step_s))
-        self._window = HistoryWindow(start_s, float(int(end_s)), step, options.max_samples)
+        self._window = history.HistoryWindow(start_s, float(int(end_s)), step, options.max_samples)
 
     async def __aexit__(self, *_: object) -> None:
         """Close connections and end the child that reads."""
@@ -299,13 +293,15 @@ class RecordedCluster:
         hpa = structs.replace(read_hpa(written(plain)), namespace=plain["metadata"]["namespace"])
         template = await _template(self.cluster, hpa)
         lister = self._lister
-        queries = load_queries(hpa, self._rules, lister.custom, lister.external, self._resource_of)
+        queries = history.load_queries(
+            hpa, self._rules, lister.custom, lister.external, self._resource_of
+        )
         if self._reader is None:
             self._reader = await self._open.enter_async_context(HistoryReader(self._source))
         reader, self._reader = self._reader, None  # one that was left early is of no use
-        past = await PastReader(reader, self._window, told).past(hpa, queries)
+        past = await history.PastReader(reader, self._window, told).past(hpa, queries)
         self._reader = reader
-        requests = self._requests or requests_of_pods(template)
+        requests = self._requests or history.requests_of_pods(template)
         return Subject([("today", plain)], past.load, requests, past.ready_after_s, past.notes)
 
     async def usage(
@@ -321,17 +317,17 @@ class RecordedCluster:
             tuple(MetricSpec("Resource", each) for each in RESOURCES),
         )  # fmt: skip
         lister = self._lister
-        queries = load_queries(
+        queries = history.load_queries(
             behind, self._rules, lister.custom, lister.external, self._resource_of
         )
         async with HistoryReader(self._source) as reader:
-            past = PastReader(reader, self._window, told)
+            past = history.PastReader(reader, self._window, told)
             found = {each.key: await past.by_pod(each) for each in queries}
         template = await _template(self.cluster, behind)
-        return history_of(self._window.grid, found), requests_of_pods(template)
+        return history_of(self._window.grid, found), history.requests_of_pods(template)
 
     def _resource_of(self, described: CrossVersionObjectReference) -> str:
-        return resource_of(self.cluster.mapper, described)
+        return history.resource_of(self.cluster.mapper, described)
 
 
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:

@@ -4,17 +4,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from podscale.kube.client.resource import (
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-    Resource,
-)
+from podscale.kube.client import resource
 from podscale.kube.client.wire import ObjectMeta, Quantity
 
 # Kinds that make a pod anew and say how many there should be.
-REPLICATING: Mapping[str, Resource] = {
-    each.kind: each for each in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)
+REPLICATING: Mapping[str, resource.Resource] = {
+    each.kind: each
+    for each in (resource.REPLICA_SETS, resource.STATEFUL_SETS, resource.REPLICATION_CONTROLLERS)
 }
 
 

@@ -15,17 +15,9 @@ from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
 from hpa.simulate.workload import LoadHistory, Plant
-from podscale.replay.fleet import risk
+from podscale.replay.fleet import risk, sizing
 from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
-from podscale.replay.fleet.sizing import (
-    CLASSES,
-    RequestChoice,
-    SizedAmount,
-    UsageShape,
-    recommended,
-    shape_of,
-)
 from podscale.replay.fleet.usage import THROTTLED, FleetContainer, Floats, needs
 from podscale.replay.inputs import PriceList
 from podscale.replay.report import ReplayCandidate, question, run
@@ -46,7 +38,7 @@ _SYNC = {"podscale.io/sync-period": "1m"}  # the load is known every few minutes
 class _Figures(Struct):
     # Of one container and resource, before it is known what it should request.
     quantiles: Floats
-    shape: UsageShape
+    shape: sizing.UsageShape
     needs: Floats
     pods: float
     first_step: int
@@ -56,7 +48,7 @@ class _Figures(Struct):
 def report_of(
     past: FleetPast,
     span: FleetSpan,
-    choice: RequestChoice,
+    choice: sizing.RequestChoice,
     prices: PriceList | None,
     told: ProgressListener,
 ) -> FleetReport:
@@ -75,7 +67,7 @@ def report_of(
         if number % 100 == 0:
             told(number, len(past.usage.containers), "figures")
     told(1, 1, "figures")
-    wanted = recommended(past, choice, percentiles)
+    wanted = sizing.recommended(past, choice, percentiles)
     lines: list[FleetLine] = []
     gone = own = 0
     chances = {each: _risks(past, wanted, figures, each) for each in RESOURCES}
@@ -131,7 +123,7 @@ def _figures(
         pods = len(steps) / (last + 1 - int(steps.min()))
     return _Figures(
         ordered[at].astype(np.float64),
-        shape_of(resource, steps, values, ordered, 3600 // span.step_s),
+        sizing.shape_of(resource, steps, values, ordered, 3600 // span.step_s),
         needs(steps, values, span.block_steps, span.blocks, share),
         pods,
         int(steps.min()),
@@ -144,7 +136,7 @@ def _line(
     sized: FleetContainer,
     resource: str,
     figures: _Figures,
-    wanted: SizedAmount,
+    wanted: sizing.SizedAmount,
     risks: tuple[Chance, float] | None,
     pods: float,
 ) -> ResourceLine:
@@ -160,7 +152,7 @@ def _line(
 
 def _risks(
     past: FleetPast,
-    wanted: Mapping[FleetContainer, Mapping[str, SizedAmount]],
+    wanted: Mapping[FleetContainer, Mapping[str, sizing.SizedAmount]],
     figures: Mapping[tuple[int, str], _Figures],
     resource: str,
 ) -> dict[FleetContainer, tuple[Chance, float]]:
@@ -171,7 +163,9 @@ def _risks(
     if not named:
         return {}
     histories = np.stack([each.needs for _, each, _ in named])
-    groups = np.array([CLASSES.index(each.shape.usage_class) for _, each, _ in named], np.intp)
+    groups = np.array(
+        [sizing.CLASSES.index(each.shape.usage_class) for _, each, _ in named], np.intp
+    )
     requests = np.array([[amount, each.quantiles[2]] for _, each, amount in named])
     blocks = histories.shape[1]
     known = blocks - np.argmax(~np.isnan(histories), axis=1)  # blocks since the first

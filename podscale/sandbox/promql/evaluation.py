@@ -11,23 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from podscale.feed.prover import tree
-from podscale.sandbox.promql.series import (
-    BadData,
-    Labels,
-    PointSample,
-    SeriesHead,
-    Unanswerable,
-    Value,
-    Vector,
-    Window,
-    distinct,
-    label,
-    label_set,
-    nameless,
-    only,
-    unsupported,
-    without,
-)
+from podscale.sandbox.promql import series
 
 # "Close to the end of the window" is this many average intervals.
 _NEAR = 1.1
@@ -45,12 +29,12 @@ def mean(values: Sequence[float]) -> float:
     return total(values) / len(values)
 
 
-def _rate(window: Window) -> float | None:
+def _rate(window: series.Window) -> float | None:
     change = _extrapolated(window)
     return None if change is None else change * 1000 / (window.end_ms - window.start_ms)
 
 
-def _extrapolated(window: Window, *, is_counter: bool = True) -> float | None:
+def _extrapolated(window: series.Window, *, is_counter: bool = True) -> float | None:
     """Return the change over the whole window, as ``extrapolatedRate`` guesses it."""
     values, count = window.values, len(window.times)
     if count < 2:
@@ -77,7 +61,7 @@ def _extrapolated(window: Window, *, is_counter: bool = True) -> float | None:
 
 
 # Of one range vector and nothing else.
-OVER_TIME: Mapping[str, Callable[[Window], float | None]] = {
+OVER_TIME: Mapping[str, Callable[[series.Window], float | None]] = {
     "rate": _rate,
     "increase": _extrapolated,
     "delta": lambda window: _extrapolated(window, is_counter=False),
@@ -135,20 +119,20 @@ _COMPARISON: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def aggregate(node: tree.Aggregation, vector: Vector, k: float) -> Vector:
+def aggregate(node: tree.Aggregation, vector: series.Vector, k: float) -> series.Vector:
     """Return the groups; ``k`` is how many elements ``topk`` keeps of each."""
-    groups: dict[Labels, Vector] = {}
+    groups: dict[series.Labels, series.Vector] = {}
     for sample in vector:
         if node.clause == "without":
-            key = without(nameless(sample.labels), node.labels)
+            key = series.without(series.nameless(sample.labels), node.labels)
         else:
-            key = only(sample.labels, node.labels)
+            key = series.only(sample.labels, node.labels)
         groups.setdefault(key, []).append(sample)
     if node.op in ("topk", "bottomk"):
         if math.isnan(k):
-            raise BadData("Parameter value is NaN")
+            raise series.BadData("Parameter value is NaN")
         sign = -1 if node.op == "topk" else 1
-        kept: Vector = []
+        kept: series.Vector = []
         for members in groups.values():
             # NaN comes last in both orders.
             members.sort(key=lambda sample: (math.isnan(sample.value), sign * sample.value))
@@ -156,29 +140,29 @@ def aggregate(node: tree.Aggregation, vector: Vector, k: float) -> Vector:
         return kept
     into_one = _INTO_ONE.get(node.op)
     if into_one is None:
-        raise unsupported(f"the aggregation {node.op}")
+        raise series.unsupported(f"the aggregation {node.op}")
     return [
-        PointSample(labels, into_one([sample.value for sample in members]))
+        series.PointSample(labels, into_one([sample.value for sample in members]))
         for labels, members in groups.items()
     ]
 
 
-def combine(node: tree.Binary, left: Value, right: Value) -> Value:
+def combine(node: tree.Binary, left: series.Value, right: series.Value) -> series.Value:
     """Return the operation's value; raises ``Unanswerable``."""
     if node.op not in _ARITHMETIC and node.op not in _COMPARISON and node.op not in tree.SET_OPS:
-        raise unsupported(f"the operator {node.op}")
+        raise series.unsupported(f"the operator {node.op}")
     if isinstance(left, list) and isinstance(right, list):
         return _set(node, left, right) if node.op in tree.SET_OPS else _matched(node, left, right)
     if isinstance(left, list) and isinstance(right, float):
         return [
-            PointSample(labels, value)
+            series.PointSample(labels, value)
             for sample in left
             for labels, value in _applied(node, sample, sample.value, right)
         ]
     if isinstance(left, float) and isinstance(right, list):
         return [
             # A comparison keeps the vector's value, on whichever side it stands.
-            PointSample(
+            series.PointSample(
                 labels, sample.value if node.op in _COMPARISON and not node.is_bool else value
             )
             for sample in right
@@ -191,24 +175,24 @@ def combine(node: tree.Binary, left: Value, right: Value) -> Value:
 
 
 def _applied(
-    node: tree.Binary, sample: PointSample, a: float, b: float
-) -> list[tuple[Labels, float]]:
+    node: tree.Binary, sample: series.PointSample, a: float, b: float
+) -> list[tuple[series.Labels, float]]:
     """Return labels and value of the result; nothing where a comparison is false."""
     if node.op in _ARITHMETIC:
-        return [(nameless(sample.labels), _ARITHMETIC[node.op](a, b))]
+        return [(series.nameless(sample.labels), _ARITHMETIC[node.op](a, b))]
     is_true = _COMPARISON[node.op](a, b)
     if node.is_bool:
-        return [(nameless(sample.labels), float(is_true))]
+        return [(series.nameless(sample.labels), float(is_true))]
     return [(sample.labels, a)] if is_true else []
 
 
-def _signature(node: tree.Binary, labels: Labels) -> Labels:
+def _signature(node: tree.Binary, labels: series.Labels) -> series.Labels:
     if node.clause == "on":
-        return only(labels, node.labels)
-    return without(nameless(labels), node.labels)
+        return series.only(labels, node.labels)
+    return series.without(series.nameless(labels), node.labels)
 
 
-def _set(node: tree.Binary, left: Vector, right: Vector) -> Vector:
+def _set(node: tree.Binary, left: series.Vector, right: series.Vector) -> series.Vector:
     if node.op == "or":
         keys = {_signature(node, sample.labels) for sample in left}
         return left + [each for each in right if _signature(node, each.labels) not in keys]
@@ -217,22 +201,22 @@ def _set(node: tree.Binary, left: Vector, right: Vector) -> Vector:
     return [each for each in left if (_signature(node, each.labels) in keys) is is_and]
 
 
-def _matched(node: tree.Binary, left: Vector, right: Vector) -> Vector:
+def _matched(node: tree.Binary, left: series.Vector, right: series.Vector) -> series.Vector:
     if not left or not right:
         return []
     many, one = (right, left) if node.group == "right" else (left, right)
-    ones: dict[Labels, PointSample] = {}
+    ones: dict[series.Labels, series.PointSample] = {}
     for sample in one:
         key = _signature(node, sample.labels)
         if key in ones:
-            raise Unanswerable(
+            raise series.Unanswerable(
                 f"found duplicate series for the match group {dict(key)} on one side of the "
                 "operation;many-to-many matching not allowed: matching labels must be unique on "
                 "one side"
             )
         ones[key] = sample
-    places: set[tuple[Labels, Labels]] = set()
-    result: Vector = []
+    places: set[tuple[series.Labels, series.Labels]] = set()
+    result: series.Vector = []
     for sample in many:
         key = _signature(node, sample.labels)
         other = ones.get(key)
@@ -241,24 +225,26 @@ def _matched(node: tree.Binary, left: Vector, right: Vector) -> Vector:
         labels = _result(node, sample.labels, other.labels)
         place = (key, labels if node.group else ())
         if place in places:
-            raise Unanswerable(
+            raise series.Unanswerable(
                 "multiple matches for labels: many-to-one matching must be explicit "
                 "(group_left/group_right), and grouping labels must ensure unique matches"
             )
         places.add(place)
         a, b = (other, sample) if node.group == "right" else (sample, other)
         for _, value in _applied(node, sample, a.value, b.value):
-            result.append(PointSample(labels, value))
+            result.append(series.PointSample(labels, value))
     return result
 
 
-def _result(node: tree.Binary, many: Labels, one: Labels) -> Labels:
-    labels = nameless(many) if node.op in _ARITHMETIC or node.is_bool else many
+def _result(node: tree.Binary, many: series.Labels, one: series.Labels) -> series.Labels:
+    labels = series.nameless(many) if node.op in _ARITHMETIC or node.is_bool else many
     if not node.group:
-        side = only if node.clause == "on" else without
+        side = series.only if node.clause == "on" else series.without
         labels = side(labels, node.labels)
     if node.included:
-        labels = label_set({**dict(labels), **{name: label(one, name) for name in node.included}})
+        labels = series.label_set(
+            {**dict(labels), **{name: series.label(one, name) for name in node.included}}
+        )
     return labels
 
 
@@ -268,20 +254,20 @@ LOOKBACK_MS = 5 * 60 * 1000
 class Evaluation:
     """Queries over ``head``; everything it returns raises ``PromqlError``."""
 
-    def __init__(self, head: SeriesHead) -> None:
+    def __init__(self, head: series.SeriesHead) -> None:
         self._head = head
 
-    def at(self, node: tree.Node, now_ms: int) -> Value:
+    def at(self, node: tree.Node, now_ms: int) -> series.Value:
         """Return the value of ``node``."""
         with np.errstate(all="ignore"):
             return self._value(node, now_ms)
 
-    def windows(self, node: tree.Node, now_ms: int) -> list[Window]:
+    def windows(self, node: tree.Node, now_ms: int) -> list[series.Window]:
         """Return the windows of a range selector that hold a sample."""
         if not isinstance(node, tree.VectorSelector):
-            raise unsupported(f"a {type(node).__name__.lower()} as a range")
+            raise series.unsupported(f"a {type(node).__name__.lower()} as a range")
         if node.range_ms is None:
-            raise BadData("expected a range vector")
+            raise series.BadData("expected a range vector")
         end_ms = _end(node, now_ms)
         start_ms = end_ms - node.range_ms
         samples = (
@@ -289,18 +275,18 @@ class Evaluation:
             for labels, columns in self._head.select(node.name, node.matchers)
         )
         return [
-            Window(labels, times, values, start_ms, end_ms)
+            series.Window(labels, times, values, start_ms, end_ms)
             for labels, times, values in samples
             if len(times)
         ]
 
-    def _value(self, node: tree.Node, now_ms: int) -> Value:
+    def _value(self, node: tree.Node, now_ms: int) -> series.Value:
         match node:
             case tree.Number(text):
                 return float(text)
             case tree.VectorSelector():
                 newest = self._newest(node, now_ms)
-                return [PointSample(labels, value) for labels, (_, value) in newest]
+                return [series.PointSample(labels, value) for labels, (_, value) in newest]
             case tree.Negation(operand):
                 value = self._value(operand, now_ms)
                 if isinstance(value, float):
@@ -309,23 +295,23 @@ class Evaluation:
             case tree.Binary():
                 left, right = self._value(node.left, now_ms), self._value(node.right, now_ms)
                 value = combine(node, left, right)
-                return value if isinstance(value, float) else distinct(value)
+                return value if isinstance(value, float) else series.distinct(value)
             case tree.Aggregation():
                 k = 0.0 if node.parameter is None else self._number(node.parameter, now_ms)
                 return aggregate(node, self._vector(node.operand, now_ms), k)
             case tree.FunctionCall(name, arguments):
                 return self._call(name, arguments, now_ms)
-        raise unsupported(f"a {type(node).__name__.lower()} here")
+        raise series.unsupported(f"a {type(node).__name__.lower()} here")
 
-    def _call(self, name: str, arguments: Sequence[tree.Node], now_ms: int) -> Value:
+    def _call(self, name: str, arguments: Sequence[tree.Node], now_ms: int) -> series.Value:
         if name in OVER_TIME:
             changes = (
-                (window.labels if name == KEEPS_NAME else nameless(window.labels),
+                (window.labels if name == KEEPS_NAME else series.nameless(window.labels),
                  OVER_TIME[name](window))
                 for window in self.windows(arguments[0], now_ms)
             )  # fmt: skip
-            return distinct(
-                [PointSample(labels, value) for labels, value in changes
+            return series.distinct(
+                [series.PointSample(labels, value) for labels, value in changes
                  if value is not None]
             )  # fmt: skip
         if name in NUMBERS:
@@ -334,37 +320,40 @@ class Evaluation:
             case "time":
                 return now_ms / 1000
             case "vector":
-                return [PointSample((), self._number(arguments[0], now_ms))]
+                return [series.PointSample((), self._number(arguments[0], now_ms))]
             case "timestamp":  # which the feed asks for beside its batches
                 if not isinstance(arguments[0], tree.VectorSelector):
-                    raise unsupported("timestamp of anything but a selector")
+                    raise series.unsupported("timestamp of anything but a selector")
                 newest = self._newest(arguments[0], now_ms)
-                return distinct(
-                    [PointSample(nameless(labels), ms / 1000) for labels, (ms, _) in newest]
+                return series.distinct(
+                    [
+                        series.PointSample(series.nameless(labels), ms / 1000)
+                        for labels, (ms, _) in newest
+                    ]
                 )
             case "round":
                 nearest = self._number(arguments[1], now_ms) if arguments[1:] else 1.0
                 vector = self._vector(arguments[0], now_ms)
                 return _each(vector, lambda value: rounded(value, nearest))
-        raise unsupported(f"the function {name}")
+        raise series.unsupported(f"the function {name}")
 
-    def _vector(self, node: tree.Node, now_ms: int) -> Vector:
+    def _vector(self, node: tree.Node, now_ms: int) -> series.Vector:
         value = self._value(node, now_ms)
         if isinstance(value, float):
-            raise BadData("expected an instant vector")
+            raise series.BadData("expected an instant vector")
         return value
 
     def _number(self, node: tree.Node, now_ms: int) -> float:
         value = self._value(node, now_ms)
         if not isinstance(value, float):
-            raise BadData("expected a scalar")
+            raise series.BadData("expected a scalar")
         return value
 
     def _newest(
         self, node: tree.VectorSelector, now_ms: int
-    ) -> list[tuple[Labels, tuple[int, float]]]:
+    ) -> list[tuple[series.Labels, tuple[int, float]]]:
         if node.range_ms is not None:
-            raise BadData("expected an instant vector and got a range vector")
+            raise series.BadData("expected an instant vector and got a range vector")
         at_ms = _end(node, now_ms)
         return [
             (labels, sample)
@@ -375,10 +364,12 @@ class Evaluation:
 
 def _end(node: tree.VectorSelector, now_ms: int) -> int:
     if node.at is not None:
-        raise unsupported("the modifier @")
+        raise series.unsupported("the modifier @")
     return now_ms - node.offset_ms
 
 
-def _each(vector: Vector, change: Callable[[float], float]) -> Vector:
+def _each(vector: series.Vector, change: Callable[[float], float]) -> series.Vector:
     """Return every element changed, without its name."""
-    return distinct([PointSample(nameless(s.labels), change(s.value)) for s in vector])
+    return series.distinct(
+        [series.PointSample(series.nameless(s.labels), change(s.value)) for s in vector]
+    )

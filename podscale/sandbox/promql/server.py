@@ -19,18 +19,8 @@ from podscale.core.pace import LoopPace
 from podscale.core.times.duration import DurationError, parse_prometheus_ns
 from podscale.feed.prover.tree import Node, NotPromql, VectorSelector, parse
 from podscale.sandbox.load import ExposedSample
+from podscale.sandbox.promql import series
 from podscale.sandbox.promql.evaluation import Evaluation
-from podscale.sandbox.promql.series import (
-    NAME,
-    STALE,
-    BadData,
-    Labels,
-    PromqlError,
-    SeriesHead,
-    Unanswerable,
-    label_set,
-    unsupported,
-)
 
 _STEPS = 11_000  # as Prometheus
 
@@ -43,7 +33,7 @@ def time_ms(text: str, name: str) -> int:
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
-            raise BadData(
+            raise series.BadData(
                 f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp'
             ) from None
         return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -57,7 +47,7 @@ def duration_ms(text: str, name: str) -> int:
         try:
             return parse_prometheus_ns(text) // 1_000_000
         except DurationError:
-            raise BadData(
+            raise series.BadData(
                 f'invalid parameter "{name}": cannot parse "{text}" to a valid duration'
             ) from None
 
@@ -65,11 +55,13 @@ def duration_ms(text: str, name: str) -> int:
 def steps(start_ms: int, end_ms: int, step_ms: int) -> range:
     """Return the times of a range query; raises ``BadData``."""
     if end_ms < start_ms:
-        raise BadData('invalid parameter "end": end timestamp must not be before start time')
+        raise series.BadData('invalid parameter "end": end timestamp must not be before start time')
     if step_ms <= 0:
-        raise BadData('invalid parameter "step": zero or negative query resolution step widths')
+        raise series.BadData(
+            'invalid parameter "step": zero or negative query resolution step widths'
+        )
     if (end_ms - start_ms) // step_ms > _STEPS:
-        raise BadData("exceeded maximum resolution of 11,000 points per timeseries")
+        raise series.BadData("exceeded maximum resolution of 11,000 points per timeseries")
     return range(start_ms, end_ms + 1, step_ms)
 
 
@@ -80,15 +72,15 @@ def query(text: str) -> Node:
     except NotPromql as error:
         # What the tree cannot say is PromQL that we do not know; the rest is no PromQL.
         if error.__cause__ is None or isinstance(error.__cause__, NotPromql):
-            raise unsupported(str(error)) from None
-        raise BadData(f'invalid parameter "query": {error}') from None
+            raise series.unsupported(str(error)) from None
+        raise series.BadData(f'invalid parameter "query": {error}') from None
 
 
 def selection(text: str) -> VectorSelector:
     """Return the selector of a ``match[]``; raises ``BadData`` or ``Unanswerable``."""
     selector = query(text)
     if not isinstance(selector, VectorSelector) or selector.range_ms is not None:
-        raise BadData(f'invalid parameter "match[]": {text} is not a vector selector')
+        raise series.BadData(f'invalid parameter "match[]": {text} is not a vector selector')
     return selector
 
 
@@ -102,7 +94,7 @@ Fields = MultiMapping[str]
 class PromqlApi:
     """Answers requests. ``handle`` is an aiohttp handler of a low-level server."""
 
-    def __init__(self, head: SeriesHead, clock: Callable[[], float]) -> None:
+    def __init__(self, head: series.SeriesHead, clock: Callable[[], float]) -> None:
         """``clock`` is unix seconds."""
         self._head = head
         self._clock = clock
@@ -130,11 +122,11 @@ class PromqlApi:
                     fields.add(name, str(value))
             body: dict[str, object] = {"status": "success", "data": await act(fields)}
             status = 200
-        except PromqlError as error:
+        except series.PromqlError as error:
             status = error.status
             body = {"status": "error", "errorType": error.kind, "error": str(error)}
         except RecursionError:
-            status = Unanswerable.status
+            status = series.Unanswerable.status
             body = {"status": "error", "errorType": "execution", "error": "nested too deeply"}
         response = web.Response(
             status=status, body=msgspec.json.encode(body), content_type="application/json"
@@ -180,11 +172,11 @@ class PromqlApi:
         end_ms = time_ms(_one(fields, "end"), "end")
         step_ms = duration_ms(_one(fields, "step"), "step")
         if _is_range(node):
-            raise BadData(
+            raise series.BadData(
                 'invalid parameter "query": invalid expression type "range vector" for range '
                 "query, must be Scalar or instant Vector"
             )
-        points: dict[Labels, list[list[Any]]] = {}
+        points: dict[series.Labels, list[list[Any]]] = {}
         pace = LoopPace()
         for now_ms in steps(start_ms, end_ms, step_ms):
             value = self._evaluation.at(node, now_ms)
@@ -198,10 +190,10 @@ class PromqlApi:
 
     async def _series(self, fields: Fields) -> object:
         if not fields.getall("match[]", []):
-            raise BadData("no match[] parameter provided")
+            raise series.BadData("no match[] parameter provided")
         limit = whole_number(fields.get("limit", "0"))
         if limit is None:
-            raise BadData('invalid parameter "limit": not a whole number')
+            raise series.BadData('invalid parameter "limit": not a whole number')
         return [dict(labels) for labels in sorted(self._selected(fields))[: limit or None]]
 
     async def _labels(self, fields: Fields) -> object:
@@ -221,7 +213,7 @@ class PromqlApi:
     async def _runtime(self, _: Fields) -> object:
         return {"serverTime": self._clock(), "storageRetention": "6h", "GOMAXPROCS": 1}
 
-    def _selected(self, fields: Fields) -> list[Labels]:
+    def _selected(self, fields: Fields) -> list[series.Labels]:
         start, end = fields.get("start"), fields.get("end")
         since_ms = time_ms(start, "start") if start else -_EVER_MS
         to_ms = time_ms(end, "end") if end else _EVER_MS
@@ -237,7 +229,7 @@ def _is_range(node: Node) -> bool:
 def _one(fields: Fields, name: str) -> str:
     text: str = fields.get(name, "")
     if not text:
-        raise BadData(f'invalid parameter "{name}": cannot parse "" to a valid value')
+        raise series.BadData(f'invalid parameter "{name}": cannot parse "" to a valid value')
     return text
 
 
@@ -250,7 +242,7 @@ def _point(time_ms: int, value: float) -> list[Any]:
     return [time_ms / 1000, repr(value).removesuffix(".0")]
 
 
-def _matrix(points: Mapping[Labels, list[list[Any]]]) -> dict[str, Any]:
+def _matrix(points: Mapping[series.Labels, list[list[Any]]]) -> dict[str, Any]:
     result = [{"metric": dict(labels), "values": values} for labels, values in points.items()]
     return {"resultType": "matrix", "result": result}
 
@@ -271,14 +263,14 @@ class PrometheusStandIn:
         *,
         page: Callable[[float], Iterable[ExposedSample]] | None = None,
         every_s: float = 1.0,
-        head: SeriesHead | None = None,
+        head: series.SeriesHead | None = None,
     ) -> None:
-        self.head = head or SeriesHead()
+        self.head = head or series.SeriesHead()
         self._clock = clock
         self._page = page
         self._every_s = every_s
         self._api = PromqlApi(self.head, clock)
-        self._last: frozenset[Labels] = frozenset()
+        self._last: frozenset[series.Labels] = frozenset()
         self._scrapes = 0
         self._task: asyncio.Task[None] | None = None
         self._runner: web.ServerRunner | None = None
@@ -311,14 +303,14 @@ class PrometheusStandIn:
         now_ms = round(now_s * 1000)
         seen = set()
         for sample in self._page(now_s):
-            labels = label_set(
-                {"job": "sandbox", "instance": "sandbox", **sample.labels, NAME: sample.name}
+            labels = series.label_set(
+                {"job": "sandbox", "instance": "sandbox", **sample.labels, series.NAME: sample.name}
             )
             self.head.append(labels, now_ms, sample.value)
             seen.add(labels)
         for labels in self._last - seen:
-            self.head.append(labels, now_ms, STALE)
-        up = label_set({NAME: "up", "job": "sandbox", "instance": "sandbox"})
+            self.head.append(labels, now_ms, series.STALE)
+        up = series.label_set({series.NAME: "up", "job": "sandbox", "instance": "sandbox"})
         self.head.append(up, now_ms, 1.0)
         self._last = frozenset(seen)
         self._scrapes += 1
