@@ -10,7 +10,6 @@ from msgspec import structs
 
 from adapter.discovery.listing import ListingBuilder, MetricSource, RuleListing
 from adapter.discovery.registry import PAGE, MetricRegistry, RelistFailure, RuleState
-from adapter.doctor.lints import TOO_MANY_LABELS
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.stages import Stage
 from podscale.core.pace import LoopPace
@@ -159,7 +158,7 @@ async def renewed(
         log.info("relist works again", rule=rule.id)
     if crowded and (before.listing is None or before.listing.crowded != crowded):
         series = [name[:_MOST_SHOWN] for name in crowded[:_MOST_LOGGED]]
-        log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
+        log.warning("series are crowded", reason="TooManyLabels", rule=rule.id, series=series)
     if listing.conflicts:
         log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
     is_partial = outcome.is_partial and (before.listing is None or before.is_partial)

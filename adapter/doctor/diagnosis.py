@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from adapter.discovery.registry import is_namespaced
 from adapter.doctor import evidence, query_checks, series_checks
 from adapter.doctor.findings import Diagnosis, LintFinding
-from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, twice
+from adapter.doctor.lints import twice
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
@@ -98,10 +98,10 @@ def _beside(
 ) -> Iterator[LintFinding]:
     *earlier, answering = exposing
     if lacking:
-        yield LintFinding(NO_SAMPLE, answering.rule.id, without_sample(asked, lacking))
+        yield LintFinding("NoSample", answering.rule.id, without_sample(asked, lacking))
     for other in earlier[:1]:
         text = twice(asked.metric, other.rule.id, other.series, answering.series)
-        yield LintFinding(NAME_TWICE, answering.rule.id, text)
+        yield LintFinding("NameTwice", answering.rule.id, text)
 
 
 def without_sample(asked: evidence.AskedEvidence, lacking: str) -> str:

@@ -13,8 +13,6 @@ from adapter.doctor.evidence import Need
 from adapter.rules.ruleset import Rule
 from adapter.stages import Finding, Stage
 
-UNBOUNDED_SERIES = "UnboundedSeries"
-
 
 class LintFinding(Struct, frozen=True):
     """One thing that works and will surprise somebody."""
@@ -28,7 +26,7 @@ class LintFinding(Struct, frozen=True):
     @property
     def is_hint(self) -> bool:
         """Whether it only costs: prometheus-adapter's own default rules select nearly all."""
-        return self.lint == UNBOUNDED_SERIES
+        return self.lint == "UnboundedSeries"
 
     @property
     def text(self) -> str:

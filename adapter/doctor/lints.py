@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from adapter.discovery.listing import MetricSource
 from adapter.doctor.evidence import Need, ResultOf, SeriesOf
-from adapter.doctor.findings import UNBOUNDED_SERIES, LintFinding
+from adapter.doctor.findings import LintFinding
 from adapter.doctor.series_checks import listed, names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, RuleQueryError
@@ -30,41 +30,26 @@ from podscale.feed.prover.proof import prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 from podscale.feed.prover.verdict import Single
 
-RATE_WINDOW = "RateWindow"
-GROUP_BY_LOST = "GroupByLost"
-SEVERAL_SERIES = "SeveralSeries"
-NAME_TWICE = "NameTwice"
-SERIES_QUERY_INVALID = "SeriesQueryInvalid"
-UNBRACED_GROUP = "UnbracedGroup"
-NO_SAMPLE = "NoSample"
-NOT_COALESCED = "NotCoalesced"
-QUERY_INVALID = "QueryInvalid"
-NO_RESOURCE_LABEL = "NoResourceLabel"
-TOO_MANY_LABELS = "TooManyLabels"
-RAW_VALUE = "RawValue"
-EXTERNAL_BACKEND = "ExternalBackend"
-NO_RULES = "NoRules"
-
 RULE_LINTS: Mapping[str, str] = {
-    RATE_WINDOW: "a rate window under four scrape intervals",
-    GROUP_BY_LOST: "an aggregation drops the label of the object",
-    SEVERAL_SERIES: "an object may have several series, of which one is taken",
-    NAME_TWICE: "two rules expose one name",
-    SERIES_QUERY_INVALID: "a series query that is no series selector",
-    UNBOUNDED_SERIES: "a series query that selects nearly everything",
-    UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
-    NO_SAMPLE: "objects that were asked for lack a number others have",
-    QUERY_INVALID: "a query that does not parse, or whose template cannot be filled in",
-    NO_RESOURCE_LABEL: "a rule that maps no label to objects",
-    NO_RULES: "a file without rules",
-    NOT_COALESCED: "requests of the rule cannot share a query",
-    TOO_MANY_LABELS: "a metric has more label names than are looked at",
-    RAW_VALUE: "what clients ask for is written into the query as it is",
-    EXTERNAL_BACKEND: "an adapter behind this one is left out, not listed, or shadowed",
+    "RateWindow": "a rate window under four scrape intervals",
+    "GroupByLost": "an aggregation drops the label of the object",
+    "SeveralSeries": "an object may have several series, of which one is taken",
+    "NameTwice": "two rules expose one name",
+    "SeriesQueryInvalid": "a series query that is no series selector",
+    "UnboundedSeries": "a series query that selects nearly everything",
+    "UnbracedGroup": "$1_x or {1} in a name, which Go reads as no group of the pattern",
+    "NoSample": "objects that were asked for lack a number others have",
+    "QueryInvalid": "a query that does not parse, or whose template cannot be filled in",
+    "NoResourceLabel": "a rule that maps no label to objects",
+    "NoRules": "a file without rules",
+    "NotCoalesced": "requests of the rule cannot share a query",
+    "TooManyLabels": "a metric has more label names than are looked at",
+    "RawValue": "what clients ask for is written into the query as it is",
+    "ExternalBackend": "an adapter behind this one is left out, not listed, or shadowed",
 }
 
 # What has one of them answers nothing, with prometheus-adapter neither.
-BROKEN = frozenset([SERIES_QUERY_INVALID, QUERY_INVALID, NO_RESOURCE_LABEL, NO_RULES])
+BROKEN = frozenset(["SeriesQueryInvalid", "QueryInvalid", "NoResourceLabel", "NoRules"])
 
 _WITHOUT_RULES = (
     "there are no rules. An adapter starts without any, as prometheus-adapter does, and serves no "
@@ -132,9 +117,9 @@ def lint(
                 add(kind, f"{each.id}{field}", *told)
     for section in (rules.custom, rules.external):
         for path, reason in _names_twice(section, known):
-            add(NAME_TWICE, path, reason)
+            add("NameTwice", path, reason)
     if not (rules.custom or rules.external or rules.resource):
-        add(NO_RULES, "rules", _WITHOUT_RULES + (_BLANK if is_blank(parsed.text) else ""))
+        add("NoRules", "rules", _WITHOUT_RULES + (_BLANK if is_blank(parsed.text) else ""))
     return found
 
 
@@ -147,12 +132,12 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
     written = config.name.as_
     if written and (meant := rule.namer.meant()) is not None:
         reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
-        yield UNBRACED_GROUP, ".name.as", reason
+        yield "UnbracedGroup", ".name.as", reason
     if names := sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name)):
         shown = listed([repr(name[:_MOST_CHARS]) for name in names])
-        yield TOO_MANY_LABELS, ".seriesQuery", f"{shown}: {_CROWDED}"
+        yield "TooManyLabels", ".seriesQuery", f"{shown}: {_CROWDED}"
     if "LabelValuesByName" in rule.query.fields:
-        yield RAW_VALUE, ".metricsQuery", _RAW
+        yield "RawValue", ".metricsQuery", _RAW
     source = MetricSource(rule, _example(rule, known))
     if rule.section == "externalRules":
         made = partial(plans.metric, source, "", True, _SELECTOR, "")
@@ -163,7 +148,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
             "no label says which object a series is of, so the rule exposes nothing: write "
             "resources.overrides (label: {resource: pod}) or resources.template"
         )
-        yield NO_RESOURCE_LABEL, "", text
+        yield "NoResourceLabel", "", text
     for kind in _kinds(rule):
         is_scoped = kind not in _OF_NO_NAMESPACE and bool(_label(rule, "namespaces"))
         made = partial(plans.metric, source, kind, is_scoped, EVERYTHING, "")
@@ -182,14 +167,14 @@ def _of_series_query(rule: Rule, known: KnownMetrics) -> LintFindings:
             f"seriesQuery {rule.series_query!r} is no series selector: {error}. "
             f"{_beyond_promql(rule.source, known.answers.get(need))}"
         )
-        yield SERIES_QUERY_INVALID, ".seriesQuery", text, need
+        yield "SeriesQueryInvalid", ".seriesQuery", text, need
         return
     if reason:
         text = (
             f"{reason}: every relist reads the labels of all those series. Select by name, or "
             "by the label of a job."
         )
-        yield UNBOUNDED_SERIES, ".seriesQuery", text
+        yield "UnboundedSeries", ".seriesQuery", text
 
 
 def _of_plan(
@@ -202,14 +187,14 @@ def _of_plan(
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
     except PromqlTooLarge as error:  # sent as it is, whatever Prometheus makes of it
-        yield NOT_COALESCED, field, f"each request is a query of its own, because of: {error}"
+        yield "NotCoalesced", field, f"each request is a query of its own, because of: {error}"
         return
     except (RuleQueryError, ValueError) as error:
         need = ResultOf(query) if query else None
         text = f"the query cannot be read: {error}"
         if isinstance(error, NotPromql):
             text = f"{text}. {_beyond_promql(source, known.answers.get(need))}"
-        yield QUERY_INVALID, field, text, need
+        yield "QueryInvalid", field, text, need
         return
     yield from _windows(tree, known.scrape_interval_s, field)
     label = plan.labels.object
@@ -218,17 +203,17 @@ def _of_plan(
             f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
             "write by (<<.GroupBy>>)"
         )
-        yield GROUP_BY_LOST, field, text
+        yield "GroupByLost", field, text
     elif kind and label and not adds_up(tree, frozenset(plan.labels.key())):
         text = (
             f"several series of one of the {kind} are not added up, and the last of them is "
             "its value: aggregate them by (<<.GroupBy>>)"
         )
-        yield SEVERAL_SERIES, field, text
+        yield "SeveralSeries", field, text
     verdict = prove(plan)
     if isinstance(verdict, Single):
         text = f"each request is a query of its own, because of: {verdict.reason}"
-        yield NOT_COALESCED, field, text
+        yield "NotCoalesced", field, text
 
 
 def _of_resource_rule(
@@ -239,7 +224,7 @@ def _of_resource_rule(
             f"{rule.id} is missing, so every request to metrics.k8s.io fails: add the block, "
             "or take resourceRules out where another server answers that API"
         )
-        yield QUERY_INVALID, "", text
+        yield "QueryInvalid", "", text
         return
     for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
         yield from _of_plan(partial(make, rule), field, rule.source, known)
@@ -267,7 +252,7 @@ def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> LintFin
                 f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a "
                 "missed scrape or two leaves no value"
             )
-            yield RATE_WINDOW, field, text
+            yield "RateWindow", field, text
 
 
 def _names_twice(rules: Sequence[Rule], known: KnownMetrics) -> Iterator[tuple[str, str]]:

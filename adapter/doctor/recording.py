@@ -149,14 +149,12 @@ class _Mask:
     def given(self, given: evidence.Given) -> evidence.Given:
         match given:
             case evidence.Series():
-                return evidence.Series([self.labels(each) for each in given.labels])
+                return evidence.Series(list(map(self.labels, given.labels)))
             case evidence.Result():
-                return evidence.Result([self.point(each) for each in given.points])
+                return evidence.Result(list(map(self.point, given.points)))
             case evidence.Rejected():
                 return evidence.Rejected(given.status, self.text(given.error))
-            case evidence.Unreachable():
-                return evidence.Unreachable("(masked)")
-        return given
+        return evidence.Unreachable("(masked)")
 
     def point(self, point: evidence.Point) -> evidence.Point:
         value, labels = point.value, self.labels(point.labels)

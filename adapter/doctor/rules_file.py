@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from adapter.discovery.mapping import ResourceMapper
 from adapter.doctor.findings import LintFinding
-from adapter.doctor.lints import BROKEN, NO_RULES, lint
+from adapter.doctor.lints import BROKEN, lint
 from adapter.errors import Problem
 from adapter.rules import config
 from adapter.rules.ruleset import SECTIONS, RuleSet, compile_rules, read_rules
@@ -57,7 +57,7 @@ def query_findings(
     sound = replace(parsed, config=config.Config(custom, external, usage))
     # Where nothing could be read, what is refused may have been the rules.
     found = lint(sound, compile_rules(sound, mapper))
-    return [each for each in found if each.lint in BROKEN - {NO_RULES}]
+    return [each for each in found if each.lint in BROKEN - {"NoRules"}]
 
 
 def _rule(path: str, rule: config.RuleConfig, refused: Set[str]) -> config.RuleConfig:

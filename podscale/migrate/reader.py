@@ -182,16 +182,12 @@ def render(outcome: MigrationOutcome) -> str:
     documents = ["\n".join(head) + "\n"]
     if added := rules_yaml(outcome):
         documents.append(f"# rules to add to the adapter's rules file\n{added}")
-    return "---\n".join([*documents, *_documents(outcome)])
+    return "---\n".join([*documents, *map(_yaml, outcome.manifests)])
 
 
 def manifests_yaml(outcome: MigrationOutcome) -> str:
     """Return the manifests alone, as ``kubectl apply`` takes them."""
-    return "---\n".join(_documents(outcome))
-
-
-def _documents(outcome: MigrationOutcome) -> list[str]:
-    return [_yaml(each) for each in outcome.manifests]
+    return "---\n".join(map(_yaml, outcome.manifests))
 
 
 def _yaml(value: object) -> str:

@@ -30,7 +30,7 @@ def find(text: str, file: str) -> RulesText:
         return RulesText(text, file, "rules file")  # its reader says what is wrong, and where
     maps = [each for each in found if documents.text_at(each, "kind") == "ConfigMap"]
     # Other programs have a config.yaml as well: what reads as rules goes before the name.
-    for each in sorted(maps, key=lambda each: not _holds_rules(each)):
+    for each in sorted(maps, key=lambda each: not any(map(_is_rules, _contents(each).values()))):
         rules = of_config_map(each, file, text)
         if rules is not None:
             return rules
@@ -44,10 +44,10 @@ def of_config_map(manifest: documents.Object, file: str, text: str = "") -> Rule
 
     ``text`` is what ``file`` holds; places in the rules are lines of it where that can be.
     """
-    data = documents.map_at(manifest, "data")
+    data = _contents(manifest)
     for key in ("config.yaml", *sorted(data)):
         content = data.get(key)
-        if not isinstance(content, str) or not (key == "config.yaml" or _is_rules(content)):
+        if content is None or not (key == "config.yaml" or _is_rules(content)):
             continue
         namespace, name = documents.name_of(manifest)
         form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
@@ -58,9 +58,9 @@ def of_config_map(manifest: documents.Object, file: str, text: str = "") -> Rule
     return None
 
 
-def _holds_rules(manifest: documents.Object) -> bool:
-    contents = documents.map_at(manifest, "data").values()
-    return any(isinstance(each, str) and _is_rules(each) for each in contents)
+def _contents(manifest: documents.Object) -> dict[str, str]:
+    data = documents.map_at(manifest, "data")
+    return {key: each for key, each in data.items() if isinstance(each, str)}
 
 
 def _is_rules(content: str) -> bool:

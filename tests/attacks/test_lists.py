@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from adapter.apis.rules_api import told
-from adapter.doctor.lints import TOO_MANY_LABELS, KnownMetrics, lint
+from adapter.doctor.lints import KnownMetrics, lint
 from adapter.rules import config
 from podscale.feed.http.series import MOST_SHAPES
 from tests.attacks.lists import (
@@ -176,6 +176,6 @@ async def test_what_is_not_looked_at_is_told_by_name():
     assert crowded == (NAME,)
     parsed = config.parse(RULES, "rules.yaml")
     known = KnownMetrics(crowded={"rules[0]": crowded})
-    (found,) = [f for f in lint(parsed, rules(RULES), known) if f.lint == TOO_MANY_LABELS]
+    (found,) = [f for f in lint(parsed, rules(RULES), known) if f.lint == "TooManyLabels"]
     assert NAME in found.reason
     assert found.subject == "rules[0]"

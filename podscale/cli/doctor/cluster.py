@@ -27,7 +27,7 @@ _MOST_OBJECTS = 2_000
 _PAGE, _MOST_PAGES = 500, 100
 _YOUNG_S = 120.0  # two scrapes at the usual minute
 _TYPES = {"custom": {"Pods", "Object"}, "external": {"External"}}  # of metrics of HPAs
-_VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
+VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ class DoctorCluster:
     async def api_services(self, api: str) -> dict[str, str]:
         """Return APIService -> Service of one metrics API, as far as they exist."""
         services = {}
-        for version in _VERSIONS[api]:
+        for version in VERSIONS[api]:
             name = f"{version}.{API_GROUPS[api]}"
             try:
                 found = await self.get(API_SERVICES.path("", name), _ApiService)

@@ -14,7 +14,7 @@ from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
 from adapter.doctor.examine import Examiner
 from adapter.doctor.findings import Diagnosis, LintFinding
-from adapter.doctor.lints import NO_RULES, QUERY_INVALID, KnownMetrics, lint
+from adapter.doctor.lints import KnownMetrics, lint
 from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
@@ -62,7 +62,7 @@ async def examine(
     # A file may be empty where something else is served: of others, MetricRules are not seen.
     is_one_namespace = plan.has_objects and plan.namespace
     has_more = plan.told is not None and (plan.told.backends or is_one_namespace)
-    unmeant = plan.disabled | ({NO_RULES} if stored or has_more else set())
+    unmeant = plan.disabled | ({"NoRules"} if stored or has_more else set())
     if not plan.told and not plan.hpa:
         # What a file's rules will do for it, an HPA cannot say before an adapter has them.
         unmeant |= {"NotScaling"}
@@ -333,7 +333,7 @@ class _Examination:
             lints = [
                 each
                 for each in lints
-                if each.subject in about or (each.lint == QUERY_INVALID and each.subject in blamed)
+                if each.subject in about or (each.lint == "QueryInvalid" and each.subject in blamed)
             ]
         elif plan.usage:
             lints = [each for each in lints if each.subject.startswith("resourceRules")]

@@ -16,10 +16,9 @@ from adapter.backends.backend_router import BackendTold
 from adapter.doctor.diagnosis import API_GROUPS, without_sample
 from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.findings import Diagnosis, LintFinding
-from adapter.doctor.lints import EXTERNAL_BACKEND, NO_SAMPLE
 from adapter.doctor.series_checks import listed
 from adapter.stages import Stage
-from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.cluster import VERSIONS, ClusterFailed, DoctorCluster
 from podscale.cli.doctor.report import RuleReport
 from podscale.cli.output import count
 from podscale.core.json_decoder import decode_json
@@ -28,11 +27,6 @@ from podscale.kube.client import errors
 from podscale.kube.client.wire import ListOf, decode
 from podscale.kube.metrics_apis.bodies import ANSWERED_BY, CustomValue, NodeMetrics, PodMetrics
 
-_PLACES = (
-    "custom.metrics.k8s.io/v1beta1",
-    "custom.metrics.k8s.io/v1beta2",
-    "external.metrics.k8s.io/v1beta1",
-)
 # Reasons of the adapter's answers that are no stage of the doctor's, by status.
 _STAGES = {
     403: Stage.FORBIDDEN, 500: Stage.QUERY_INVALID, 503: Stage.PROMETHEUS_UNREACHABLE,
@@ -71,17 +65,17 @@ def of_backends(backends: Sequence[BackendTold]) -> Iterator[LintFinding]:
     for each in backends:
         subject = f"external backend {each.name}" if each.url else each.name
         if each.problem:
-            yield LintFinding(EXTERNAL_BACKEND, subject, each.problem)
+            yield LintFinding("ExternalBackend", subject, each.problem)
         if each.shadowed:
             listed = "; ".join(each.shadowed)
             text = f"lists what others answer before it ({listed}): rename it on one side"
-            yield LintFinding(EXTERNAL_BACKEND, subject, text)
+            yield LintFinding("ExternalBackend", subject, text)
 
 
 async def running_rules(cluster: DoctorCluster) -> RulesTold:
     """Return what the running adapter says of its rules; raises ``ClusterFailed``."""
     problems: list[errors.KubeError] = []
-    for place in _PLACES:
+    for place in (f"{API_GROUPS[api]}/{each}" for api in API_GROUPS for each in VERSIONS[api]):
         try:
             found = await cluster.read(f"/apis/{place}/{RESOURCE}")
             return decode_json(found.body, RulesTold)
@@ -153,7 +147,7 @@ def _healthy(seen: str, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosi
     """Return that a metric is served; ``silent``: to all but these objects."""
     if not silent:
         return Diagnosis(Stage.HEALTHY, seen, "Nothing needs to change.")
-    lint = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
+    lint = LintFinding("NoSample", "the adapter", without_sample(asked, listed(silent)))
     return Diagnosis(Stage.HEALTHY, seen, "Nothing stops it.", beside=(lint,))
 
 
@@ -241,21 +235,17 @@ def _found(stage: Stage, seen: str) -> Diagnosis:
 
 def path_of(asked: AskedEvidence) -> str:
     """Return the path of the request that an HPA would make."""
-    namespace = quote(asked.namespace)
+    metric, group = quote(asked.metric), API_GROUPS.get(asked.api, "metrics.k8s.io")
     selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
+    scope = f"namespaces/{quote(asked.namespace)}/" if asked.namespace else ""
     if asked.api == "resource":
-        base = "metrics.k8s.io/v1beta1"
-        path = "nodes" if asked.resource == "nodes" else f"namespaces/{namespace}/pods"
+        path = f"{scope}{asked.resource}"  # pods or nodes, which have no namespace
     elif asked.api == "external":
-        base = f"{API_GROUPS['external']}/v1beta1"
-        path = f"namespaces/{namespace}/{quote(asked.metric)}"
+        path = f"{scope}{metric}"
         selectors = {"labelSelector": asked.metric_selector}
+    elif asked.resource == "namespaces":
+        path = f"{scope}metrics/{metric}"
     else:
-        base = f"{API_GROUPS['custom']}/v1beta1"
-        about = f"{quote(asked.resource)}/{quote(asked.name or '*', safe='*')}"
-        if asked.resource == "namespaces":
-            about = "metrics"
-        scope = f"namespaces/{namespace}/" if namespace else ""
-        path = f"{scope}{about}/{quote(asked.metric)}"
+        path = f"{scope}{quote(asked.resource)}/{quote(asked.name or '*', safe='*')}/{metric}"
     query = "&".join(f"{key}={quote(text)}" for key, text in selectors.items() if text)
-    return f"/apis/{base}/{path}{f'?{query}' if query else ''}"
+    return f"/apis/{group}/v1beta1/{path}{f'?{query}' if query else ''}"

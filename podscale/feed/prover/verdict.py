@@ -90,8 +90,6 @@ class Widened(Struct, frozen=True, eq=False):
     default: Default | None = None
     stamped: promql.VectorSelector | None = None  # whose samples' times are the answer's
 
-    outcome = "widen"
-
     @property
     def is_by_name(self) -> bool:
         """Return whether the query depends on the objects' names."""
@@ -122,15 +120,11 @@ class Widened(Struct, frozen=True, eq=False):
 class Constant(Struct, frozen=True, eq=False):
     """No request value in the text: equal texts share one answer."""
 
-    outcome = "text-cache"
-
 
 class Single(Struct, frozen=True, eq=False):
     """Every request takes its own query."""
 
     reason: str
-
-    outcome = "per-request"
 
 
 Verdict = Widened | Constant | Single

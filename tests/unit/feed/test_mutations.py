@@ -15,7 +15,7 @@ import pytest
 import podscale.feed.prover as original
 from tests.conformance.test_coalescing import FILE, plan_of
 from tests.unit.feed.prometheus import pods_plan
-from tests.unit.feed.verdicts import VERDICTS
+from tests.unit.feed.verdicts import VERDICTS, outcome_of
 
 PACKAGE = Path(original.__file__).parent
 SOURCES = {path.name: path.read_text() for path in sorted(PACKAGE.glob("*.py"))}
@@ -117,8 +117,8 @@ def verdicts_of(package):
         except Exception as error:  # noqa: BLE001 - a mutant may fail in any way
             found.append(type(error).__name__)
             continue
-        if verdict.outcome != "widen":
-            found.append(verdict.outcome)
+        if outcome_of(verdict) != "widen":
+            found.append(outcome_of(verdict))
             continue
         default = verdict.default and (verdict.default.value, verdict.default.when)
         found.append(

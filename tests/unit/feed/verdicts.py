@@ -5,6 +5,14 @@ for the request's values. They complete ``coalescing.yaml``: together the two mu
 any condition of the prover is dropped (``test_mutations.py``).
 """
 
+_OUTCOMES = {"Widened": "widen", "Constant": "text-cache", "Single": "per-request"}
+
+
+def outcome_of(verdict: object) -> str:
+    """Return how cases call a verdict; those of a mutant's own classes, too."""
+    return _OUTCOMES[type(verdict).__name__]
+
+
 NS = 'namespace="<namespace>"'
 
 # fmt: off
