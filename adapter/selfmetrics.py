@@ -16,7 +16,7 @@ from adapter.discovery.registry import RuleState
 from podscale.core.showable import shown_url
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.http.client import PrometheusClient
-from podscale.feed.http.series import SeriesReader, SplitSeriesReader
+from podscale.feed.http.series import SeriesReader
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
 from podscale.serving.monitoring.selfmetrics import cumulative
@@ -155,9 +155,7 @@ class ObservedClient(PrometheusClient):
         finally:
             self._query_seconds.observe(time.monotonic() - started)
 
-    async def _series(
-        self, match: str, start_s: float, reader: SeriesReader | SplitSeriesReader
-    ) -> bytes:
+    async def _series(self, match: str, start_s: float, reader: SeriesReader) -> bytes:
         started = time.monotonic()
         try:
             return await super()._series(match, start_s, reader)

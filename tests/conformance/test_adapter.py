@@ -336,7 +336,9 @@ def test_series_names(row):
     reader.page(page)
     (shape,) = names_of(reader)[name]
     assert shape - {"__name__"} == set(labels or ())
-    (found,) = feed_series.first_entries(page, 2)
+    first = feed_series.FirstSeries(2)
+    first.page(page)
+    (found,) = first.found
     assert found.pop("__name__", "") == name
     assert found == (labels or {})
 

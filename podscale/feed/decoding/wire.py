@@ -190,13 +190,6 @@ class InstantAnswer(Struct):
         return replace(self, metrics=metrics, raw=raw, values=values, times=times)
 
 
-class PrometheusRefusal(Struct, frozen=True):
-    """Prometheus's own words for a failed request."""
-
-    error_type: str
-    error: str
-
-
 DECODE_ERRORS = (ValueError,)  # msgspec.DecodeError is one
 
 _samples = JsonDecoder(list[WireSample])
@@ -271,17 +264,13 @@ class VectorReader:
         )
 
 
-def refusal(body: bytes) -> PrometheusRefusal | None:
+def refusal(body: bytes) -> Envelope | None:
     """Return what an error answer says, or ``None`` if it is not Prometheus's JSON."""
     try:
         envelope = _envelope.decode(body)
     except DECODE_ERRORS:
         return None
-    return (
-        PrometheusRefusal(envelope.error_type, envelope.error)
-        if envelope.status == "error"
-        else None
-    )
+    return envelope if envelope.status == "error" else None
 
 
 def success(document: bytes) -> Envelope:

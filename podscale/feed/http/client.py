@@ -25,13 +25,8 @@ from podscale.core.showable import shown_url
 from podscale.feed.decoding.wire import InstantAnswer, VectorReader, refusal
 from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals, session
+from podscale.feed.http import series as lists
 from podscale.feed.http.credentials import PrometheusCredentials
-from podscale.feed.http.series import (
-    SeriesNames,
-    SeriesReader,
-    SplitSeriesReader,
-    Wanted,
-)
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.outage import OutageWatch
 
@@ -49,7 +44,7 @@ log = structlog.get_logger(__name__)
 class SeriesAnswer(Struct, frozen=True):
     """What discovery knows of a selector: label names, not values."""
 
-    names: SeriesNames
+    names: lists.SeriesNames
     count: int  # series, not names
     is_partial: bool = False  # a store behind Prometheus did not answer
     crowded: Collection[str] = ()  # some names with more label names than are kept
@@ -187,13 +182,13 @@ class PrometheusClient:
         return float(values[0])
 
     async def series(
-        self, match: str, start_s: float, wanted: Wanted = lambda _: False
+        self, match: str, start_s: float, wanted: lists.Wanted = lambda _: False
     ) -> SeriesAnswer:
         """Return the names and label names of the series that ``match`` selects since
         ``start_s``; raises ``QueryError``. Streams: the body is never held whole, and of names
         with very many label names only those ``wanted`` are sure to be told.
         """
-        reader = SeriesReader(wanted)
+        reader = lists.SeriesReader(wanted)
         with self._watched():
             rest = await self._series(match, start_s, reader)
             is_partial = session.decoded(reader.end, rest)
@@ -207,7 +202,7 @@ class PrometheusClient:
         raises ``QueryError``. Values of which there is too much to be told are left out: ask for
         each by itself.
         """
-        reader = SplitSeriesReader(label, values)
+        reader = lists.SplitSeriesReader(label, values)
         with self._watched():
             rest = await self._series(match, start_s, reader)
             is_partial = session.decoded(reader.end, rest)
@@ -220,9 +215,7 @@ class PrometheusClient:
                 found[value] = SeriesAnswer(names, each.count, is_partial)
         return found
 
-    async def _series(
-        self, match: str, start_s: float, reader: SeriesReader | SplitSeriesReader
-    ) -> bytes:
+    async def _series(self, match: str, start_s: float, reader: lists.SeriesReader) -> bytes:
         fields = [("match[]", match), ("start", format_time(start_s))]
         return await self._list_series(fields, reader)
 
@@ -239,11 +232,11 @@ class PrometheusClient:
         ever); raises ``QueryError``. For people's eyes: servers that know no ``limit`` are
         stopped in the middle of their answer.
         """
-        reader = session.FirstSeries(limit)
+        reader = lists.FirstSeries(limit)
         fields = [("match[]", match), ("limit", str(limit))]
         if start_s is not None:
             fields.append(("start", format_time(start_s)))
-        with contextlib.suppress(session.Enough):
+        with contextlib.suppress(lists.Enough):
             session.decoded(reader.end, await self._list_series(fields, reader))
         return reader.found
 

@@ -7,7 +7,7 @@ either. Those words travel in ``QueryError.detail``, for logs.
 import re
 
 from podscale.core.metrics import Failure, Refused, Unavailable
-from podscale.feed.decoding.wire import PrometheusRefusal, refusal
+from podscale.feed.decoding.wire import Envelope, refusal
 from podscale.feed.errors import Kind, QueryError
 
 _TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
@@ -117,7 +117,7 @@ def _beginning(body: bytes) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-def _kind(status: int, said: PrometheusRefusal | None) -> Kind:
+def _kind(status: int, said: Envelope | None) -> Kind:
     match status:
         case 401:
             return "unauthorized"

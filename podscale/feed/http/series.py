@@ -7,7 +7,6 @@ object a series is of, are kept whatever else comes: nobody floods them away.
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import islice
 
 from podscale.core.json_decoder import JsonDecoder
 from podscale.feed.decoding.splitter import PAGE_BYTES
@@ -163,15 +162,13 @@ class SeriesReader:
             self.crowded[name[:LONGEST_NAME]] = None
 
 
-class SplitSeriesReader:
+class SplitSeriesReader(SeriesReader):
     """Collects the series of several values of one label apart from each other."""
 
-    page_bytes = PAGE_BYTES
-
     def __init__(self, label: str, values: Sequence[str]) -> None:
+        super().__init__()
         self._label = label
-        shapes = _ShapeStore()
-        self.readers = {value: SeriesReader(shapes=shapes) for value in values}
+        self.readers = {value: SeriesReader(shapes=self._store) for value in values}
         self.is_left_out = False  # an entry was too long to be read: nobody knows whose
 
     def page(self, page: bytes) -> None:
@@ -188,24 +185,31 @@ class SplitSeriesReader:
                 if is_new and not reader.crowded:  # who is beyond is asked for alone
                     reader.take(name, known, shape)
 
-    def leave_out(self, _beginning: bytes) -> None:
+    def leave_out(self, beginning: bytes) -> None:
         """Note an entry that is too long to be read."""
         self.is_left_out = True
 
-    def end(self, rest: bytes) -> bool:
-        """Take the last entries; return whether some series could not be listed."""
-        envelope = success(rest)
-        if bytes(envelope.data) != b"null":
-            self.page(bytes(envelope.data))
-        return is_partial(envelope)
+
+class Enough(Exception):
+    """The reader has what it wanted; the rest of the answer need not arrive."""
 
 
-def first_entries(page: bytes, most: int) -> list[dict[str, str]]:
-    """Return the first label sets of a page; raises one of ``DECODE_ERRORS``."""
-    return list(islice(_entries.decode(page), most))
+class FirstSeries:
+    """Keeps the first label sets, with their values."""
 
+    page_bytes = PAGE_BYTES
 
-def last_entries(rest: bytes, most: int) -> list[dict[str, str]]:
-    """Return the first label sets at the end of an answer; raises one of ``DECODE_ERRORS``."""
-    data = bytes(success(rest).data)
-    return [] if data == b"null" else first_entries(data, most)
+    def __init__(self, limit: int) -> None:
+        self.found: list[dict[str, str]] = []
+        self._limit = limit
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises ``Enough`` when the last one wanted has come."""
+        self.found += _entries.decode(page)[: self._limit - len(self.found)]
+        if len(self.found) >= self._limit:
+            raise Enough
+
+    def end(self, rest: bytes) -> None:
+        """Take the entries of an answer that fitted one page, as ``page``."""
+        if (data := bytes(success(rest).data)) != b"null":
+            self.page(data)

@@ -25,7 +25,7 @@ from podscale.core.showable import is_same_origin, shown_url
 from podscale.feed.decoding.splitter import PAGE_BYTES, Splitter
 from podscale.feed.decoding.wire import DECODE_ERRORS
 from podscale.feed.http import refusals
-from podscale.feed.http.series import SeriesReader, SplitSeriesReader, first_entries, last_entries
+from podscale.feed.http.series import SeriesReader
 from podscale.feed.options import PrometheusOptions
 
 _PORTS = {"http": "80", "https": "443"}
@@ -218,30 +218,6 @@ class WholeText:
         raise ValueError("entries where a text was asked for")
 
 
-class Enough(Exception):
-    """The reader has what it wanted; the rest of the answer need not arrive."""
-
-
-class FirstSeries:
-    """Keeps the first entries, with their values."""
-
-    page_bytes = PAGE_BYTES
-
-    def __init__(self, limit: int) -> None:
-        self.found: list[dict[str, str]] = []
-        self._limit = limit
-
-    def page(self, page: bytes) -> None:
-        """Take entries; raises ``Enough`` when the last one wanted has come."""
-        self.found += first_entries(page, self._limit - len(self.found))
-        if len(self.found) >= self._limit:
-            raise Enough
-
-    def end(self, rest: bytes) -> None:
-        """Take the entries of an answer that fitted one page."""
-        self.found += last_entries(rest, self._limit - len(self.found))
-
-
 async def beginning(content: aiohttp.StreamReader) -> bytes:
     """Return so much of a refusal as is read."""
     # What one read gives may be the first half of a refusal, which then reads as nonsense.
@@ -256,8 +232,7 @@ async def read_answer(
 ) -> bytes:
     """Hand the pages of an answer to ``reader``; return what is left without them."""
     series = reader if isinstance(reader, SeriesReader) else None
-    lists = reader if isinstance(reader, SeriesReader | SplitSeriesReader) else None
-    splitter = Splitter(reader.page_bytes, None if lists is None else lists.leave_out)
+    splitter = Splitter(reader.page_bytes, None if series is None else series.leave_out)
     received, pace = 0, LoopPace()
     async for chunk in content.iter_chunked(reader.page_bytes):
         received += len(chunk)
