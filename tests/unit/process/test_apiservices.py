@@ -14,11 +14,10 @@ from podscale.kube.client.errors import ApiUnreachable, WriteConflict
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.objects.cluster import ServiceName
-from podscale.process.apiservices import ServiceBackend, certificates, warn_of_others
+from podscale.process.apiservices import ServiceBackend, certificates, publisher, warn_of_others
 from podscale.process.clusters import warn_of_missing
 from podscale.process.part import Shared
 from podscale.serving import flags as serving_flags
-from podscale.serving.certificates.ca_bundles import publisher
 from podscale.serving.certificates.tls import ServingTls
 from podscale.serving.monitoring.health import Health
 from podscale.serving.monitoring.selfmetrics import SelfMetrics

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 
 from podscale.kube.client.errors import ApiUnreachable
 from podscale.kube.objects.cluster import ServiceName
-from podscale.serving.certificates.ca_bundles import publisher
+from podscale.process.apiservices import publisher
 from podscale.serving.certificates.issuing import AuthorityTimes, KeyPair, from_secret
 from podscale.serving.certificates.keeper import CertificateKeeper
 from podscale.serving.certificates.tls import ServingTls, TlsError
