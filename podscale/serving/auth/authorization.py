@@ -239,12 +239,8 @@ def _cluster_wide(info: RequestInfo) -> ResourceAttributes:
 
 
 def _review(user: User, asked: Attributes) -> _Review:
-    on_resource: ResourceAttributes | UnsetType = UNSET
-    on_path: NonResourceAttributes | UnsetType = UNSET
-    if isinstance(asked, ResourceAttributes):
-        on_resource = asked
-    else:
-        on_path = asked
+    on_resource = asked if isinstance(asked, ResourceAttributes) else UNSET
+    on_path = UNSET if isinstance(asked, ResourceAttributes) else asked
     extra = dict(user.extra)
     return _Review(spec=_Spec(on_resource, on_path, user.name, user.groups, extra, user.uid))
 

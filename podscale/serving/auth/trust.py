@@ -10,6 +10,7 @@ name other people, so its chain is verified again against each pool, as Go does.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -277,25 +278,18 @@ class TrustSource:
         return _certificates(given or self._published.get("client-ca-file", "").encode())
 
     def _proxy(self) -> FrontProxy:
-        given = self._files.get("requestheader-client-ca-file")
-        if given:
-            return FrontProxy(
-                _certificates(given),
-                self._flags.listing("requestheader-allowed-names"),
-                _lower(self._flags.listing("requestheader-username-headers")),
-                _lower(self._flags.listing("requestheader-uid-headers")),
-                _lower(self._flags.listing("requestheader-group-headers")),
-                _lower(self._flags.listing("requestheader-extra-headers-prefix")),
-            )
-        data = self._published
-        ca = _certificates(data.get("requestheader-client-ca-file", "").encode())
+        ca, listing = self._files.get("requestheader-client-ca-file"), self._flags.listing
+        if not ca:  # then the ConfigMap has the names and headers, too, under the flags' names
+            data = self._published
+            ca = data.get("requestheader-client-ca-file", "").encode()
+            listing = partial(_words, data)
         return FrontProxy(
-            ca,
-            _words(data, "requestheader-allowed-names"),
-            _lower(_words(data, "requestheader-username-headers")),
-            _lower(_words(data, "requestheader-uid-headers")),
-            _lower(_words(data, "requestheader-group-headers")),
-            _lower(_words(data, "requestheader-extra-headers-prefix")),
+            _certificates(ca),
+            listing("requestheader-allowed-names"),
+            _lower(listing("requestheader-username-headers")),
+            _lower(listing("requestheader-uid-headers")),
+            _lower(listing("requestheader-group-headers")),
+            _lower(listing("requestheader-extra-headers-prefix")),
         )
 
 
