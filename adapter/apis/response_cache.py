@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.feed.queries.group import is_fresh
 from podscale.serving.apis.api import ApiRequest, ApiResponse
 
 # 1,000 HPAs of ten pods are 3 MB. Selectors that nobody repeats must not become memory.
 _MOST_BYTES = 16 * 1024 * 1024
 _ENTRY_BYTES = 1024  # what an entry takes besides body and key
+_LARGEST = 1 / 4  # of all: the pods of a large namespace come again, too
 # All that changes an answer; a client's timeout, pretty or cache-buster does not.
 _MEANINGFUL = ("labelSelector", "metricLabelSelector", "fieldSelector")
 
@@ -29,7 +31,6 @@ def always() -> bool:
 class _Entry(Struct, frozen=True):
     response: ApiResponse
     asked_s: float
-    size: int
     is_same: Callable[[], bool]
 
 
@@ -43,12 +44,11 @@ class ResponseCache:
         most_bytes: int = _MOST_BYTES,
     ) -> None:
         """``fresh_s`` is how long after its evaluation time a snapshot answers."""
-        self.fresh_s = fresh_s
-        self.hits = 0
-        self.held_bytes = 0
+        self._fresh_s = fresh_s
         self._clock = clock
-        self._most_bytes = most_bytes
-        self._entries: dict[Key, _Entry] = {}  # oldest first
+        self._entries: BoundedCache[Key, _Entry] = BoundedCache(
+            most_bytes, age_s=2 * fresh_s, largest=_LARGEST
+        )
 
     @staticmethod
     def key(request: ApiRequest) -> Key:
@@ -61,12 +61,8 @@ class ResponseCache:
     def find(self, key: Key) -> ApiResponse | None:
         """Return the response if it would come out the same now."""
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or not self._is_fresh(entry.asked_s) or not entry.is_same():
             return None
-        if not self._is_fresh(entry.asked_s, self._clock()) or not entry.is_same():
-            self._drop(key)
-            return None
-        self.hits += 1
         return entry.response
 
     def keep(
@@ -77,31 +73,16 @@ class ResponseCache:
         is_same: Callable[[], bool] = always,
     ) -> ApiResponse:
         """Remember ``response``; ``is_same`` tells whether its objects are what they were."""
-        now_s = self._clock()
-        if self._is_fresh(asked_s, now_s):
-            if key in self._entries:
-                self._drop(key)
+        if self._is_fresh(asked_s):
             size = _ENTRY_BYTES + len(response.body) + sum(map(len, key))
-            self._entries[key] = _Entry(response, asked_s, size, is_same)
-            self.held_bytes += size
-            while self._is_over(now_s):
-                self._drop(next(iter(self._entries)))
+            self._entries.put(key, _Entry(response, asked_s, is_same), size)
         return response
 
     def clear(self) -> None:
         """Forget everything: the rules or the list of metrics changed."""
         self._entries.clear()
-        self.held_bytes = 0
 
-    def _is_fresh(self, asked_s: float, now_s: float) -> bool:
+    def _is_fresh(self, asked_s: float) -> bool:
         # The feed's rule: an answer from the future (the clock was set back) is none either.
-        return now_s < asked_s + self.fresh_s and is_fresh(asked_s, now_s, self.fresh_s)
-
-    def _is_over(self, now_s: float) -> bool:
-        if self.held_bytes > self._most_bytes:
-            return True
-        oldest = next(iter(self._entries.values()), None)
-        return oldest is not None and not self._is_fresh(oldest.asked_s, now_s)
-
-    def _drop(self, key: Key) -> None:
-        self.held_bytes -= self._entries.pop(key).size
+        now_s = self._clock()
+        return now_s < asked_s + self._fresh_s and is_fresh(asked_s, now_s, self._fresh_s)

@@ -68,11 +68,6 @@ class ResourceLabels:
             self._by_resource[found.group_resource] = label
 
     @property
-    def is_empty(self) -> bool:
-        """Return whether no series can ever be mapped."""
-        return self._template is None and not self.override_labels
-
-    @property
     def has_template(self) -> bool:
         """Return whether what a label means hangs on the cluster's resources."""
         return self._template is not None

@@ -4,6 +4,7 @@ Six rules over cAdvisor's and everybody's series, and CPU and memory from cAdvis
 (cases A0; the Helm chart's ``rules.default`` and kube-prometheus use the same six).
 """
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,14 +43,8 @@ def default_config(rate: str = "5m", label_prefix: str = "") -> Config:
     other_series = f'{{{label_prefix}namespace!="",__name__!~"^container_.*"}}'
     container_rate = _RATE % (_NOT_THE_SANDBOX, rate)
 
-    def cadvisor(matches: str, query: str, *is_not: str) -> RuleConfig:
-        dropped = tuple(SeriesFilter(is_not=pattern) for pattern in is_not)
-        return RuleConfig(_CADVISOR, dropped, containers, NameMapping(matches), query)
-
-    def other(matches: str, query: str, *is_not: str) -> RuleConfig:
-        dropped = tuple(SeriesFilter(is_not=pattern) for pattern in is_not)
-        return RuleConfig(other_series, dropped, others, NameMapping(matches), query)
-
+    cadvisor = partial(_rule, _CADVISOR, containers)
+    other = partial(_rule, other_series, others)
     return Config(
         rules=(
             cadvisor("^container_(.*)_seconds_total$", container_rate),
@@ -61,6 +56,13 @@ def default_config(rate: str = "5m", label_prefix: str = "") -> Config:
         ),
         resource_rules=_resource_rules(rate, label_prefix),
     )
+
+
+def _rule(
+    series: str, resources: ResourceMapping, matches: str, query: str, *is_not: str
+) -> RuleConfig:
+    dropped = tuple(SeriesFilter(is_not=pattern) for pattern in is_not)
+    return RuleConfig(series, dropped, resources, NameMapping(matches), query)
 
 
 def _resource_rules(rate: str, label_prefix: str) -> ResourceRulesConfig:

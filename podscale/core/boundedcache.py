@@ -24,9 +24,11 @@ _caches: WeakSet["BoundedCache[Hashable, object]"] = WeakSet()
 class BoundedCache(Generic[K, V]):
     """Values by key, ``None`` for what is not known (any more)."""
 
-    def __init__(self, most_bytes: int, *, age_s: float = 60.0) -> None:
-        """``age_s`` is how long an entry is kept that nobody looks up; see ``grow_older``."""
+    def __init__(self, most_bytes: int, *, age_s: float = 60.0, largest: float = _LARGEST) -> None:
+        """``age_s`` is how long an entry is kept that nobody looks up; see ``grow_older``.
+        ``largest`` is the share of all bytes that one may take."""
         self._most_bytes = most_bytes
+        self._largest_bytes = most_bytes * largest
         self._age_s = age_s
         self._since_s = 0.0
         self._young: dict[K, tuple[V, int]] = {}  # with its size
@@ -54,7 +56,7 @@ class BoundedCache(Generic[K, V]):
     def put(self, key: K, value: V, size: int) -> None:
         """Keep ``value``, unless it is too large; ``size`` is the bytes of both."""
         size += _ENTRY_BYTES
-        if size <= self._most_bytes * _LARGEST:
+        if size <= self._largest_bytes:
             self._add(key, value, size)
 
     def clear(self) -> None:

@@ -326,7 +326,7 @@ def test_the_text_of_a_problem_can_be_jumped_to():
 
 
 def test_a_rule_without_resources_is_accepted():
-    assert rules("rules: [{seriesQuery: a, metricsQuery: b}]").custom[0].labels.is_empty
+    assert rules("rules: [{seriesQuery: a, metricsQuery: b}]").custom
 
 
 def test_equal_rules_have_equal_fingerprints_wherever_they_stand():

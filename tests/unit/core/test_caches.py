@@ -61,7 +61,6 @@ BOUNDED = {
     "podscale/feed/source_routing.py:FeedBySource._probes": LIVE,
     "adapter/sources/source_router.py:SourceRouter._failed": RULES,
     "adapter/sources/source_router.py:SourceRouter._open": RULES,
-    "adapter/apis/response_cache.py:ResponseCache._entries": "counts its bytes",
     "adapter/queries/inquiry.py:_Aging._old": "two generations of questions",
     "adapter/queries/inquiry.py:_Aging._young": "questions that HPAs ask",
     "adapter/rules/strict_yaml.py:YamlReader._told": SCRATCH,
