@@ -1,6 +1,7 @@
 """What a call of ``podscale doctor`` comes to: whether its options fit, and what is examined."""
 
 import math
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -170,7 +171,7 @@ async def rules_of(
         told = await running_rules(cluster)
         return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
     namespace, _, name = config_map.partition("/")
-    written = await cluster.get(CONFIG_MAPS.path(namespace, name), dict[str, object])
+    written = await cluster.get(CONFIG_MAPS.path(namespace, name), dict[str, Any])
     rules = of_config_map(written, f"configmap/{name}")
     if rules is None:
         raise WrongInput(f"ConfigMap {config_map} holds no rules")
