@@ -23,8 +23,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
-from vpa.capping.limits import LimitRangeSpec, merged
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges, LimitRangeSpec, merged
 from vpa.model.samples.membership import VpaKey
 from vpa.targets import Workloads
 

@@ -19,7 +19,7 @@ from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.page.values import Direction, ShownDecision, State
 from vpa.decisions.decisions import KnownSizing
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 from vpa.updater.decide.decision import PodDecision
 
 _KEY = "scale-"

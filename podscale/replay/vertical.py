@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from podscale.kube.objects.vpa import ResourcePolicy
 from podscale.replay.inputs import ReplayError
-from vpa.model.api.policy import Windows
-from vpa.model.api.quantities import RESOURCES, units
+from vpa.model.amounts import RESOURCES, Windows, units
 from vpa.model.estimation.estimator import BOUNDS, Bound
 from vpa.model.estimation.recommendation import (
     RecommendationTrace,

@@ -16,7 +16,7 @@ from podscale.kube.objects.vpa import (
 )
 from tests.pods import pod_of
 from vpa.admission.patches.resources import container_resources
-from vpa.capping.processor import LimitRanges, cap_for_pod
+from vpa.capping import LimitRanges, cap_for_pod
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.recommender.pod_feed import from_last_state
 from vpa.recommender.publishing.published import with_kept

@@ -39,8 +39,8 @@ from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
 from vpa.explain import admission
 from vpa.model.estimation import recommendation
 from vpa.model.estimation.annotations import ANNOTATIONS, VpaSettings, settings_from
-from vpa.model.histograms.checkpoint import CheckpointError, check_histogram, from_wire
-from vpa.model.samples import open_windows
+from vpa.model.samples import checkpoints
+from vpa.model.samples.checkpoints import CheckpointError, check_histogram, from_wire
 from vpa.updater.cluster.pod_disruptor import INFEASIBLE
 from vpa.updater.cluster.pod_observer import remembered_recommendation
 from vpa.updater.decide import disruption_budget
@@ -152,7 +152,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "vpa: boost": lambda text: read_original(_pod(ANNOTATION_PREFIX + "app", text), "app"),
     "vpa: infeasible": lambda text: remembered_recommendation(_pod(INFEASIBLE, text)),
     "vpa: reasons": lambda text: admission.read({admission.REASONS: text}),
-    "vpa: open windows": lambda text: open_windows.decode(text, "2026-11-21T14:00:00Z"),
+    "vpa: open windows": lambda text: checkpoints.decode_extra(text, "2026-11-21T14:00:00Z"),
     "vpa: whole cores": lambda text: recommendation.integer_cpu_containers(
         {f"vpa-post-processor.kubernetes.io/{text}_integerCPU": "true"}
     ),

@@ -27,8 +27,8 @@ from tests.conformance.vpa_sample_cases import shown_checkpoint
 from tests.conformance.vpa_shared import seconds
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Oom
-from vpa.model.histograms.checkpoint import Checkpoint, from_wire, to_wire
 from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.checkpoints import Checkpoint, from_wire, to_wire
 from vpa.model.samples.membership import VpaKey
 
 _NAMESPACE = "default"

@@ -30,12 +30,12 @@ from vpa.admission.matching import (
     target_of,
 )
 from vpa.admission.patches.patch import BoostSettings
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges
 from vpa.decisions.decisions import explain_update
 from vpa.explain.admission import AdmittedPod, ValueQuestion
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.words import WORDS, explanation
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.estimator import Bound
 from vpa.model.estimation.recommendation import NodeShape, RecommendedUsage, recommend

@@ -32,8 +32,8 @@ from vpa.admission.patches.resources import (
     container_resources,
     pod_resources,
 )
-from vpa.capping.processor import LimitRanges
-from vpa.model.api.quantities import wire
+from vpa.capping import LimitRanges
+from vpa.model.amounts import wire
 
 
 def _boost(i: dict[str, Json]) -> BoostSettings:

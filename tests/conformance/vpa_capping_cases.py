@@ -15,10 +15,15 @@ from podscale.kube.objects.vpa import (
 )
 from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
 from tests.pods import pod_of
-from vpa.capping.limits import LimitRangeSpec, merged, proportional_limit
-from vpa.capping.processor import LimitRanges, apply_pod_range, cap_for_pod
-from vpa.model.api.policy import allowed, capped
-from vpa.model.api.quantities import wire
+from vpa.capping import (
+    LimitRanges,
+    LimitRangeSpec,
+    apply_pod_range,
+    cap_for_pod,
+    merged,
+    proportional_limit,
+)
+from vpa.model.amounts import allowed, capped, wire
 
 
 def proportional_limit_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

@@ -21,8 +21,7 @@ from podscale.serving.flags import parse
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
 from tests.pods import pod_of
-from vpa.model.api.policy import Windows, controlled_resources, windows_of
-from vpa.model.api.quantities import wire
+from vpa.model.amounts import Windows, controlled_resources, windows_of, wire
 from vpa.model.estimation import estimator, status
 from vpa.model.estimation.recommendation import (
     RecommendedUsage,

@@ -4,15 +4,14 @@ import numpy as np
 
 from tests.conformance.vpa_shared import Json, seconds, stamp
 from tests.kit.histogram import Histogram, linear
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
 from vpa.model.histograms import buckets
-from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.histograms.matrix import Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import Aggregates
+from vpa.model.samples.checkpoints import Checkpoint, CheckpointError, HistogramCheckpoint, save
 from vpa.model.samples.container_rows import Containers
-from vpa.model.samples.open_windows import save
 
 REASONS = frozenset(
     ("negative_weight", "negative_bucket", "bucket_out_of_range", "future", "malformed", "version")

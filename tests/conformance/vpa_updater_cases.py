@@ -25,8 +25,8 @@ from tests.unit.vpa.updater import worlds
 from vpa.admission.patches.boost import expired
 from vpa.admission.patches.patch import resize_entries
 from vpa.admission.patches.resources import ContainerResources, PodResources, ResourcesUnavailable
-from vpa.capping.processor import cap_for_pod
-from vpa.model.api.quantities import lower, wire
+from vpa.capping import cap_for_pod
+from vpa.model.amounts import lower, wire
 from vpa.updater.decide import disruption_budget, priority, resize
 from vpa.updater.decide.decision import AdmissionLease, Pdb
 from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, budget_for

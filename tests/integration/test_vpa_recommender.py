@@ -17,8 +17,8 @@ from podscale.kube.leadership.lease import LeaseTimes
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.recommendations import DeadBand
+from vpa.model.samples.checkpoints import ANNOTATION, Extra
 from vpa.model.samples.container_rows import OpenWindow
-from vpa.model.samples.open_windows import ANNOTATION, Extra
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vpa.model.histograms.buckets import BucketLayout, LayoutError
-from vpa.model.histograms.checkpoint import HistogramCheckpoint, load_histogram, save_histograms
 from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats, HistogramMatrix
+from vpa.model.samples.checkpoints import HistogramCheckpoint, load_histogram, save_histograms
 
 
 @dataclass(frozen=True)

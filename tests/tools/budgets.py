@@ -36,7 +36,7 @@ CAPABILITIES: Mapping[str, Sequence[str]] = {
     "reasons: frame, history, API": ["podscale/explain/"],
     "HPA explain and API": ["hpa/explain/", "hpa/decisions"],
     "forecast and simulation": ["hpa/forecast/", "hpa/simulate/", "hpa/loop/forecasts.py"],
-    "VPA recommender": ["vpa/recommender/", "vpa/model/", "vpa/capping/"],
+    "VPA recommender": ["vpa/recommender/", "vpa/model/", "vpa/capping.py"],
     "VPA updater": ["vpa/updater/"],
     "VPA admission": ["vpa/admission/"],
     "VPA explain, API, shared": ["vpa/"],

@@ -13,7 +13,7 @@ from vpa.admission.registration import Registration
 from vpa.admission.validation import VpaGates
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
-from vpa.model.api.quantities import is_in_range
+from vpa.model.amounts import is_in_range
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("port", "int", 8000, "Port of the webhook.", must_be="between 0 and 65535"),

@@ -13,7 +13,7 @@ from podscale.core import quantity
 from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
 from podscale.kube.objects import vpa as objects
-from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
+from vpa.model.amounts import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
 from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
 from vpa.updater.decide.disruption_budget import SPENT
 

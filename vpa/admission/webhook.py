@@ -31,13 +31,8 @@ from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from vpa.admission import validation
 from vpa.admission.matching import Candidate, TargetIndex, match_at_admission
+from vpa.admission.patches import resources as sizing
 from vpa.admission.patches.patch import BoostSettings, admission_patch, annotation, annotations_of
-from vpa.admission.patches.resources import (
-    MOST_CONTAINERS,
-    ResourcesUnavailable,
-    pod_resources,
-    refused_annotations,
-)
 from vpa.explain.admission import REASONS, AdmittedPod, AnnotationWriter
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
@@ -234,8 +229,8 @@ class Webhook:
             _log.warning("pod not read", namespace=asked.namespace, error=str(error))
             return ReviewAnswer(outcome="error")
         size = max(len(pod.spec.containers), len(pod.spec.init_containers))
-        if size > MOST_CONTAINERS or _most_resources(pod.spec) > MOST_NAMES:
-            reason = "TooManyContainers" if size > MOST_CONTAINERS else "TooManyResources"
+        if size > sizing.MOST_CONTAINERS or _most_resources(pod.spec) > MOST_NAMES:
+            reason = "TooManyContainers" if size > sizing.MOST_CONTAINERS else "TooManyResources"
             _log.warning("let through unchanged", reason=reason, namespace=asked.namespace)
             return UNCHANGED
         if size <= _FEW:
@@ -257,23 +252,23 @@ class Webhook:
         if found is None:
             return UNCHANGED
         vpa, ranges = found.vpa, self._stores.ranges(asked.namespace)
-        resources = pod_resources(pod, vpa, ranges)
+        resources = sizing.pod_resources(pod, vpa, ranges)
         await _turn(pod)
         entries = admission_patch(pod, vpa, ranges, self._boost, resources)
-        if isinstance(entries, ResourcesUnavailable):
+        if isinstance(entries, sizing.ResourcesUnavailable):
             _log.warning("pod not patched", reason=entries.reason, message=entries.message,
                          namespace=asked.namespace, vpa=vpa.metadata.name)  # fmt: skip
             return ReviewAnswer(outcome="error")
         await _turn(pod)
         reasons = await _reasons(pod, vpa, AdmittedPod(pod, vpa, ranges, self._boost, resources))
         told = [*entries, annotation(REASONS, reasons)] if reasons is not None else entries
-        if refused_annotations(pod, annotations_of(told)) is not None:
+        if sizing.refused_annotations(pod, annotations_of(told)) is not None:
             told = entries
         return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
 
     def _vpa(self, asked: ReviewRequest) -> ReviewAnswer:
-        if _policies(asked.object) > MOST_CONTAINERS:
-            text = f"not checked: more than {MOST_CONTAINERS} container policies"
+        if _policies(asked.object) > sizing.MOST_CONTAINERS:
+            text = f"not checked: more than {sizing.MOST_CONTAINERS} container policies"
             return ReviewAnswer(warnings=[text], outcome="skipped")
         try:
             new = _read(asked.object)

@@ -32,7 +32,7 @@ from vpa.decisions import decisions as sizing
 from vpa.decisions.decisions import KIND, KnownSizing
 from vpa.explain.admission import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
-from vpa.model.api.quantities import EMPTY, RESOURCES
+from vpa.model.amounts import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.updater.loop.loop import Updater

@@ -14,7 +14,7 @@ from podscale.serving.apis.api import ApiResource
 from vpa.explain import recommendation
 from vpa.explain.admission import AdmissionReasons
 from vpa.explain.words import WORDS, because, explanation, history, readable
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.decide.decision import PodDecision, UpdateDecision

@@ -15,18 +15,12 @@ from podscale.core.json_decoder import decode_json
 from podscale.explain.explanation import Explanation, Fact, Facts
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects import vpa as objects
+from vpa.admission.patches import resources as sizing
 from vpa.admission.patches.boost import boost_of, boosted
 from vpa.admission.patches.patch import BoostSettings
-from vpa.admission.patches.resources import (
-    ContainerResources,
-    PodResources,
-    ResourcesUnavailable,
-    pod_resources,
-)
-from vpa.capping.processor import Capped, LimitRanges
+from vpa.capping import Capped, LimitRanges
 from vpa.explain.words import explanation
-from vpa.model.api.policy import controlled_resources
-from vpa.model.api.quantities import EMPTY, RESOURCES, of
+from vpa.model.amounts import EMPTY, RESOURCES, controlled_resources, of
 
 REASONS = "podscale.io/admission"
 Field = Literal["request", "limit"]
@@ -50,11 +44,11 @@ class AdmittedPod:
         vpa: objects.Vpa,
         ranges: LimitRanges,
         boost: BoostSettings,
-        found: PodResources | ResourcesUnavailable | None = None,
+        found: sizing.PodResources | sizing.ResourcesUnavailable | None = None,
     ) -> None:
         """``found`` is ``pod_resources``, where it is known already."""
         self._pod, self._vpa, self._ranges, self._boost = pod, vpa, ranges, boost
-        self._found = found or pod_resources(pod, vpa, ranges)
+        self._found = found or sizing.pod_resources(pod, vpa, ranges)
         self._containers: dict[str, int] = {}
         for number, each in enumerate(pod.template.containers):
             self._containers.setdefault(each.name, number)
@@ -89,7 +83,7 @@ class AdmittedPod:
     ) -> None:
         container, resource = question.container, question.resource
         found, item = self._found, self._ranges.pod
-        capped = Capped(None) if isinstance(found, ResourcesUnavailable) else found.capped
+        capped = Capped(None) if isinstance(found, sizing.ResourcesUnavailable) else found.capped
         caps = [cap for cap in capped.caps.get(container, ()) if cap.resource == resource]
         caps.sort(key=lambda cap: _CAPS.index(cap.reason), reverse=True)
         reasons += [cap.reason for cap in caps]
@@ -104,19 +98,19 @@ class AdmittedPod:
         reasons.append("RecommendationApplied")
         facts.append({"recommended": str(of(target, resource))})
 
-    def _resources(self, container: str) -> tuple[ContainerResources, bool]:
+    def _resources(self, container: str) -> tuple[sizing.ContainerResources, bool]:
         # What is set on a container, and whether a boost raised it.
         vpa, found = self._vpa, self._found
         index = self._containers.get(container)
-        wanted = ContainerResources()
+        wanted = sizing.ContainerResources()
         if index is None:
             return wanted, False
-        if isinstance(found, PodResources) and objects.update_mode(vpa) != "Off":
+        if isinstance(found, sizing.PodResources) and objects.update_mode(vpa) != "Off":
             wanted = found.containers[index]
         if not self._boost.enabled or objects.is_off(vpa.spec.resource_policy, container):
             return wanted, False
         raised = boosted(self._pod.template.containers[index], vpa, wanted, self._boost.max_cpu)
-        return (raised, True) if isinstance(raised, ContainerResources) else (wanted, False)
+        return (raised, True) if isinstance(raised, sizing.ContainerResources) else (wanted, False)
 
 
 def _gate(question: ValueQuestion, vpa: objects.Vpa) -> tuple[str, Facts] | None:

@@ -17,8 +17,7 @@ from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.explanation import Explanation, Fact, Facts
 from podscale.kube.objects.vpa import Vpa, VpaCondition, container_policy, is_off
 from vpa.explain.words import explanation
-from vpa.model.api.policy import controlled_resources
-from vpa.model.api.quantities import units
+from vpa.model.amounts import controlled_resources, units
 from vpa.model.estimation.estimator import Bound, Derivation
 from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
 from vpa.model.estimation.status import HISTORY_LOST

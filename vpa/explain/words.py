@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from podscale.explain.explanation import Explanation, Facts, Words, merged
-from vpa.model.api.quantities import of_units
+from vpa.model.amounts import of_units
 from vpa.model.estimation.estimator import humanized
 
 # Of BudgetExhausted, where something else than the pods of the group holds them.

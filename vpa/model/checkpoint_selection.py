@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import ContainerGroups, Named, paced, share
 from vpa.model.histograms import buckets
-from vpa.model.histograms.checkpoint import HEAVIEST, normalised
+from vpa.model.samples.checkpoints import HEAVIEST, normalised
 
 _BUCKETS = buckets.CPU.count + buckets.MEMORY.count
 # What has moved is written at a multiple of the pace at which everything grows old, so that

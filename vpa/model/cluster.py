@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors.selector import Selector
 from podscale.kube.objects.vpa import Vpa, container_policy
-from vpa.model.api.policy import Windows, mistakes_of, windows_of
+from vpa.model.amounts import Windows, mistakes_of, windows_of
 from vpa.model.estimation.annotations import VpaSettings, settings_from
 from vpa.model.estimation.recommendation import without_margin
 from vpa.model.groups import (
@@ -26,10 +26,10 @@ from vpa.model.groups import (
     PodEntry,
     VpaEntry,
 )
-from vpa.model.histograms.checkpoint import Checkpoint, check_times
 from vpa.model.histograms.matrix import Columns
-from vpa.model.samples import open_windows
+from vpa.model.samples import checkpoints
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged
+from vpa.model.samples.checkpoints import Checkpoint, check_times
 from vpa.model.samples.container_rows import Containers, Intake, PeakWindow, as_rows, holding
 from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
 
@@ -214,7 +214,7 @@ class ClusterModel:
         key: VpaKey,
         container: str,
         checkpoint: Checkpoint,
-        extra: open_windows.Extra | None,
+        extra: checkpoints.Extra | None,
         now: float,
     ) -> None:
         """Take over what an earlier process had learned; raises CheckpointError."""
@@ -228,7 +228,7 @@ class ClusterModel:
         column = int(self.aggregates.open(1, now, settings)[0])
         self.aggregates.set_half_lives(as_rows(column), half_lives, now)
         try:
-            open_ones = open_windows.load(self.aggregates, column, checkpoint, extra, latest_s)
+            open_ones = checkpoints.load(self.aggregates, column, checkpoint, extra, latest_s)
         except ValueError:
             self.aggregates.close(as_rows(column))
             raise
@@ -250,7 +250,7 @@ class ClusterModel:
         entries = [(self.vpas[key], container) for key, container in named]
         groups = [entry.group(container) for entry, container in entries]
         members = [self._members(entry, container) for entry, container in entries]
-        return open_windows.save(self.aggregates, groups, self.rows, members, now)
+        return checkpoints.save(self.aggregates, groups, self.rows, members, now)
 
     def windows_of(self, key: VpaKey, container: str) -> list[PeakWindow]:
         """Return the memory windows that are remembered, for explanations."""
@@ -367,7 +367,7 @@ class ClusterModel:
         window = entry.pending.get(container, {}).pop(pod, None)
         initial = entry.initial.get(container)
         if window is not None and initial is not None:
-            open_windows.resume(self.aggregates, initial, self.rows, row, window)
+            checkpoints.resume(self.aggregates, initial, self.rows, row, window)
 
     def _members(self, entry: VpaEntry, container: str) -> dict[str, int]:
         return {

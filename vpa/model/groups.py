@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.vpa import Vpa, is_off
-from vpa.model.api.policy import Mistake, Windows
+from vpa.model.amounts import Mistake, Windows
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import AggregateKey, Aggregates, merged

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 from vpa.model.autopilot import Autopilot
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation import estimator

@@ -31,7 +31,7 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.scale import CronJob
 from podscale.kube.objects.vpa import Vpa, container_policy
-from vpa.model.api.policy import allowed
+from vpa.model.amounts import allowed
 from vpa.model.estimation.estimator import BOUNDS
 from vpa.model.estimation.recommendation import NodeShape, RecommendationTrace
 from vpa.model.groups import VpaEntry

@@ -17,8 +17,7 @@ from podscale.process.flags import leader_election
 from podscale.serving.flags import Flag, Flags, wrong_values
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
-from vpa.model.api.policy import Windows
-from vpa.model.api.quantities import is_in_range
+from vpa.model.amounts import Windows, is_in_range
 from vpa.model.checkpoint_selection import SaveBand
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles

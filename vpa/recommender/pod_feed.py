@@ -18,7 +18,7 @@ from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import ContainerState, TemplateContainer, Terminated
-from vpa.model.api.quantities import of
+from vpa.model.amounts import of
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Oom
 

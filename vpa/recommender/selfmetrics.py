@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from podscale.core.metrics import ContainerColumns
 from podscale.kube.objects.vpa import Vpa, update_mode
-from vpa.model.api.quantities import EMPTY, RESOURCES
+from vpa.model.amounts import EMPTY, RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.model.histograms.matrix import Columns, Floats

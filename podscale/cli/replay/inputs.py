@@ -39,7 +39,7 @@ from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectRefer
 from podscale.replay import history
 from podscale.replay.inputs import ReplayError, TraceInvalid, read_trace
 from podscale.replay.vertical import PodUsageHistory, history_of
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 
 T = TypeVar("T", bound=msgspec.Struct)
 

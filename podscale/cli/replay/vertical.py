@@ -17,7 +17,7 @@ from podscale.kube.objects.vpa import ObjectError, Vpa
 from podscale.kube.objects.vpa import decode as decode_object
 from podscale.replay.inputs import ReplayError
 from podscale.replay.vertical import PodUsageHistory, SizingRow, candidates, history_of, replayed
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 
 _GIB = 2.0**30
 

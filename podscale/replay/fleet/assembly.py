@@ -22,7 +22,7 @@ from podscale.replay.fleet.usage import THROTTLED, FleetContainer, Floats, needs
 from podscale.replay.inputs import PriceList
 from podscale.replay.report import ReplayCandidate, question, run
 from podscale.replay.sweep import chosen
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 # Of ballast and headroom, as they are shipped.

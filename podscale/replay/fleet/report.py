@@ -17,7 +17,7 @@ from podscale.replay.fleet.reading import FleetSpan
 from podscale.replay.fleet.sizing import UsageShape
 from podscale.replay.fleet.usage import FleetContainer, FleetWorkload
 from podscale.replay.inputs import PriceList
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 
 MONTH_HOURS = 730.0
 GIB = float(2**30)

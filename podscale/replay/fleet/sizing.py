@@ -14,8 +14,8 @@ from podscale.core.quantity import Quantity
 from podscale.kube.objects.vpa import LimitRangeItem, ResourceList
 from podscale.replay.fleet.reading import Amounts, FleetPast
 from podscale.replay.fleet.usage import FleetContainer, Floats
-from vpa.capping.limits import apply_container_range
-from vpa.model.api.quantities import RESOURCES, of_units, units
+from vpa.capping import apply_container_range
+from vpa.model.amounts import RESOURCES, of_units, units
 from vpa.model.estimation.recommendation import (
     NodeShape,
     RecommendedUsage,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.autopilot import Autopilot
 from vpa.model.histograms.matrix import Columns
 from vpa.model.samples.aggregates import Aggregates

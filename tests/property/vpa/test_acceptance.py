@@ -24,8 +24,8 @@ from vpa.admission.patches.patch import (
 )
 from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.admission.validation import VpaGates, options_for, validate
-from vpa.capping.processor import LimitRanges
-from vpa.model.api.policy import allowed, capped
+from vpa.capping import LimitRanges
+from vpa.model.amounts import allowed, capped
 from vpa.model.cluster import ClusterModel
 
 INT64_MAX = 2**63 - 1

@@ -10,8 +10,8 @@ from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from tests.pods import pod_of
 from vpa.admission.patches.patch import BoostSettings, admission_patch
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
-from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.quantities import of
+from vpa.capping import LimitRanges, cap_for_pod
+from vpa.model.amounts import of
 
 cpu = st.integers(0, 64_000).map(lambda milli: f"{milli}m")
 memory = st.integers(0, 2**36).map(str)

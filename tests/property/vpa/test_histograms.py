@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vpa.model.histograms import buckets
-from vpa.model.histograms.checkpoint import load_histogram, save_histograms
 from vpa.model.histograms.matrix import ZERO_TIME, HistogramMatrix
+from vpa.model.samples.checkpoints import load_histogram, save_histograms
 
 FRACTIONS = (0.5, 0.9, 0.95)
 HALF_LIFE = 3600.0

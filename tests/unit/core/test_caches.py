@@ -205,7 +205,7 @@ BOUNDED = {
     "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,
-    "vpa/model/histograms/checkpoint.py:wire_time": "4,096 numbers",
+    "vpa/model/samples/checkpoints.py:wire_time": "4,096 numbers",
     "podscale/kube/objects/vpa.py:_by_container": CLUSTER,
     "podscale/kube/objects/vpa.py:by_container": CLUSTER,
 }

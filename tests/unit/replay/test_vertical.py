@@ -12,7 +12,7 @@ from podscale.replay.vertical import (
     history_of,
     replayed,
 )
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.estimation.recommendation import RecommendedUsage, RecommenderSettings, recommend
 from vpa.model.samples.aggregates import Aggregates
 from vpa.model.samples.container_rows import Containers, Intake

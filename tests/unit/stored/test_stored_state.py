@@ -21,9 +21,8 @@ from podscale.kube.objects.vpa import Vpa, decode
 from tests.unit.hpa.world import World
 from tests.unit.vpa.recommender.test_checkpoints import Shelf
 from vpa.model.cluster import ClusterModel
-from vpa.model.histograms.checkpoint import to_wire
+from vpa.model.samples.checkpoints import ANNOTATION, to_wire
 from vpa.model.samples.membership import VpaKey
-from vpa.model.samples.open_windows import ANNOTATION
 from vpa.recommender.history.checkpoints import Checkpoints
 
 Json = dict[str, Any]

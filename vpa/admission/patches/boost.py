@@ -16,8 +16,8 @@ from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import TemplateContainer
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable
-from vpa.capping.limits import proportional_limit
-from vpa.model.api.quantities import EMPTY, RESOURCES, ZERO, of, wire
+from vpa.capping import proportional_limit
+from vpa.model.amounts import EMPTY, RESOURCES, ZERO, of, wire
 
 ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
 

@@ -14,17 +14,9 @@ from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodView
 from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import Amounts
 from vpa.admission.patches import boost as boosts
-from vpa.admission.patches.resources import (
-    ContainerResources,
-    PodResources,
-    ResourcesUnavailable,
-    pod_resources,
-    refused,
-    refused_annotations,
-    too_large,
-)
-from vpa.capping.processor import NO_RANGES, LimitRanges
-from vpa.model.api.quantities import EMPTY, ZERO
+from vpa.admission.patches import resources as sizing
+from vpa.capping import NO_RANGES, LimitRanges
+from vpa.model.amounts import EMPTY, ZERO
 
 UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"
@@ -65,50 +57,50 @@ class ResizePatch(Struct, frozen=True):
 def admission_patch(
     pod: PodView,
     vpa: objects.Vpa,
-    ranges: LimitRanges | ResourcesUnavailable,
+    ranges: LimitRanges | sizing.ResourcesUnavailable,
     boost: BoostSettings,
-    resources: PodResources | ResourcesUnavailable | None = None,
-) -> list[PatchEntry] | ResourcesUnavailable:
+    resources: sizing.PodResources | sizing.ResourcesUnavailable | None = None,
+) -> list[PatchEntry] | sizing.ResourcesUnavailable:
     """Return the whole patch of a new pod; Unavailable lets it pass unchanged.
 
     ``resources`` are ``pod_resources``, where they are known already. A new pod has no status
     but what its creator wrote, which the API server drops: there is none here either.
     """
     pod = structs.replace(pod, states=())
-    resources = resources or pod_resources(pod, vpa, ranges)
+    resources = resources or sizing.pod_resources(pod, vpa, ranges)
     entries = resource_patch(pod, vpa, resources, boost, _ranges(ranges))
-    if isinstance(entries, ResourcesUnavailable):
+    if isinstance(entries, sizing.ResourcesUnavailable):
         return entries
     first = [] if pod.annotations is not NO_ANNOTATIONS else [_add("/metadata/annotations", {})]
     observed = _SEPARATOR.join(container.name for container in pod.template.containers)
     found = [*first, *entries, annotation(OBSERVED, observed)]
-    return refused_annotations(pod, annotations_of(found)) or found
+    return sizing.refused_annotations(pod, annotations_of(found)) or found
 
 
 def resource_patch(
     pod: PodView,
     vpa: objects.Vpa,
-    resources: PodResources | ResourcesUnavailable,
+    resources: sizing.PodResources | sizing.ResourcesUnavailable,
     boost: BoostSettings,
     ranges: LimitRanges = NO_RANGES,
-) -> list[PatchEntry] | ResourcesUnavailable:
+) -> list[PatchEntry] | sizing.ResourcesUnavailable:
     """Return the entries of requests, limits and boost, and the annotation that names them."""
-    if isinstance(resources, ResourcesUnavailable):
+    if isinstance(resources, sizing.ResourcesUnavailable):
         return resources
     off = objects.update_mode(vpa) == "Off"
     entries: list[PatchEntry] = []
     phrases: list[str] = []
-    wholes: list[ContainerResources] = []  # what is set on each container at last
+    wholes: list[sizing.ContainerResources] = []  # what is set on each container at last
     for index, container in enumerate(pod.template.containers):
         # In mode Off nothing is applied but the boost, which starts from the pod's own CPU.
-        wanted = ContainerResources() if off else resources.containers[index]
+        wanted = sizing.ContainerResources() if off else resources.containers[index]
         notes = [] if off else list(resources.notes.get(container.name, ()))
-        wholes.append(ContainerResources())
+        wholes.append(sizing.ContainerResources())
         if boost.enabled:
             if objects.is_off(vpa.spec.resource_policy, container.name):
                 continue
             raised = boosts.boosted(container, vpa, wanted, boost.max_cpu)
-            if isinstance(raised, ResourcesUnavailable):
+            if isinstance(raised, sizing.ResourcesUnavailable):
                 return raised
             if raised is not None:
                 wanted = raised
@@ -122,30 +114,30 @@ def resource_patch(
     if phrases:
         text = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(phrases)}"
         entries.append(annotation(UPDATES, text))
-    return refused(pod, wholes, ranges) or entries
+    return sizing.refused(pod, wholes, ranges) or entries
 
 
 def resize_patch(
-    pod: PodView, vpa: objects.Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
-) -> ResizePatch | ResourcesUnavailable:
+    pod: PodView, vpa: objects.Vpa, ranges: LimitRanges | sizing.ResourcesUnavailable, now: float
+) -> ResizePatch | sizing.ResourcesUnavailable:
     """Return the patches of an in-place update; without a change nothing is resized.
 
     Containers still boosted are left alone, those whose boost is over get the
     recommendation, or their original resources where there is none.
     """
-    large = too_large(pod)
+    large = sizing.too_large(pod)
     if large is not None:
         return large
     over = boosts.expired(pod, vpa, now)
-    resources: PodResources | ResourcesUnavailable = PodResources(
-        tuple(ContainerResources() for _ in pod.template.containers), {}
+    resources: sizing.PodResources | sizing.ResourcesUnavailable = sizing.PodResources(
+        tuple(sizing.ContainerResources() for _ in pod.template.containers), {}
     )
     if objects.update_mode(vpa) != "Off":
-        resources = pod_resources(pod, vpa, ranges)
-    if isinstance(resources, ResourcesUnavailable):
+        resources = sizing.pod_resources(pod, vpa, ranges)
+    if isinstance(resources, sizing.ResourcesUnavailable):
         return resources
     resize = resize_entries(pod, vpa, resources.containers, over, _ranges(ranges))
-    if isinstance(resize, ResourcesUnavailable):
+    if isinstance(resize, sizing.ResourcesUnavailable):
         return resize
     first = [] if pod.annotations is not NO_ANNOTATIONS else [_add("/metadata/annotations", {})]
     removals = [PatchEntry("remove", _annotation_path(key)) for key in over]
@@ -156,10 +148,10 @@ def resize_patch(
 def resize_entries(
     pod: PodView,
     vpa: objects.Vpa,
-    wanted: Sequence[ContainerResources],
+    wanted: Sequence[sizing.ContainerResources],
     over: Sequence[str],
     ranges: LimitRanges = NO_RANGES,
-) -> list[PatchEntry] | ResourcesUnavailable:
+) -> list[PatchEntry] | sizing.ResourcesUnavailable:
     """Return the entries for ``pods/resize``: only what differs from the pod's spec.
 
     Upstream sends amounts that are in force already (D11); the API server answers them
@@ -167,17 +159,19 @@ def resize_entries(
     """
     entries: list[PatchEntry] = []
     ended = frozenset(over)
-    wholes: list[ContainerResources] = []  # what is set on each container at last
+    wholes: list[sizing.ContainerResources] = []  # what is set on each container at last
     for index, container in enumerate(pod.template.containers):
         key = boosts.ANNOTATION_PREFIX + container.name
         target = wanted[index]
-        wholes.append(ContainerResources())
+        wholes.append(sizing.ContainerResources())
         if key in ended:
             original = boosts.read_original(pod, container.name)
             if isinstance(original, objects.ObjectError):
-                return ResourcesUnavailable("StartupBoostInvalid", str(original))
+                return sizing.ResourcesUnavailable("StartupBoostInvalid", str(original))
             if not target.is_set and original is not None:
-                target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
+                target = sizing.ContainerResources(
+                    original.requests or EMPTY, original.limits or EMPTY
+                )
         elif key in pod.annotations or objects.update_mode(vpa) == "Off":
             continue
         wholes[-1] = target
@@ -189,7 +183,7 @@ def resize_entries(
         if changed and container.requests is None and container.limits is None:
             entries.append(_add(f"/spec/containers/{index}/resources", {}))
         entries.extend(changed)
-    return refused(pod, wholes, ranges) or entries
+    return sizing.refused(pod, wholes, ranges) or entries
 
 
 def resource_path(index: int, field: PodField, resource: str) -> str:
@@ -226,7 +220,7 @@ def observed_containers(pod: PodView) -> frozenset[str] | None:
 
 
 def _container_patch(
-    pod: PodView, index: int, wanted: ContainerResources
+    pod: PodView, index: int, wanted: sizing.ContainerResources
 ) -> tuple[list[PatchEntry], list[str]]:
     requests, limits = pod.requests_and_limits(pod.template.containers[index].name)
     entries = [
@@ -253,8 +247,8 @@ def _map_patch(
     ]
 
 
-def _ranges(ranges: LimitRanges | ResourcesUnavailable) -> LimitRanges:
-    return NO_RANGES if isinstance(ranges, ResourcesUnavailable) else ranges
+def _ranges(ranges: LimitRanges | sizing.ResourcesUnavailable) -> LimitRanges:
+    return NO_RANGES if isinstance(ranges, sizing.ResourcesUnavailable) else ranges
 
 
 def _annotation_path(key: str) -> str:

@@ -13,9 +13,8 @@ from podscale.core.quantity import NANO, Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects import vpa as objects
 from podscale.kube.objects.pod import Amounts, TemplateContainer
-from vpa.capping.limits import proportional_limits
-from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
-from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, of
+from vpa.capping import Capped, LimitRanges, cap_for_pod, proportional_limits
+from vpa.model.amounts import EMPTY, RESOURCES, is_in_range, of
 
 
 class ContainerResources(Struct, frozen=True):

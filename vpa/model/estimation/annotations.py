@@ -15,7 +15,7 @@ from podscale.core.disruptions import MOST_TEXT
 from podscale.core.quantity import QuantityError
 from podscale.core.times import duration
 from podscale.core.times.duration import DurationError
-from vpa.model.api.policy import Mistake
+from vpa.model.amounts import Mistake
 from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
 from vpa.model.estimation.recommendation import RecommenderSettings
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
-from vpa.model.api.quantities import of_units
+from vpa.model.amounts import of_units
 from vpa.model.histograms.buckets import whole_power
 from vpa.model.histograms.matrix import Floats
 

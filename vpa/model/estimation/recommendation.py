@@ -13,8 +13,7 @@ from msgspec import Struct, structs
 
 from podscale.core.quantity import NANO, Quantity
 from podscale.kube.objects import vpa as objects
-from vpa.model.api.policy import allowed, capped, controlled_resources
-from vpa.model.api.quantities import EMPTY, RESOURCES, units
+from vpa.model.amounts import EMPTY, RESOURCES, allowed, capped, controlled_resources, units
 from vpa.model.estimation import estimator
 from vpa.model.estimation.estimator import BOUNDS, Bound, as_quantity
 

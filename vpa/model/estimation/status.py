@@ -16,7 +16,7 @@ from podscale.kube.objects.vpa import (
     VpaRecommendation,
     VpaStatus,
 )
-from vpa.model.api.quantities import wire
+from vpa.model.amounts import wire
 from vpa.model.estimation.recommendation import RecommendationTrace
 
 

@@ -52,6 +52,11 @@ class ColumnArrays:
             setattr(self, name, grown)
         self.capacity = capacity
 
+    def copy_from(self, columns: Columns, other: "ColumnArrays", theirs: Columns) -> None:
+        """Let ``columns`` become copies of columns of another one with the same arrays."""
+        for name in self._empty:
+            getattr(self, name)[..., columns] = getattr(other, name)[..., theirs]
+
     def clear(self, columns: Columns | slice) -> None:
         """Let columns be as they are in the beginning."""
         for name, value in self._empty.items():
@@ -169,15 +174,6 @@ class HistogramMatrix(ColumnArrays):
         self.lowest[columns] = np.minimum(self.lowest[columns], first)
         self.highest[columns] = np.maximum(self.highest[columns], last)
         self._tighten(columns)
-
-    def copy_from(self, columns: Columns, other: "HistogramMatrix", theirs: Columns) -> None:
-        """Let ``columns`` become copies of columns of another matrix of the same layout."""
-        self.weights[:, columns] = other.weights[:, theirs]
-        self.total[columns] = other.total[theirs]
-        self.reference[columns] = other.reference[theirs]
-        self.half_life[columns] = other.half_life[theirs]
-        self.lowest[columns] = other.lowest[theirs]
-        self.highest[columns] = other.highest[theirs]
 
     def set_half_life(self, columns: Columns, half_life_s: float, now: float) -> None:
         """Decay ``columns`` at another pace from ``now`` on; weights keep their present ratio."""

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.api.policy import Windows
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES, Windows
 from vpa.model.estimation import estimator
 from vpa.model.estimation.annotations import HalfLives
 from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage

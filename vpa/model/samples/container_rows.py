@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core.metrics import ContainerColumns
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.estimation.estimator import scale
 from vpa.model.histograms.matrix import ZERO_TIME, ColumnArrays, Columns, Floats, HistogramMatrix
 from vpa.model.samples.aggregates import Aggregates

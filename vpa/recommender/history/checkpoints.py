@@ -23,16 +23,8 @@ from podscale.kube.client.wire import ListOf, ObjectMeta, decode, encode
 from vpa.model.checkpoint_selection import CheckpointSelection
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.model.histograms.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    from_wire,
-    to_wire,
-    wire_time,
-)
+from vpa.model.samples import checkpoints as histograms
 from vpa.model.samples.membership import VpaKey
-from vpa.model.samples.open_windows import ANNOTATION
-from vpa.model.samples.open_windows import decode as decode_extra
 from vpa.recommender.flags import Options
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
@@ -46,7 +38,7 @@ _LATE_TIMEOUT_S = 30.0  # of a pass, for those that were not there at the start
 
 
 class StoredCheckpoint(Struct, frozen=True):
-    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.histograms.checkpoint`` reads its status."""
+    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.samples.checkpoints`` reads its status."""
 
     metadata: ObjectMeta
     spec: Raw = Raw(b"{}")
@@ -109,7 +101,9 @@ class Checkpoints:
         except TimeoutError:
             _log.warning("checkpoints of new VPAs took too long, the rest follows")
 
-    async def write(self, named: Named, checkpoint: Checkpoint, extra: str | None) -> bool:
+    async def write(
+        self, named: Named, checkpoint: histograms.Checkpoint, extra: str | None
+    ) -> bool:
         """Write one checkpoint; False where one is stored that has to be loaded first.
 
         Raises ``KubeError``.
@@ -123,7 +117,7 @@ class Checkpoints:
         annotations = _annotated(known.annotations, extra)
         patch = [
             {"op": "add", "path": "/metadata/annotations", "value": annotations},
-            {"op": "add", "path": "/status", "value": to_wire(checkpoint)},
+            {"op": "add", "path": "/status", "value": histograms.to_wire(checkpoint)},
         ]
         try:
             await self._api.request(
@@ -178,11 +172,11 @@ class Checkpoints:
             return 0
         self._unread.pop(named, None)  # one that is damaged is mended by the next write
         try:
-            checkpoint = from_wire(stored.status)
-            text = (meta.annotations or {}).get(ANNOTATION)
-            extra = decode_extra(text, wire_time(checkpoint.updated_s))
+            checkpoint = histograms.from_wire(stored.status)
+            text = (meta.annotations or {}).get(histograms.ANNOTATION)
+            extra = histograms.decode_extra(text, histograms.wire_time(checkpoint.updated_s))
             cluster.load_checkpoint(key, container, checkpoint, extra, now)
-        except CheckpointError as error:
+        except histograms.CheckpointError as error:
             _log.warning("checkpoint not loaded", namespace=meta.namespace, name=meta.name,
                          error=str(error))  # fmt: skip
             return 0
@@ -204,7 +198,7 @@ class Checkpoints:
                          error=str(error))  # fmt: skip
 
     async def _create(
-        self, key: VpaKey, container: str, checkpoint: Checkpoint, extra: str | None
+        self, key: VpaKey, container: str, checkpoint: histograms.Checkpoint, extra: str | None
     ) -> bool:
         named = (key, container)
         name = self._free_name(named)
@@ -214,7 +208,7 @@ class Checkpoints:
             "kind": VPA_CHECKPOINTS.kind,
             "metadata": {"name": name, "namespace": key.namespace, "annotations": annotations},
             "spec": {"vpaObjectName": key.name, "containerName": container},
-            "status": to_wire(checkpoint),
+            "status": histograms.to_wire(checkpoint),
         }
         was_sent = named in self._sent
         self._sent.add(named)
@@ -305,8 +299,8 @@ def _named(stored: StoredCheckpoint) -> Named | None:
 
 
 def _annotated(annotations: Mapping[str, str], extra: str | None) -> dict[str, str]:
-    kept = {name: text for name, text in annotations.items() if name != ANNOTATION}
-    return {**kept, ANNOTATION: extra} if extra is not None else kept
+    kept = {name: text for name, text in annotations.items() if name != histograms.ANNOTATION}
+    return {**kept, histograms.ANNOTATION: extra} if extra is not None else kept
 
 
 class CheckpointWrites:

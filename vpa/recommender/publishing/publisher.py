@@ -26,8 +26,7 @@ from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import Coordination
 from vpa.recommender.flags import Options
-from vpa.recommender.publishing.lost_history import HeldAmounts, LostHistory
-from vpa.recommender.publishing.published import status_of, with_history
+from vpa.recommender.publishing.published import HeldAmounts, LostHistory, status_of, with_history
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
 from vpa.stores import VpaStores

@@ -17,7 +17,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.vpa import Vpa, VpaRecommendation
 from vpa.admission.patches.patch import PatchEntry, ResizePatch, resize_patch
 from vpa.admission.patches.resources import ResourcesUnavailable
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges
 from vpa.model.estimation.status import recommendation_wire
 from vpa.stores import VpaStores
 

@@ -15,14 +15,8 @@ from podscale.explain.explanation import Fact, Facts
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import Vpa, VpaRecommendation, update_mode
 from vpa.admission.matching import seniority
-from vpa.admission.patches.resources import (
-    REFUSED,
-    ContainerResources,
-    ResourcesUnavailable,
-    pod_resources,
-    refused,
-)
-from vpa.capping.processor import Capped, LimitRanges
+from vpa.admission.patches import resources as sizing
+from vpa.capping import Capped, LimitRanges
 from vpa.updater.decide import priority, resize
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup, TooFew
 from vpa.updater.decide.priority import Due, UpdaterSettings
@@ -91,7 +85,7 @@ class UpdateDecision(Struct, frozen=True):
     facts: Facts
     record_infeasible: bool = False
     due: Due | None = None
-    resources: tuple[ContainerResources, ...] = ()  # what the pod should get
+    resources: tuple[sizing.ContainerResources, ...] = ()  # what the pod should get
 
 
 class AppliedDecision(Struct, frozen=True):
@@ -138,16 +132,16 @@ def decide_update(
         return _no("OlderVpaWins", {"vpa": eldest.metadata.name})
     if not (vpa.status.recommendation or VpaRecommendation()).container_recommendations:
         return _no("NoRecommendation", {})
-    wanted = pod_resources(pod, vpa, view.ranges)
-    if isinstance(wanted, ResourcesUnavailable):
+    wanted = sizing.pod_resources(pod, vpa, view.ranges)
+    if isinstance(wanted, sizing.ResourcesUnavailable):
         return _no("NoRecommendation", {"message": wanted.message})
     capped = wanted.capped
     if not changes(pod, wanted.containers):
         return _no("NothingToChange", _cap_facts(capped), *_cap_reasons(capped))
     # What admission would not set, nobody is disturbed for.
-    barred = refused(pod, wanted.containers, view.ranges)
+    barred = sizing.refused(pod, wanted.containers, view.ranges)
     if barred is not None:
-        reason = "NoRecommendation" if barred.reason == REFUSED else barred.reason
+        reason = "NoRecommendation" if barred.reason == sizing.REFUSED else barred.reason
         return _no(reason, {"message": barred.message})
     due = priority.due(pod, vpa, capped.recommendation, settings, loop.now)
     why = _due_facts(due, settings)
@@ -176,7 +170,7 @@ def decide_update(
     return gate.evict()
 
 
-def changes(pod: PodView, wanted: Sequence[ContainerResources]) -> bool:
+def changes(pod: PodView, wanted: Sequence[sizing.ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
     return any(
         resources.beyond(*pod.requests_and_limits(container.name)).is_set
@@ -184,7 +178,7 @@ def changes(pod: PodView, wanted: Sequence[ContainerResources]) -> bool:
     )
 
 
-def asks_anew(pod: PodView, wanted: Sequence[ContainerResources]) -> bool:
+def asks_anew(pod: PodView, wanted: Sequence[sizing.ContainerResources]) -> bool:
     """Return whether any container would get other requests or limits than its spec asks
     for, which are those of the last resize.
     """
@@ -205,7 +199,7 @@ class _Gate:
         settings: UpdaterSettings,
         due: Due,
         why: Facts,
-        wanted: tuple[ContainerResources, ...],
+        wanted: tuple[sizing.ContainerResources, ...],
         capped: VpaRecommendation | None,
     ) -> None:
         self.view, self.budget, self.group = view, budget, group

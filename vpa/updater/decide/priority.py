@@ -23,7 +23,7 @@ from podscale.kube.objects.vpa import (
     update_mode,
 )
 from vpa.admission.patches.patch import observed_containers
-from vpa.model.api.quantities import EMPTY, RESOURCES, lower, of
+from vpa.model.amounts import EMPTY, RESOURCES, lower, of
 
 
 class UpdaterSettings(Struct, frozen=True):

@@ -23,8 +23,8 @@ from podscale.kube.objects.vpa import (
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, patched
-from vpa.capping.processor import LimitRanges
-from vpa.model.api.quantities import EMPTY, RESOURCES, of
+from vpa.capping import LimitRanges
+from vpa.model.amounts import EMPTY, RESOURCES, of
 from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup
 from vpa.updater.decide.priority import UpdaterSettings
 

@@ -4,8 +4,8 @@ from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
 from tests.pods import pod_of
 from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
-from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.api.quantities import of, wire
+from vpa.capping import LimitRanges, cap_for_pod
+from vpa.model.amounts import of, wire
 
 
 def pod(*containers: tuple[str, str]) -> PodView:

@@ -7,16 +7,15 @@ import pytest
 
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.checkpoint_selection import CheckpointSelection, SaveBand
 from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.annotations import HalfLives, VpaSettings
 from vpa.model.estimation.recommendation import RecommenderSettings
-from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.checkpoints import Checkpoint, CheckpointError, Extra, HistogramCheckpoint
 from vpa.model.samples.container_rows import OpenWindow
 from vpa.model.samples.membership import Membership, VpaKey, canonical
-from vpa.model.samples.open_windows import Extra
 
 MINUTE, DAY = 60.0, 86400.0
 WEB_APP = selector.parse("app=web")

@@ -9,16 +9,16 @@ from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.annotations import VpaSettings
 from vpa.model.estimation.recommendation import RecommenderSettings
 from vpa.model.groups import Oom
-from vpa.model.histograms.checkpoint import (
+from vpa.model.histograms.matrix import ZERO_TIME
+from vpa.model.recommendations import DeadBand, RecommendationReader
+from vpa.model.samples import checkpoints
+from vpa.model.samples.checkpoints import (
     Checkpoint,
     CheckpointError,
     HistogramCheckpoint,
     from_wire,
     to_wire,
 )
-from vpa.model.histograms.matrix import ZERO_TIME
-from vpa.model.recommendations import DeadBand, RecommendationReader
-from vpa.model.samples import open_windows
 
 MINUTE = 60.0
 DAY = 86400.0
@@ -202,7 +202,7 @@ def restarted(cluster: ClusterModel, at: float) -> ClusterModel:
     status = to_wire(checkpoint)
     again = ClusterModel()
     web(again)
-    extra = open_windows.decode(text, status["lastUpdateTime"])
+    extra = checkpoints.decode_extra(text, status["lastUpdateTime"])
     again.load_checkpoint(WEB, "app", from_wire(msgspec.json.encode(status)), extra, at)
     return again
 
@@ -243,8 +243,8 @@ def test_open_windows_of_another_status_are_not_used() -> None:
     web(cluster, "web-0")
     at = fed(cluster, 5)
     ((_, text),) = cluster.checkpoints([(WEB, "app")], at)
-    assert open_windows.decode(text, "2030-01-01T00:00:00Z") is None
-    assert open_windows.decode("{", "2030-01-01T00:00:00Z") is None
+    assert checkpoints.decode_extra(text, "2030-01-01T00:00:00Z") is None
+    assert checkpoints.decode_extra("{", "2030-01-01T00:00:00Z") is None
 
 
 def test_an_empty_histogram_is_saved_as_upstream_saves_it() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.kit.histogram import Histogram
 from vpa.model.histograms import buckets
-from vpa.model.histograms.checkpoint import HistogramCheckpoint
+from vpa.model.samples.checkpoints import HistogramCheckpoint
 
 DAY = 86_400.0
 EMPTY_BELOW = buckets.CPU.epsilon

@@ -1,7 +1,7 @@
 """What a container's policy comes to."""
 
 from podscale.kube.objects.vpa import ContainerPolicy
-from vpa.model.api.policy import controlled_resources
+from vpa.model.amounts import controlled_resources
 
 
 def test_what_the_vpa_does_not_size_is_not_controlled():

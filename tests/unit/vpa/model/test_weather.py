@@ -8,7 +8,7 @@ import pytest
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, counts, usage, vpa, web
-from vpa.model.api.policy import Windows
+from vpa.model.amounts import Windows
 from vpa.model.cluster import ClusterModel
 from vpa.model.recommendations import RecommendationReader
 from vpa.model.samples.membership import VpaKey

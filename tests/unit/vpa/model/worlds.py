@@ -5,7 +5,7 @@ import numpy as np
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selectors import selector
 from podscale.kube.objects.vpa import Vpa, decode
-from vpa.model.api.quantities import RESOURCES
+from vpa.model.amounts import RESOURCES
 from vpa.model.cluster import ClusterModel
 from vpa.model.samples.membership import VpaKey
 

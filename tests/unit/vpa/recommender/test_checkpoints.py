@@ -11,7 +11,7 @@ from podscale.kube.client.errors import ApiUnreachable, KubeError, ObjectNotFoun
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint, to_wire
+from vpa.model.samples.checkpoints import Checkpoint, HistogramCheckpoint, to_wire
 from vpa.recommender.history.checkpoints import Checkpoints
 
 APP: Named = (WEB, "app")

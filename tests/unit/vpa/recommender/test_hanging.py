@@ -11,7 +11,7 @@ from tests.unit.vpa.model.worlds import NOW, usage, vpa
 from tests.unit.vpa.test_stores import API, NoKinds
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.model.histograms.checkpoint import Checkpoint
+from vpa.model.samples.checkpoints import Checkpoint
 from vpa.recommender.flags import Options
 from vpa.recommender.history.checkpoints import Checkpoints, CheckpointWrites
 from vpa.recommender.selfmetrics import RecommenderMetrics

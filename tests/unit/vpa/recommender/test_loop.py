@@ -13,7 +13,7 @@ from tests.kit.stores import fill
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
 from tests.unit.vpa.test_stores import API, NoKinds
-from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
+from vpa.model.samples.checkpoints import Checkpoint, HistogramCheckpoint
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender

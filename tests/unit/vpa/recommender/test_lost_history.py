@@ -8,10 +8,9 @@ from podscale.core.selectors import selector
 from podscale.kube.objects.vpa import Vpa, VpaCondition, VpaStatus, decode
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa
 from vpa.model.cluster import ClusterModel
-from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
 from vpa.model.recommendations import RecommendationReader
-from vpa.recommender.publishing.lost_history import LostHistory
-from vpa.recommender.publishing.published import status_of
+from vpa.model.samples.checkpoints import Checkpoint, HistogramCheckpoint
+from vpa.recommender.publishing.published import LostHistory, status_of
 
 MINUTE, DAY = 60.0, 86400.0
 WEEKS_AGO = NOW - 21 * DAY

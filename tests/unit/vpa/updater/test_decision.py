@@ -7,7 +7,7 @@ import pytest
 from podscale.core import quantity
 from podscale.kube.objects.vpa import LimitRangeItem, VpaRecommendation, decode
 from tests.unit.vpa.updater.worlds import NOW, SETTINGS, YOUNG, decided, pod, vpa
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges
 from vpa.updater.decide.decision import Pdb
 from vpa.updater.decide.disruption_budget import OwnerSize
 from vpa.updater.decide.priority import UpdaterSettings

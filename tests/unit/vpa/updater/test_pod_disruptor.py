@@ -9,7 +9,7 @@ import pytest
 from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from tests.pods import pod_of
 from tests.unit.vpa.updater.worlds import NOW, vpa
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges
 from vpa.updater.cluster.pod_disruptor import PodDisruptor
 
 MARK = "vpaCpuStartupBoost/app"

@@ -19,7 +19,7 @@ from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.objects.scale import Workload
 from podscale.kube.objects.vpa import Vpa
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
-from vpa.capping.processor import LimitRanges
+from vpa.capping import LimitRanges
 from vpa.model.samples.membership import VpaKey
 from vpa.updater.cluster.pod_observer import PodObserver
 from vpa.updater.decide.decision import LoopView

@@ -1,7 +1,10 @@
-"""What a VPA asks for per container: mode, controlled resources, memory windows, OOM bump.
+"""Resource lists, the ``requests``, ``limits``, ``target`` and ``minAllowed`` of API objects, and
+what a VPA asks for per container: controlled resources, bounds, memory windows, OOM bump.
 
-Read from the container policy, the gate ``PerVPAConfig`` and the flags; applied to samples
-and to recommendations. Follows ``UpdateFromPolicy`` of upstream's aggregate state.
+Every decision of the VPA reads amounts through here. They are exact quantities; scaling
+follows upstream's ``limit_and_request_scaling.go``: CPU in milli-cores, memory in bytes. What is
+asked for is read from the container policy, the gate ``PerVPAConfig`` and the flags, and applied to
+samples and to recommendations; follows ``UpdateFromPolicy`` of upstream's aggregate state.
 """
 
 from collections.abc import Mapping
@@ -9,14 +12,69 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from podscale.core import quantity
-from podscale.core.quantity import Quantity, QuantityError
-from podscale.kube.objects.vpa import (
-    Amount,
-    ContainerPolicy,
-    ResourcePolicy,
-    container_policies,
-)
-from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range
+from podscale.core.quantity import Format, Quantity, QuantityError
+from podscale.kube.objects import vpa as objects
+
+INT64_MAX = 2**63 - 1
+RESOURCES = ("cpu", "memory")  # all that the VPA sizes
+ZERO = Quantity(0)
+
+
+EMPTY = objects.ResourceList()
+
+
+def of(resources: Mapping[str, Quantity] | None, name: str) -> Quantity:
+    """Return the amount of one resource; an absent one is zero, as upstream's accessors say."""
+    return (resources or EMPTY).get(name, ZERO)
+
+
+def wire(resources: Mapping[str, Quantity]) -> dict[str, str]:
+    """Return canonical texts, in the order of the names as Go's JSON has them."""
+    return {name: str(resources[name]) for name in sorted(resources)}
+
+
+def units(resource: str, amount: Quantity) -> int:
+    """Return whole milli-cores of CPU, whole bytes of anything else, rounded up."""
+    return amount.milli if resource == "cpu" else amount.value
+
+
+def of_units(resource: str, count: int, notation: Format | None = None) -> Quantity:
+    """Return ``count`` milli-cores or bytes; without a notation that of the VPA's status."""
+    if resource == "cpu":
+        return Quantity(count * quantity.MICRO, notation or "DecimalSI")
+    return Quantity(count * quantity.NANO, notation or "BinarySI")
+
+
+def scaled(
+    resource: str, amount: Quantity, base: Quantity, result: Quantity, *, up: bool = False
+) -> tuple[Quantity, bool]:
+    """Return ``amount * result / base``, floored (or ``up``), and whether it was cut to int64.
+
+    ``base`` is not zero. The notation is that of ``amount``.
+    """
+    product = units(resource, amount) * units(resource, result)
+    divisor = units(resource, base)
+    count = -(-product // divisor) if up else product // divisor
+    if count > INT64_MAX:
+        return of_units(resource, INT64_MAX, amount.format), True
+    return of_units(resource, count, amount.format), False
+
+
+def is_set(amount: Quantity | None) -> bool:
+    """Return whether there is an amount: in policies zero means unset, and less is no bound."""
+    return amount is not None and amount.nano > 0
+
+
+def is_in_range(resource: str, amount: Quantity) -> bool:
+    """Return whether the amount is one that a container can have: not negative, and an int64
+    of milli-cores or bytes, in which everybody behind the API server counts.
+    """
+    return 0 <= units(resource, amount) <= INT64_MAX
+
+
+def lower(first: Mapping[str, Quantity], second: Mapping[str, Quantity]) -> bool:
+    """Return whether ``second`` has less of any resource that both name."""
+    return any(name in second and second[name].nano < amount.nano for name, amount in first.items())
 
 
 class Windows(Struct, frozen=True):
@@ -36,7 +94,7 @@ class Mistake(Struct, frozen=True):
 
 
 def windows_of(
-    policy: ContainerPolicy | None, defaults: Windows, *, per_vpa_config: bool
+    policy: objects.ContainerPolicy | None, defaults: Windows, *, per_vpa_config: bool
 ) -> Windows:
     """Return the effective windows; with the gate off the gated fields have no effect, nor
     have values that the schema forbids (``mistakes_of`` tells of them).
@@ -53,7 +111,7 @@ def windows_of(
     )
 
 
-def controlled_resources(policy: ContainerPolicy | None) -> tuple[str, ...]:
+def controlled_resources(policy: objects.ContainerPolicy | None) -> tuple[str, ...]:
     """Return what is sized of a container; what else an old object names the VPA does not size."""
     if policy is None or policy.controlled_resources is None:
         return RESOURCES
@@ -95,7 +153,7 @@ class Allowed(Struct, frozen=True):
     highest: Mapping[str, Quantity]
 
 
-def allowed(policy: ContainerPolicy | None, global_max: Mapping[str, Quantity]) -> Allowed:
+def allowed(policy: objects.ContainerPolicy | None, global_max: Mapping[str, Quantity]) -> Allowed:
     """Return minAllowed and maxAllowed; one of the policy hides the global one per resource,
     also when it is zero.
     """
@@ -122,12 +180,14 @@ def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, l
     return value, caps
 
 
-def mistakes_of(policy: ResourcePolicy | None, *, per_vpa_config: bool) -> tuple[Mistake, ...]:
+def mistakes_of(
+    policy: objects.ResourcePolicy | None, *, per_vpa_config: bool
+) -> tuple[Mistake, ...]:
     """Return the fields whose values cannot be used: bounds that no container can have, and
     with the gate those that it covers, for which the flags count instead.
     """
     found = []
-    for number, entry in enumerate(container_policies(policy)):
+    for number, entry in enumerate(objects.container_policies(policy)):
         path = f"spec.resourcePolicy.containerPolicies[{number}]"
         for name, bounds in (("minAllowed", entry.min_allowed), ("maxAllowed", entry.max_allowed)):
             for resource in RESOURCES:
@@ -137,7 +197,7 @@ def mistakes_of(policy: ResourcePolicy | None, *, per_vpa_config: bool) -> tuple
                     found.append(Mistake(f"{path}.{name}[{resource}]", text))
         if not per_vpa_config:
             continue
-        given: dict[str, tuple[Amount | None, float]] = {
+        given: dict[str, tuple[objects.Amount | None, float]] = {
             "oomBumpUpRatio": (entry.oom_bump_up_ratio, 1.0),
             "oomMinBumpUp": (entry.oom_min_bump_up, 0.0),
             "memoryAggregationIntervalSeconds": (entry.memory_aggregation_interval_seconds, 1.0),
@@ -155,7 +215,7 @@ def _positive(value: int | None) -> float | None:
     return float(value) if value is not None and value > 0 else None
 
 
-def _at_least(value: Amount | None, least: float, default: float) -> float:
+def _at_least(value: objects.Amount | None, least: float, default: float) -> float:
     try:
         found = default if value is None else quantity.from_wire(value).milli / 1000.0
     except (QuantityError, ValueError):

@@ -1,11 +1,12 @@
 """A recommendation made to fit one pod: what admission would really set.
 
 Pod LimitRange over all containers, then per container the Container LimitRange, the VPA's
-policy, and with RequestsOnly the container's limit. Updater and admission run the same
+policy, and with RequestsOnly the container's limit. A limit keeps its original ratio to the
+request, as in upstream's ``limit_and_request_scaling.go``. Updater and admission run the same
 function, which is why nothing is evicted that admission would not change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -23,9 +24,158 @@ from podscale.kube.objects.vpa import (
     controlled_values,
     is_off,
 )
-from vpa.capping.limits import apply_container_range, proportional_limit
-from vpa.model.api.policy import Cap, allowed, capped
-from vpa.model.api.quantities import EMPTY, RESOURCES, of, scaled
+from vpa.model import amounts
+
+
+class Limit(Struct, frozen=True):
+    """A proportional limit, None if none is to be set, and the note for the pod."""
+
+    limit: Quantity | None
+    note: str = ""
+
+
+def _absent(amount: Quantity | None) -> bool:
+    # A single nano-unit is not absent: Value() rounds away from zero. Less than nothing comes
+    # from somebody's mistake only.
+    return amount is None or amount.nano <= 0
+
+
+def proportional_limit(
+    resource: str,
+    limit: Quantity | None,
+    request: Quantity | None,
+    recommended: Quantity | None,
+    default: Quantity | None,
+) -> Limit:
+    """Return the limit for a recommended request; ``default`` is the LimitRange's."""
+    limit = default if _absent(limit) and default is not None else limit
+    if limit is None or _absent(limit):
+        return Limit(None, f"{resource}: limit NOT set since originalLimit is nil or 0")
+    if recommended is None or _absent(recommended):
+        return Limit(None, f"{resource}: limit NOT set since recommendedRequest is nil or 0")
+    # Without a request Kubernetes takes the limit for it.
+    if request is None or _absent(request) or _milli(request) == _milli(limit):
+        return Limit(recommended)
+    result, cut = amounts.scaled(resource, limit, request, recommended)
+    note = f"{resource}: failed to keep limit to request ratio; capping limit to int64"
+    return Limit(result, note if cut else "")
+
+
+def proportional_limits(
+    limits: Mapping[str, Quantity] | None,
+    requests: Mapping[str, Quantity] | None,
+    recommended: Mapping[str, Quantity] | None,
+    defaults: Mapping[str, Quantity] | None,
+) -> tuple[ResourceList, list[str]]:
+    """Return the limits to set and the notes; no notes where there is no limit to set."""
+    result, notes = ResourceList(), []
+    for resource in amounts.RESOURCES:
+        # An absent amount is a zero here, as upstream's accessors have it: only so does an
+        # unset default of a LimitRange leave the limit unset.
+        found = proportional_limit(
+            resource,
+            amounts.of(limits, resource),
+            amounts.of(requests, resource),
+            amounts.of(recommended, resource),
+            amounts.of(defaults, resource),
+        )
+        if found.limit is not None:
+            result[resource] = found.limit
+        if found.note:
+            notes.append(found.note)
+    return result, notes if result else []
+
+
+def boundary_request(
+    resource: str,
+    request: Quantity | None,
+    limit: Quantity | None,
+    boundary: Quantity,
+    default: Quantity | None,
+) -> Quantity:
+    """Return the request whose proportional limit is ``boundary``; 0 is no boundary."""
+    limit = default if _absent(limit) and default is not None else limit
+    if limit is None or _absent(limit):
+        return amounts.ZERO
+    if request is None or _absent(request):
+        return boundary
+    return amounts.scaled(resource, request, limit, boundary)[0]
+
+
+def _milli(amount: Quantity) -> int:
+    return min(amount.milli, amounts.INT64_MAX)
+
+
+class LimitRangeSpec(Struct, frozen=True):
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
+    """Return the effect of all items of one type: smallest max, largest min, last default."""
+    result_max: ResourceList | None = None
+    result_min: ResourceList | None = None
+    default: ResourceList | None = None
+    ratio: ResourceList | None = None
+    for item in items:
+        if item.type != kind:
+            continue
+        default = item.default if item.default is not None else default
+        result_max = _tightest(result_max, item.max, smaller=True)
+        result_min = _tightest(result_min, item.min, smaller=False)
+        ratio = _tightest(ratio, item.max_limit_request_ratio, smaller=True)
+    if result_max is None and result_min is None and default is None and ratio is None:
+        return None
+    return LimitRangeItem(kind, result_min, result_max, default, ratio)
+
+
+def apply_container_range(
+    recommendation: Mapping[str, Quantity],
+    requests: Mapping[str, Quantity] | None,
+    limits: Mapping[str, Quantity] | None,
+    item: LimitRangeItem | None,
+) -> tuple[ResourceList, list[amounts.Cap]]:
+    """Return amounts whose proportional limits lie within the item, and what was cut.
+
+    The minimum comes first and the maximum wins. A container without limit has no maximum.
+    """
+    result, caps = ResourceList(recommendation), []
+    if item is None:
+        return result, []
+    for resource in amounts.RESOURCES:
+        if resource not in result:
+            continue
+        value = result[resource]
+        request = (requests or amounts.EMPTY).get(resource)
+        limit = (limits or amounts.EMPTY).get(resource)
+        default = amounts.of(item.default, resource)
+        least, most = amounts.of(item.min, resource), amounts.of(item.max, resource)
+        # Limit and request both have to reach the minimum.
+        lowest = max(
+            boundary_request(resource, request, limit, least, default), least, key=lambda q: q.nano
+        )
+        highest = boundary_request(resource, request, limit, most, default)
+        if amounts.is_set(lowest) and value.nano < lowest.nano:
+            value = lowest
+            caps.append(amounts.Cap(resource, "LimitRangeMin", least))
+        if amounts.is_set(highest) and value.nano > highest.nano:
+            value = highest
+            caps.append(amounts.Cap(resource, "LimitRangeMax", most))
+        result[resource] = value
+    return result, caps
+
+
+def _tightest(
+    known: ResourceList | None, item: ResourceList | None, *, smaller: bool
+) -> ResourceList | None:
+    if item is None or known is None:
+        return known if item is None else item
+    result = ResourceList(known)
+    for resource in (name for name in amounts.RESOURCES if name in item):
+        value = item[resource]
+        if resource not in result or (value.nano < result[resource].nano) == smaller:
+            result[resource] = value
+    return result
+
 
 # One bound of all containers: container name to its resource list.
 Bounds = Mapping[str, ResourceList]
@@ -40,19 +190,21 @@ def apply_pod_range(
     requests. Containers without a list or without this resource in it count with what they
     request now and do not change.
     """
-    least, most = of(item.min, resource), of(item.max, resource)
-    default = of(item.default, resource)
+    least, most = amounts.of(item.min, resource), amounts.of(item.max, resource)
+    default = amounts.of(item.default, resource)
     recommended: dict[str, Quantity] = {}
     limit_sum = request_sum = 0
     for container in pod.template.containers:
         requests, limits = pod.requests_and_limits(container.name)
-        request = of(requests, resource)
+        request = amounts.of(requests, resource)
         own = bounds.get(container.name)
         if own is None or resource not in own:
             wanted = request
         else:
             wanted = recommended[container.name] = own[resource]
-        limit = proportional_limit(resource, of(limits, resource), request, wanted, default).limit
+        limit = proportional_limit(
+            resource, amounts.of(limits, resource), request, wanted, default
+        ).limit
         limit_sum += limit.nano if limit is not None else 0
         request_sum += wanted.nano
     too_large = most.nano > 0 and most.nano < limit_sum
@@ -99,7 +251,7 @@ def _scaled(
     if base.nano <= 0:
         return result
     for name, wanted in recommended.items():
-        value, _ = scaled(resource, wanted, base, total, up=up)
+        value, _ = amounts.scaled(resource, wanted, base, total, up=up)
         result[name] = ResourceList({**bounds[name], resource: value})
     return result
 
@@ -118,7 +270,7 @@ class Capped(Struct, frozen=True):
     """The recommendation of one pod, and what changed its targets, by container."""
 
     recommendation: VpaRecommendation | None
-    caps: Mapping[str, tuple[Cap, ...]] = {}
+    caps: Mapping[str, tuple[amounts.Cap, ...]] = {}
     pod_range: frozenset[tuple[str, str]] = frozenset()  # (container, resource) it changed
 
     def notes(self, container: str) -> list[str]:
@@ -165,7 +317,7 @@ def _within_pod_range(
             for entry in entries
             if (found := getattr(entry, field)) is not None
         }
-        for resource in RESOURCES:
+        for resource in amounts.RESOURCES:
             if lists:
                 lists = apply_pod_range(resource, lists, pod, item)
         bounds[field] = lists
@@ -193,14 +345,14 @@ def _capped_entry(
     pod: PodView,
     item: LimitRangeItem | None,
     policy: ResourcePolicy | None,
-) -> tuple[ContainerRecommendation, list[Cap]]:
+) -> tuple[ContainerRecommendation, list[amounts.Cap]]:
     name = entry.container_name
     requests, limits = pod.requests_and_limits(name)
     own = container_policy(policy, name)
     requests_only = controlled_values(policy, name) == "RequestsOnly"
-    ceiling = limits if requests_only and limits is not None else EMPTY
+    ceiling = limits if requests_only and limits is not None else amounts.EMPTY
 
-    def fit(bound: ResourceList | None) -> tuple[ResourceList | None, list[Cap]]:
+    def fit(bound: ResourceList | None) -> tuple[ResourceList | None, list[amounts.Cap]]:
         if bound is None:
             return None, []
         ranged, caps = apply_container_range(bound, requests, limits, item)
@@ -215,21 +367,21 @@ def _capped_entry(
 
 def _within_policy(
     resources: ResourceList, policy: ContainerPolicy | None
-) -> tuple[ResourceList, list[Cap]]:
-    bounds = allowed(policy, EMPTY)
+) -> tuple[ResourceList, list[amounts.Cap]]:
+    bounds = amounts.allowed(policy, amounts.EMPTY)
     result, caps = ResourceList(), []
     for name, value in resources.items():
-        result[name], found = capped(name, value, bounds)
+        result[name], found = amounts.capped(name, value, bounds)
         caps += found
     return result, caps
 
 
 def _below(
     resources: ResourceList, ceiling: Mapping[str, Quantity]
-) -> tuple[ResourceList, list[Cap]]:
+) -> tuple[ResourceList, list[amounts.Cap]]:
     result, caps = ResourceList(resources), []
     for name, limit in ceiling.items():
         if name in result and result[name].milli > limit.milli:
             result[name] = limit
-            caps.append(Cap(name, "ContainerLimit", limit))
+            caps.append(amounts.Cap(name, "ContainerLimit", limit))
     return result, caps
