@@ -14,10 +14,10 @@ from podscale.kube.informer.store import Store
 from podscale.kube.leadership import leading
 from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.vpa import StoredVpa
 from podscale.nodes import flags as flags_
 from podscale.nodes.apis import NodeApis
 from podscale.nodes.cluster.pod_sums import LiveRequests
-from podscale.nodes.cluster.workloads import WorkloadVpa
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.nodes.headroom.keeper import HeadroomKeeper
 from podscale.nodes.room.room_maker import RoomMaker
@@ -63,7 +63,7 @@ class NodesPart(LeadingPart):
             outage=shared.outage,
             wall=shared.wall,
         )
-        self._vpas: Store[WorkloadVpa] = Store()
+        self._vpas: Store[StoredVpa] = Store()
         every_s, longest_s = choice.interval_s, 4 * max(choice.interval_s, choice.timeout_s)
         self._measuring = PeriodicLoop(
             "nodes-rounds", self.rounds.once, every_s, longest_s=longest_s + every_s
@@ -89,7 +89,7 @@ class NodesPart(LeadingPart):
         """Return the watches and the rounds: they look whoever leads."""
         watches = [Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()]
         if self._acting:
-            watches.append(Reflector(self._api, WatchSource(VPAS, WorkloadVpa), self._vpas).run())
+            watches.append(Reflector(self._api, WatchSource(VPAS, StoredVpa), self._vpas).run())
         return *watches, self._measure()
 
     async def lead(self, term: Term) -> None:

@@ -7,7 +7,7 @@ depend on it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -205,6 +205,11 @@ class Vpa(Struct, frozen=True):
     def __hash__(self) -> int:
         return hash((self.metadata.namespace, self.metadata.name))
 
+    def has_target(self, kind: str, name: str) -> bool:
+        """Return whether it sizes the object of its namespace, whatever the group."""
+        reference = self.spec.target_ref
+        return reference is not None and (reference.kind, reference.name) == (kind, name)
+
 
 class StoredVpa(Struct, frozen=True):
     """A VPA as a watch brings it."""
@@ -289,6 +294,15 @@ def vpa_of(stored: StoredVpa) -> Vpa:
     except ObjectError:
         status = VpaStatus()
     return Vpa(stored.metadata, spec, status)
+
+
+def readable(stored: Iterable[StoredVpa]) -> Iterator[Vpa]:
+    """Yield the VPAs whose specs can be read."""
+    for each in stored:
+        try:
+            yield vpa_of(each)
+        except ObjectError:
+            continue
 
 
 def update_mode(vpa: Vpa) -> str:

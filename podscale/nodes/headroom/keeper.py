@@ -29,12 +29,13 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, Taint
+from podscale.kube.objects.vpa import StoredVpa, readable
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
-from podscale.nodes.cluster.workloads import PodController, WorkloadVpa
 from podscale.nodes.headroom import shapes
 from podscale.nodes.headroom.shapes import SizeClass
 from podscale.nodes.scheduling.cluster_reading import read_all, read_one
 from podscale.nodes.scheduling.cluster_view import lasting
+from podscale.nodes.scheduling.objects import PodController
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
@@ -107,7 +108,7 @@ class HeadroomKeeper:
     api: Api  # fenced by the Lease
     nodes: Store[Node]
     pods: PodStore
-    vpas: Store[WorkloadVpa]
+    vpas: Store[StoredVpa]
     choice: HeadroomChoice
     metrics: NodesMetrics
     mapper: Callable[[], Mapper]
@@ -251,5 +252,6 @@ class HeadroomKeeper:
             template = await read_one(self.api, path, shapes.TemplatedWorkload)
         except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
-        vpas = [each for each in self.vpas.values(namespace) if each.spec.target_ref == target]
+        vpas = [each for each in readable(self.vpas.values(namespace))
+                if each.has_target(target.kind, target.name)]  # fmt: skip
         return shapes.coming(workload, count, template, vpas, taints[namespace])

@@ -17,8 +17,9 @@ from podscale.core.json_decoder import decode_json
 from podscale.kube.client.resource import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, decode
 from podscale.kube.columns.pod_set import amounts
+from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 from podscale.kube.objects.cluster import Taint
-from podscale.nodes.cluster.workloads import WorkloadReference, WorkloadVpa
+from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.nodes.scheduling.objects import ScheduledPod, ScheduledPodSpec, matches_labels
 from podscale.nodes.scheduling.requests import limits, requests
 
@@ -151,7 +152,7 @@ def _quarter_up(amount: int, power: int) -> int:
 
 
 class ScalingDecisionSpec(Struct, frozen=True, rename="camel"):
-    scale_target_ref: WorkloadReference = WorkloadReference()
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
     max_replicas: int = 0
 
 
@@ -228,7 +229,7 @@ def coming(
     workload: str,
     count: int,
     template: TemplatedWorkload,
-    vpas: Iterable[WorkloadVpa],
+    vpas: Iterable[Vpa],
     taints: Iterable[Taint] = (),
 ) -> ComingPods:
     """Return pods of the template; ``vpas`` are those that size the workload, ``taints`` those of
@@ -295,12 +296,12 @@ def _from_elsewhere(term: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     return kept
 
 
-def _sized(spec: ScheduledPodSpec, vpas: Iterable[WorkloadVpa]) -> ScheduledPodSpec:
+def _sized(spec: ScheduledPodSpec, vpas: Iterable[Vpa]) -> ScheduledPodSpec:
     targets = {
-        each.container_name: each.target
+        each.container_name: {name: str(amount) for name, amount in each.target.items()}
         for vpa in vpas
-        if vpa.spec.update_policy.update_mode != "Off"
-        for each in vpa.status.recommendation.container_recommendations
+        if update_mode(vpa) != "Off" and vpa.status.recommendation is not None
+        for each in vpa.status.recommendation.container_recommendations or ()
         if each.target
     }
     containers = tuple(

@@ -15,10 +15,10 @@ from podscale.core.disruptions import MAKE_ROOM, PaceError, allowance, pace_of
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.columns.pod_set import amounts
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
+from podscale.kube.objects.vpa import StoredVpa, Vpa, update_mode
 from podscale.nodes.cluster.pod_sums import is_ballast, is_headroom
-from podscale.nodes.cluster.workloads import PodController, WorkloadReference, WorkloadVpa
 from podscale.nodes.scheduling.cluster_view import ClusterView, PodRefusal
-from podscale.nodes.scheduling.objects import ScheduledPod
+from podscale.nodes.scheduling.objects import PodController, ScheduledPod
 from podscale.nodes.scheduling.predicates import verdicts
 from podscale.nodes.scheduling.requests import held_requests, pending_resize, requests
 
@@ -61,7 +61,7 @@ class RoomView(Struct, frozen=True):
     choice: RoomChoice
     now: float  # unix seconds
     spent: Mapping[str, int]  # what other plans of this round have taken, by budget
-    vpas: tuple[WorkloadVpa, ...] = ()
+    vpas: tuple[Vpa, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     controllers: Mapping[str, PodController] = {}  # by UID; those of opted-in namespaces
     groups: Mapping[str, LivePods] = {}  # by UID of the controller
@@ -118,7 +118,7 @@ def is_worth_moving(made: RoomPlan) -> bool:
 def move(pod: ScheduledPod, view: RoomView, cluster: ClusterView) -> RoomPlan | None:
     """Return the plan that evicts the pod itself, where it may go and another node has room."""
     own, vpa = _candidate(pod, pod, view, _budgets(view)), vpa_of(pod.metadata, view)
-    if isinstance(own, str) or vpa is None or vpa.spec.update_policy.update_mode == "Off":
+    if isinstance(own, str) or vpa is None or update_mode(vpa) == "Off":
         return None
     others = tuple(each for each in cluster.pods if each.metadata.uid != pod.metadata.uid)
     found = verdicts(replace(pod, spec=replace(pod.spec, node_name="")),
@@ -144,20 +144,19 @@ def queue_key(pod: ScheduledPod) -> tuple[int, int, float]:
     return -pod.spec.priority, _QOS.get(pod.status.qos_class, 2), since or 0.0
 
 
-def vpa_of(meta: ObjectMeta, view: RoomView) -> WorkloadVpa | None:
+def vpa_of(meta: ObjectMeta, view: RoomView) -> Vpa | None:
     """Return the VPA that has opted in for the pod; None where one has not, or none is there."""
     controller = meta.controller
     known = view.controllers.get(controller.uid) if controller is not None else None
     if controller is None or known is None:
         return None
     above = known.metadata.controller or controller
-    target = WorkloadReference(above.kind, above.name)
     vpas = [each for each in view.vpas if each.metadata.namespace == meta.namespace
-            and each.spec.target_ref == target]  # fmt: skip
+            and each.has_target(above.kind, above.name)]  # fmt: skip
     return vpas[0] if vpas and all(map(has_opted_in, vpas)) else None
 
 
-def has_opted_in(vpa: WorkloadVpa) -> bool:
+def has_opted_in(vpa: Vpa | StoredVpa) -> bool:
     """Return whether its owner allows evictions for room."""
     return (vpa.metadata.annotations or {}).get(MAKE_ROOM) == "true"
 
@@ -236,9 +235,10 @@ def _budgets(view: RoomView) -> dict[str, float]:
     return {name: most - view.spent.get(name, 0) for name, most in left.items()}
 
 
-def _group_allowance(uid: str, vpa: WorkloadVpa, view: RoomView) -> float:
+def _group_allowance(uid: str, vpa: Vpa, view: RoomView) -> float:
     sizes, configured = view.groups.get(uid, LivePods()), view.controllers[uid].spec.replicas
-    required = vpa.spec.update_policy.min_replicas
+    policy = vpa.spec.update_policy
+    required = policy.min_replicas if policy is not None else None
     if sizes.live < (view.choice.min_replicas if required is None else required):
         return 0
     return allowance(configured, sizes.running, int(configured * view.choice.tolerance))

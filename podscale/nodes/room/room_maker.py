@@ -14,6 +14,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.pod_state import PodPhase
+from podscale.kube.client import resource
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
 from podscale.kube.client.eviction import evict
@@ -22,7 +23,7 @@ from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.events import Recorder
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Lease, Node, ObjectReference, PodDisruptionBudget
-from podscale.nodes.cluster.workloads import REPLICATING, PodController, WorkloadVpa
+from podscale.kube.objects.vpa import StoredVpa, Vpa, readable
 from podscale.nodes.room import plan as planning
 from podscale.nodes.room.plan import RoomChoice, RoomPlan, RoomView
 from podscale.nodes.scheduling.cluster_reading import (
@@ -33,13 +34,23 @@ from podscale.nodes.scheduling.cluster_reading import (
     read_one,
 )
 from podscale.nodes.scheduling.cluster_view import ClusterView
-from podscale.nodes.scheduling.objects import PersistentVolume, ScheduledPod, VolumeClaim
+from podscale.nodes.scheduling.objects import (
+    PersistentVolume,
+    PodController,
+    ScheduledPod,
+    VolumeClaim,
+)
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
 
 _AGAIN_S, _LONGEST_S = 60.0, 600.0  # how soon a resize without room is looked at again
 _ADMISSION_S = 60.0  # without a renewal for so long, a pod that moves would come back as it was
+# Kinds that make a pod anew and say how many there should be.
+_REPLICATING = {
+    each.kind: each
+    for each in (resource.REPLICA_SETS, resource.STATEFUL_SETS, resource.REPLICATION_CONTROLLERS)
+}
 _UNDER_WAY = frozenset({"Evict", "Move", "PodsLeave"})
 _GATE_S = 600.0  # megabytes are read to know it
 _GATE = re.compile(
@@ -54,7 +65,7 @@ class RoomMaker:
 
     api: Api  # fenced by the Lease
     pods: PodStore
-    vpas: Store[WorkloadVpa]
+    vpas: Store[StoredVpa]
     choice: RoomChoice
     metrics: NodesMetrics
     recorder: Recorder
@@ -83,11 +94,11 @@ class RoomMaker:
                 self.metrics.room_plans.labels("Unreadable").inc()
                 _log.warning("no room made: not read", node=node, error=str(error))
 
-    def _opted_in(self) -> dict[str, tuple[WorkloadVpa, ...]]:
+    def _opted_in(self) -> dict[str, tuple[Vpa, ...]]:
         # All VPAs of the namespaces in which one has opted in.
         opted_in = filter(planning.has_opted_in, self.vpas.values())
         found = {each.metadata.namespace for each in opted_in}
-        return {name: tuple(self.vpas.values(name)) for name in found}
+        return {name: tuple(readable(self.vpas.values(name))) for name in found}
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
         view = await self._read(node, round_)
@@ -215,7 +226,7 @@ class _Round(Struct):
     """What one round knows and does."""
 
     now: float
-    vpas: Mapping[str, tuple[WorkloadVpa, ...]]
+    vpas: Mapping[str, tuple[Vpa, ...]]
     scheduler_preempts: bool
     spent: Counter[str] = msgspec.field(default_factory=Counter)
     cluster: ClusterView | None = None  # read where a pod may have to move
@@ -242,9 +253,9 @@ async def _controllers(api: Api, pods: Iterable[ScheduledPod]) -> dict[str, PodC
     found: dict[str, PodController] = {}
     for pod in pods:
         owner = pod.metadata.controller
-        if owner is None or owner.uid in found or owner.kind not in REPLICATING:
+        if owner is None or owner.uid in found or owner.kind not in _REPLICATING:
             continue
-        path = REPLICATING[owner.kind].path(pod.metadata.namespace, owner.name)
+        path = _REPLICATING[owner.kind].path(pod.metadata.namespace, owner.name)
         with suppress(ObjectNotFound):
             controller = await read_one(api, path, PodController)
             if controller.metadata.uid == owner.uid:

@@ -1,4 +1,5 @@
-"""Pods, nodes and claims, as far as the scheduler's filters read them, and which of them match.
+"""Pods, nodes and claims, as far as the scheduler's filters read them, which of them match, and
+what makes pods.
 
 Pure. Follows k8s.io/component-helpers/scheduling/corev1 and ``pkg/scheduler/framework``,
 Kubernetes 1.37.
@@ -312,6 +313,17 @@ class StorageClass(Struct, frozen=True, rename="camel"):
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""
     allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class PodControllerSpec(Struct, frozen=True):
+    replicas: int = 1
+
+
+class PodController(Struct, frozen=True):
+    """What makes a pod anew and says how many there should be, or holds headroom."""
+
+    metadata: ObjectMeta
+    spec: PodControllerSpec = PodControllerSpec()
 
 
 class NodePoolSpec(Struct, frozen=True):

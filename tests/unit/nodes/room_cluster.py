@@ -26,7 +26,7 @@ from podscale.kube.informer.list_watch import (
 )
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.kube.objects.vpa import StoredVpa
 from podscale.nodes.room.plan import RoomChoice
 from podscale.nodes.room.room_maker import RoomMaker
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -64,7 +64,7 @@ class RoomCluster:
         self.refused: list[str] = []  # evictions that were not asked dry first
         self.events: list[tuple[str, str]] = []  # reason, name of the pod
         self.before_eviction: Callable[[Json], None] = lambda _pod: None
-        self.pod_store, self.vpa_store = PodStore(), Store[WorkloadVpa]()
+        self.pod_store, self.vpa_store = PodStore(), Store[StoredVpa]()
         self._made = 0
         self.now = NOW
         self.recorder = Recorder(self, "test", clock=lambda: self.now)
@@ -204,7 +204,7 @@ class RoomCluster:
         """Bring the stores to what there is."""
         self._made += 1
         self._list(self.pods, Pod, self.pod_store)
-        self._list(self.vpas, WorkloadVpa, self.vpa_store)
+        self._list(self.vpas, StoredVpa, self.vpa_store)
 
     def _list(self, objects: Mapping[str, Json], kind: type[T], store: Sink[T]) -> None:
         version = str(self._made)

@@ -23,7 +23,7 @@ from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
-from podscale.nodes.cluster.workloads import WorkloadVpa
+from podscale.kube.objects.vpa import StoredVpa
 from podscale.nodes.headroom.keeper import HeadroomChoice, HeadroomKeeper
 from podscale.nodes.headroom.shapes import HOLD_S, HeadroomLimit
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -48,7 +48,7 @@ class HeadroomCluster:
         self.registry = CollectorRegistry()
         self.mapper = Mapper()
         self.now = NOW
-        self.vpas = Store[WorkloadVpa]()
+        self.vpas = Store[StoredVpa]()
         self.nodes, self.pods = Store[Node](), PodStore()
         self.quotas: list[Json] = []
         limit = HeadroomLimit(int(cpu) * 1000, int(memory.removesuffix("Gi")) * 2**30)
@@ -89,7 +89,7 @@ class HeadroomCluster:
             "status": {"recommendation": {"containerRecommendations": [
                 {"containerName": "app", "target": {"cpu": cpu}}]}},
         }  # fmt: skip
-        fill(self.vpas, [decode(msgspec.json.encode(vpa), WorkloadVpa)])
+        fill(self.vpas, [decode(msgspec.json.encode(vpa), StoredVpa)])
 
     def run_on(self, taints: Mapping[str, Json], running: Mapping[str, str]) -> None:
         """Let there be a node with each taint, by name, and on each of ``running`` a pod of the

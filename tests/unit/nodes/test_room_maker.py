@@ -46,6 +46,16 @@ async def test_the_fewest_pods_go_and_the_resize_fits(cluster: RoomCluster, writ
     assert sorted(reason for reason, _ in await cluster.told()) == ["EvictedForRoom", "RoomMade"]
 
 
+async def test_a_vpa_that_cannot_be_read_keeps_no_other_from_room(
+    cluster: RoomCluster, writing: None
+) -> None:
+    cluster.workload("large", "3500m", "a", "b")
+    cluster.workload("other", "3", "a", "b")
+    cluster.vpas["other"]["spec"]["targetRef"] = "other"
+    cluster.resize("web", "6")
+    assert names(await cluster.round()) == ["large"]
+
+
 def opted_out(cluster: RoomCluster) -> None:
     cluster.workload("other", "3", "a", "b", opted_in=False)
 
