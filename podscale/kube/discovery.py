@@ -21,17 +21,13 @@ from podscale.kube.client.wire import ObjectMeta, decode
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 
-class GroupVersionKind(Struct, frozen=True, rename="camel"):
-    """``responseKind``: an empty group or version is that of the resource."""
-
+class ResponseKind(Struct, frozen=True):
     kind: str = ""
-    group: str = ""
-    version: str = ""
 
 
 class DiscoveredResource(Struct, frozen=True, rename="camel"):
     resource: str
-    response_kind: GroupVersionKind | None = None
+    response_kind: ResponseKind | None = None
     scope: str = "Namespaced"
     singular_resource: str = ""
     # The aggregator invents the parent of a lone "pods/http_requests" and gives it null verbs,

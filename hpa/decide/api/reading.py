@@ -27,7 +27,7 @@ from hpa.decide.api.spec import (
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
-from podscale.kube.client.wire import Quantity, convert
+from podscale.kube.client.wire import LabelSelector, Quantity, convert
 from podscale.kube.objects import autoscaler as wire
 
 UP = Rules(0, "Max", (wire.Policy("Pods", 4, 15), wire.Policy("Percent", 100, 15)))
@@ -97,15 +97,11 @@ def read_metric(metric: wire.AutoscalerMetric) -> MetricSpec:
         return MetricSpec(metric.type)
     target = source.target
     return MetricSpec(
-        metric.type,
-        _name(metric, source),
-        container=source.container,
-        described=source.described_object,
-        selector=source.metric.selector,
-        target_type=target.type,
-        value_milli=_milli(target.value),
-        average_value_milli=_milli(target.average_value),
-        average_utilization=target.average_utilization,
+        *_identity(metric, source),
+        _milli(target.value),
+        _milli(target.average_value),
+        target.average_utilization,
+        target.type,
     )
 
 
@@ -125,19 +121,19 @@ def _current(metric: wire.AutoscalerMetric) -> MetricStatus:
     if source is None:
         return MetricStatus(metric.type)
     return MetricStatus(
-        metric.type,
-        _name(metric, source),
-        source.container,
-        source.described_object,
-        source.metric.selector,
+        *_identity(metric, source),
         _shown(source.current.value),
         _shown(source.current.average_value),
         source.current.average_utilization,
     )
 
 
-def _name(metric: wire.AutoscalerMetric, source: wire.AutoscalerSource) -> str:
-    return source.name if metric.type in ("Resource", "ContainerResource") else source.metric.name
+def _identity(
+    metric: wire.AutoscalerMetric, source: wire.AutoscalerSource
+) -> tuple[str, str, str, wire.CrossVersionObjectReference | None, LabelSelector | None]:
+    is_resource = metric.type in ("Resource", "ContainerResource")
+    name, about = source.name if is_resource else source.metric.name, source.described_object
+    return metric.type, name, source.container, about, source.metric.selector
 
 
 def _seconds(time: float | None) -> float | None:

@@ -19,18 +19,24 @@ LONGEST_WINDOW_S, LONGEST_POLICY_S = 3600, 1800
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 
-class MetricSpec(Struct, frozen=True, gc=False):
-    """One entry of ``spec.metrics``; a source of an unknown type keeps only ``type``."""
+class MetricStatus(Struct, frozen=True, gc=False):
+    """One entry of ``status.currentMetrics``; a failed metric has the empty type."""
 
-    type: str
+    type: str = ""
     name: str = ""  # of the metric, or of the resource
     container: str = ""
     described: CrossVersionObjectReference | None = None
     selector: LabelSelector | None = None
-    target_type: str = ""  # Utilization | Value | AverageValue
     value_milli: int | None = None
     average_value_milli: int | None = None
     average_utilization: int | None = None  # percent of the request
+
+
+class MetricSpec(MetricStatus, frozen=True, gc=False):
+    """One entry of ``spec.metrics``, its target's values in place of current ones; a source of an
+    unknown type keeps only ``type``."""
+
+    target_type: str = ""  # Utilization | Value | AverageValue
 
     @property
     def is_by_value(self) -> bool:
@@ -99,19 +105,6 @@ class Condition(Struct, frozen=True, gc=False):
     message: str = ""
     transition_s: float | None = None  # lastTransitionTime: when ``status`` last changed
     observed_generation: int | None = None  # another writer's; upstream leaves it as it is
-
-
-class MetricStatus(Struct, frozen=True, gc=False):
-    """One entry of ``status.currentMetrics``; a failed metric has the empty type."""
-
-    type: str = ""
-    name: str = ""
-    container: str = ""
-    described: CrossVersionObjectReference | None = None
-    selector: LabelSelector | None = None
-    value_milli: int | None = None
-    average_value_milli: int | None = None
-    average_utilization: int | None = None
 
 
 class HpaStatus(Struct, frozen=True, gc=False):

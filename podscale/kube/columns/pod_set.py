@@ -106,49 +106,23 @@ class PodSet:
                 yield view
 
 
-class TemplateShape(Struct, frozen=True, array_like=True):
-    """The part of a pod that its template decides, as decoded; equal for equal pods."""
-
-    containers: tuple[objects.Container, ...]
-    init_containers: tuple[objects.Container, ...]
-    resources: objects.ResourceRequirements | None
-    overhead: dict[str, Quantity] | None
-    priority: int
-
-    @classmethod
-    def of(cls, spec: objects.PodSpec) -> "TemplateShape":
-        return cls(
-            spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.priority
-        )
-
-
-class StateShape(Struct, frozen=True, array_like=True):
-    """The container statuses of a pod, as decoded."""
-
-    init_containers: tuple[objects.ContainerStatus, ...]
-    containers: tuple[objects.ContainerStatus, ...]
-
-    @classmethod
-    def of(cls, status: objects.PodStatus) -> "StateShape":
-        return cls(status.init_container_statuses, status.container_statuses)
-
-
-def template(shape: TemplateShape) -> objects.WirePodTemplate:
-    resources = shape.resources
+def template(spec: objects.PodSpec) -> objects.WirePodTemplate:
+    resources = spec.resources
     return objects.WirePodTemplate(
-        containers=tuple(map(_container, shape.containers)),
-        init_containers=tuple(map(_container, shape.init_containers)),
+        containers=tuple(map(_container, spec.containers)),
+        init_containers=tuple(map(_container, spec.init_containers)),
         pod_requests_milli=None if resources is None else amounts(resources.requests),
-        overhead_milli=amounts(shape.overhead),
-        priority=shape.priority,
+        overhead_milli=amounts(spec.overhead),
+        priority=spec.priority,
         pod_requests=None if resources is None else _exact(resources.requests),
         pod_limits=None if resources is None else _exact(resources.limits),
     )
 
 
-def states(shape: StateShape) -> tuple[objects.ContainerState, ...]:
-    """Return the statuses, init containers first."""
-    return (*_states(shape.init_containers, True), *_states(shape.containers, False))
+def states(status: objects.PodStatus) -> tuple[objects.ContainerState, ...]:
+    """Return the statuses of its containers, init containers first."""
+    inits = _states(status.init_container_statuses, True)
+    return (*inits, *_states(status.container_statuses, False))
 
 
 def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:

@@ -11,25 +11,17 @@ from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import DTypeLike, NDArray
 
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.columns.cohorts import Cohort, Version
-from podscale.kube.columns.pod_set import (
-    NO_ANNOTATIONS,
-    PodSet,
-    PodView,
-    StateShape,
-    TemplateShape,
-    states,
-    template,
-)
+from podscale.kube.columns.pod_set import NO_ANNOTATIONS, PodSet, PodView, states, template
 from podscale.kube.columns.store import ColumnarStore, Rows
 from podscale.kube.informer.list_watch import Happening, WatchBroken
-from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate
+from podscale.kube.objects import pod as objects
 
 V = TypeVar("V")
 
@@ -98,7 +90,7 @@ class PlacedPods(Struct, frozen=True, eq=False):
     phase: NDArray[np.uint8]
     started: NDArray[np.float64]  # NaN: the kubelet has not taken it yet
     nodes: Sequence[str | None]  # "" and None: no node
-    templates: Mapping[int, WirePodTemplate]
+    templates: Mapping[int, objects.WirePodTemplate]
 
 
 _FIELDS: list[tuple[str, DTypeLike]] = [
@@ -117,10 +109,10 @@ _PHASES = {phase.text: phase for phase in PodPhase}
 _READY = {"True": PodReadiness.TRUE, "False": PodReadiness.FALSE}
 
 
-class PodStore(ColumnarStore[Pod, PodView]):
+class PodStore(ColumnarStore[objects.Pod, PodView]):
     """All pods of the scopes. A ``Sink[Pod]``."""
 
-    _type = Pod
+    _type = objects.Pod
 
     def __init__(
         self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = ("vpa",)
@@ -128,17 +120,19 @@ class PodStore(ColumnarStore[Pod, PodView]):
         """``keep_annotations``: prefixes of the annotations worth their memory."""
         super().__init__(Rows(_FIELDS), scopes)
         self._kept = tuple(keep_annotations)
-        self._templates: InternedKeys[TemplateShape | WirePodTemplate] = InternedKeys()
-        self._states: InternedKeys[StateShape | tuple[ContainerState, ...]] = InternedKeys()
+        self._templates: InternedKeys[objects.PodSpec | objects.WirePodTemplate] = InternedKeys()
+        self._states: InternedKeys[objects.PodStatus | tuple[objects.ContainerState, ...]] = (
+            InternedKeys()
+        )
         self._nodes: InternedKeys[str] = InternedKeys()
         self._uids = bytearray()  # 16 bytes a row; UIDs that are no UUIDs lie in _odd_uids
         self._odd_uids: dict[int, str] = {}
         self._annotations: dict[int, dict[str, str]] = {}
-        self._resizes: dict[int, tuple[PodCondition, ...]] = {}
+        self._resizes: dict[int, tuple[objects.PodCondition, ...]] = {}
         self._key = msgspec.msgpack.Encoder(enc_hook=float)  # Time is the only one of its kind
         self._refusal: Forbidden | None = None
 
-    def apply(self, happening: Happening[Pod], *, scope: str, now: float) -> None:
+    def apply(self, happening: Happening[objects.Pod], *, scope: str, now: float) -> None:
         """Take in what a reflector saw."""
         super().apply(happening, scope=scope, now=now)
         if isinstance(happening, WatchBroken) and isinstance(happening.error, Forbidden):
@@ -220,31 +214,36 @@ class PodStore(ColumnarStore[Pod, PodView]):
         """Return the pods that have a condition about a resize."""
         return self.at(self._resizes)
 
-    def template(self, number: int) -> WirePodTemplate:
+    def template(self, number: int) -> objects.WirePodTemplate:
         """Return a template by its number; derived from the wire form at the first call."""
         kept = self._templates[number]
-        if isinstance(kept, WirePodTemplate):
+        if isinstance(kept, objects.WirePodTemplate):
             return kept
         made = template(kept)
         self._templates.replace(number, made)
         return made
 
-    def _state(self, number: int) -> tuple[ContainerState, ...]:
+    def _state(self, number: int) -> tuple[objects.ContainerState, ...]:
         kept = self._states[number]
-        if not isinstance(kept, StateShape):
+        if not isinstance(kept, objects.PodStatus):
             return kept
         made = states(kept)
         self._states.replace(number, made)
         return made
 
-    def _fill(self, row: int, obj: Pod, *, is_new: bool) -> None:
+    def _fill(self, row: int, obj: objects.Pod, *, is_new: bool) -> None:
         meta, spec, status = obj.metadata, obj.spec, obj.status
         column = self._rows.column
         if not is_new:
             self._leave_interned(row)
-        shape, state = TemplateShape.of(spec), StateShape.of(status)
-        column["template"][row] = self._templates.take(self._encoded(shape), shape)
-        column["state"][row] = self._states.take(self._encoded(state), state)
+        # What pods of one workload share: equal for equal pods.
+        shared = structs.replace(spec, node_name="")
+        state = objects.PodStatus(
+            container_statuses=status.container_statuses,
+            init_container_statuses=status.init_container_statuses,
+        )
+        column["template"][row] = self._templates.take(self._key.encode(shared), shared)
+        column["state"][row] = self._states.take(self._key.encode(state), state)
         column["node"][row] = self._nodes.take(spec.node_name, spec.node_name)
         column["phase"][row] = _PHASES.get(status.phase, 0)
         column["started"][row] = _or_nan(status.start_time)
@@ -254,7 +253,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         self._write_uid(row, meta.uid)
         self._write_annotations(row, meta.annotations)
 
-    def _write_conditions(self, row: int, conditions: Sequence[PodCondition]) -> None:
+    def _write_conditions(self, row: int, conditions: Sequence[objects.PodCondition]) -> None:
         ready, since, resize = _read_conditions(conditions)
         self._rows.column["ready"][row] = ready
         self._rows.column["ready_since"][row] = since
@@ -300,9 +299,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
         self._states.leave(int(column["state"][row]))
         self._nodes.leave(int(column["node"][row]))
 
-    def _encoded(self, shape: Struct) -> bytes:
-        return self._key.encode(shape)
-
     def _uid(self, namespace: str, name: str) -> str:
         return self._uid_at(self._rows.in_namespace(namespace)[name])
 
@@ -339,7 +335,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         )
 
 
-def view_of(pod: Pod) -> PodView:
+def view_of(pod: objects.Pod) -> PodView:
     """Return one pod that somebody sent, with all its annotations."""
     meta, status = pod.metadata, pod.status
     ready, since, resizes = _read_conditions(status.conditions)
@@ -358,18 +354,18 @@ def view_of(pod: Pod) -> PodView:
         started=_or_nan(status.start_time),
         created=_or_nan(meta.creation_timestamp),
         deleted=_or_nan(meta.deletion_timestamp),
-        template=template(TemplateShape.of(pod.spec)),
-        states=states(StateShape.of(status)),
+        template=template(pod.spec),
+        states=states(status),
         resize=resizes,
     )
 
 
 def _read_conditions(
-    conditions: Sequence[PodCondition],
-) -> tuple[PodReadiness, float, tuple[PodCondition, ...]]:
+    conditions: Sequence[objects.PodCondition],
+) -> tuple[PodReadiness, float, tuple[objects.PodCondition, ...]]:
     # Whether the pod is Ready, since when, and what is said of a resize.
     ready, since = PodReadiness.ABSENT, math.nan
-    resizes: tuple[PodCondition, ...] = ()
+    resizes: tuple[objects.PodCondition, ...] = ()
     for condition in conditions:
         if condition.type == "Ready":
             ready = _READY.get(condition.status, PodReadiness.UNKNOWN)

@@ -40,17 +40,14 @@ class MetricIdentifier(Struct, frozen=True, gc=False):
     selector: LabelSelector | None = None  # None: not set, which texts tell from an empty one
 
 
-class MetricTarget(Struct, frozen=True, gc=False, rename="camel"):
-    type: str = ""
-    value: Quantity | None = None
-    average_value: Quantity | None = None
-    average_utilization: int | None = None
-
-
 class MetricValueStatus(Struct, frozen=True, gc=False, rename="camel"):
     value: Quantity | None = None
     average_value: Quantity | None = None
     average_utilization: int | None = None
+
+
+class MetricTarget(MetricValueStatus, frozen=True, gc=False, rename="camel"):
+    type: str = ""
 
 
 class AutoscalerSource(Struct, frozen=True, gc=False, rename="camel"):

@@ -31,7 +31,7 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import decode
-from podscale.kube.columns.pod_set import TemplateShape, template
+from podscale.kube.columns.pod_set import template
 from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
 from podscale.kube.objects.pod import Container, PodSpec, ResourceRequirements
 from tests.property.hpa import worlds
@@ -95,7 +95,7 @@ def _pods(requests: list[str]) -> Pods:
     count = len(requests)
     resources = (ResourceRequirements({"cpu": each}, {"memory": each}) for each in requests)
     specs = (PodSpec((Container("app", each),)) for each in resources)
-    templates = tuple(template(TemplateShape.of(each)) for each in specs)
+    templates = tuple(template(each) for each in specs)
     return Pods(
         tuple(f"web-{n}" for n in range(count)),
         bytes([PodPhase.RUNNING] * count),

@@ -21,7 +21,7 @@ from podscale.explain.decision_history import MOST, MOST_BYTES
 from podscale.feed.http import refusals
 from podscale.feed.outage import OutageWatch
 from podscale.kube.client.wire import Quantity
-from podscale.kube.columns.pod_set import TemplateShape, template
+from podscale.kube.columns.pod_set import template
 from podscale.kube.objects.pod import (
     Container,
     PodSpec,
@@ -82,8 +82,7 @@ def test_amounts_of_more_than_64_bits_are_kept_as_what_decisions_read_of_them() 
         milli,
     )
     trace, expected = (
-        of_pods(structs.replace(PODS, templates=(each,)))
-        for each in (template(TemplateShape.of(wire)), read)
+        of_pods(structs.replace(PODS, templates=(each,))) for each in (template(wire), read)
     )
     assert packed(trace) == expected
     assert encode(trace) == encode(expected)

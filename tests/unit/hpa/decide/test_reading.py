@@ -190,7 +190,7 @@ def test_beside_an_average_a_zero_of_v1_is_no_value(zero: str, kept: str | None)
     found = to_v2(written({}, "autoscaling/v1", metadata={"annotations": annotations}))
     assert found.spec.metrics is not None
     assert found.spec.metrics[0].object is not None
-    assert found.spec.metrics[0].object.target == wire.MetricTarget("AverageValue", kept, "5")
+    assert found.spec.metrics[0].object.target == wire.MetricTarget(kept, "5", type="AverageValue")
     assert problems(found) == []
 
 
