@@ -8,7 +8,6 @@ with that of the status write the final events and labels.
 from msgspec import structs
 
 from hpa.decide import conditions as words
-from hpa.decide.api.spec import HpaStatus
 from hpa.decide.behavior import remember_scale
 from hpa.decide.conditions import DecisionEvent, drop, put, warning
 from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
@@ -20,15 +19,15 @@ def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
 
     ``outcome.scale`` is not looked at where the decision leaves the target alone.
     """
-    known = decision
-    if decision.draft is not None:
+    known, draft = decision, decision.draft
+    if draft is not None:
         match outcome.scale:
             case "written":
-                known = applied(decision, now)
+                known = applied(draft, now)
             case "not_tried":
-                known = _not_tried(decision)
+                known = _not_tried(draft)
             case _:
-                known = _refused(decision, outcome.scale_error, now)
+                known = _refused(draft, outcome.scale_error, now)
     events = known.events
     labels, error = known.labels, known.error
     if outcome.status_error is not None:
@@ -50,13 +49,12 @@ def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
     )
 
 
-def applied(decision: Decision, now: float) -> Decision:
+def applied(draft: Decision, now: float) -> Decision:
     """Return the decision with its rescale done at ``now``."""
-    draft, scale = decision.draft, decision.trace.observation.scale
-    if draft is None or decision.replicas is None or not isinstance(scale, Scale):
-        return decision
-    hpa, settings = decision.trace.observation.hpa, decision.trace.settings
-    desired, current = decision.replicas, scale.spec_replicas
+    desired, scale = draft.replicas, draft.trace.observation.scale
+    if desired is None or not isinstance(scale, Scale):
+        return draft
+    hpa, settings, current = draft.trace.observation.hpa, draft.trace.settings, scale.spec_replicas
     conditions = list(draft.status.conditions)
     text = f"{words.RESCALED}{desired}"
     put(conditions, words.ABLE, "True", "SucceededRescale", text, now)
@@ -69,21 +67,19 @@ def applied(decision: Decision, now: float) -> Decision:
         text = words.STAYED_ABOVE_ZERO
         put(conditions, words.TO_ZERO, "False", "NotScaledToZero", text, now)
     event = DecisionEvent(
-        "Normal", "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}"
+        "Normal", "SuccessfulRescale", f"New size: {desired}; reason: {draft.reason}"
     )
     return structs.replace(
-        decision,
+        draft,
         status=structs.replace(draft.status, last_scale_s=now, conditions=tuple(conditions)),
-        is_status_changed=True,
         events=(*draft.events, event),
         past=remember_scale(draft.past, hpa.behavior, current, desired, now),
+        draft=draft,
     )
 
 
-def _refused(decision: Decision, error: str, now: float) -> Decision:
-    draft, hpa = decision.draft, decision.trace.observation.hpa
-    if draft is None:
-        return decision
+def _refused(draft: Decision, error: str, now: float) -> Decision:
+    hpa = draft.trace.observation.hpa
     conditions = list(draft.status.conditions)
     put(conditions, words.ABLE, "False", "FailedUpdateScale", words.NOT_RESCALED + error, now)
     status = structs.replace(
@@ -91,32 +87,26 @@ def _refused(decision: Decision, error: str, now: float) -> Decision:
         desired_replicas=hpa.status.desired_replicas,
         conditions=tuple(conditions),
     )
-    text = f"New size: {decision.replicas}; reason: {decision.reason}; error: {error}"
+    text = f"New size: {draft.replicas}; reason: {draft.reason}; error: {error}"
     target = hpa.target
     return structs.replace(
-        decision,
+        draft,
         status=status,
         is_status_changed=status != hpa.status,
         events=(*draft.events, warning("FailedRescale", text)),
-        past=draft.past,
-        labels=Labels("none", "internal", decision.labels.metrics),
+        labels=Labels("none", "internal", draft.labels.metrics),
         error=f"failed to rescale {target.kind}/{hpa.namespace}/{target.name}: {error}",
     )
 
 
-def _not_tried(decision: Decision) -> Decision:
+def _not_tried(draft: Decision) -> Decision:
     # Nothing was done, so nothing is said; the metrics were read all the same.
-    draft = decision.draft
-    if draft is None:
-        return decision
-    status: HpaStatus = decision.trace.observation.hpa.status
     return structs.replace(
-        decision,
-        status=status,
+        draft,
+        status=draft.trace.observation.hpa.status,
         is_status_changed=False,
         events=(),
-        past=draft.past,
-        labels=Labels("none", "none", decision.labels.metrics),
+        labels=Labels("none", "none", draft.labels.metrics),
     )
 
 

@@ -186,14 +186,6 @@ class Trace(Struct, frozen=True, gc=False):
     outcome_at: float | None = None
 
 
-class Draft(Struct, frozen=True, gc=False):
-    """The pass as it stands just before the scale is written."""
-
-    status: HpaStatus
-    events: tuple[DecisionEvent, ...]
-    past: Past
-
-
 class Decision(Struct, frozen=True, gc=False):
     """What to do and what to say, as if every write succeeded; ``conclude`` corrects that.
 
@@ -210,7 +202,7 @@ class Decision(Struct, frozen=True, gc=False):
     closing: tuple[DecisionEvent, ...] = ()
     error: str | None = None  # what upstream's pass would return
     reason: str = ""  # of the rescale, as events say it
-    draft: Draft | None = None  # present with ``replicas``
+    draft: "Decision | None" = None  # with ``replicas``: as it stands before these are written
 
 
 class Conclusion(Struct, frozen=True, gc=False):

@@ -349,30 +349,26 @@ def _ahead(pass_: _Pass, past: Past, current: int, desired: int, stable: int) ->
 
 
 def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> steps.Decision:
-    draft = steps.Draft(pass_.status(scale.spec_replicas, desired), tuple(pass_.events), pass_.past)
-    action = action_of(scale.spec_replicas, desired)
-    error, label = pass_.failed
-    decision = steps.Decision(
+    action, (error, label) = action_of(scale.spec_replicas, desired), pass_.failed
+    draft = steps.Decision(
         desired,
-        draft.status,
+        pass_.status(scale.spec_replicas, desired),
         True,
-        draft.past,
+        pass_.past,
         steps.Labels(action, label, pass_.measured.labels),
         pass_.trace(desired),
-        draft.events,
+        tuple(pass_.events),
         (),
         error,
         reason,
-        draft,
     )
-    return applied(decision, pass_.now)
+    return applied(draft, pass_.now)
 
 
 def _shadowed(decision: steps.Decision) -> steps.Decision:
     # Nothing is written or said; the acting controller's rescales are adopted instead.
-    past = decision.past if decision.draft is None else decision.draft.past
     quiet = structs.replace(decision, events=(), closing=(), is_status_changed=False)
-    return structs.replace(quiet, replicas=None, past=past, draft=None)
+    return structs.replace(quiet, replicas=None, past=(decision.draft or decision).past, draft=None)
 
 
 def _reference(hpa: HPA) -> str:
