@@ -1,6 +1,5 @@
 """Other people's YAML as plain objects: manifests, lists of them, values files."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
@@ -8,7 +7,6 @@ import yaml
 
 Object = Mapping[str, object]
 
-_SHELLS = frozenset(["sh", "bash", "ash", "dash"])
 # An alias may stand for millions of values; ten thousand pods print about so many.
 _MOST_VALUES = 5_000_000
 _MOST_BITS = 1024  # of a whole number: a longer one cannot be printed
@@ -118,14 +116,12 @@ def text_at(value: object, *path: str) -> str:
     return str(found) if isinstance(found, str | int | float) else ""
 
 
-def is_true_at(value: object, *path: str) -> bool:
-    """Return whether the scalar below ``path`` is true as Go's ParseBool reads it."""
-    return text_at(value, *path) in _TRUE
-
-
-def is_false_at(value: object, *path: str) -> bool:
-    """Return whether it is false, 0 among it; nothing there is neither."""
-    return text_at(value, *path) in _FALSE
+def flag_at(value: object, *path: str) -> bool | None:
+    """Return the scalar below ``path`` as Go's ParseBool reads it, 0 and 1 among it; ``None``: it
+    is neither, or there is nothing.
+    """
+    text = text_at(value, *path)
+    return True if text in _TRUE else False if text in _FALSE else None
 
 
 def list_at(value: object, *path: str) -> list[Object]:
@@ -144,26 +140,6 @@ def map_at(value: object, *path: str) -> dict[str, object]:
     """Return the mapping below ``path``, empty where there is none."""
     found = at(value, *path)
     return dict(found) if is_mapping(found) else {}
-
-
-def words_of(container: Object) -> list[str]:
-    """Return the command line of a container: what its command and args come to.
-
-    A shell's script is taken apart, as ``sh -c "exec kube-controller-manager --v=2 2>&1"``.
-    """
-    words = [*texts_at(container, "command"), *texts_at(container, "args")]
-    if not is_script(container):
-        return words
-    try:
-        return [part for word in words for part in shlex.split(word)]
-    except ValueError:  # a quotation that does not end
-        return [part for word in words for part in word.split()]
-
-
-def is_script(container: Object) -> bool:
-    """Return whether a shell starts the container's program."""
-    words = [*texts_at(container, "command"), *texts_at(container, "args")]
-    return bool(words) and words[0].rpartition("/")[2] in _SHELLS
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:

@@ -5,26 +5,19 @@ arguments, so a Deployment stays and only its image and command change. Of kube-
 the flags of the group HPAController become ours (hpa.md 5), and the two take turns.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from adapter.flags import TABLE as ADAPTER
 from hpa.flags import TABLE as HPA
-from podscale.migrate.documents import (
-    Object,
-    is_script,
-    list_at,
-    map_at,
-    name_of,
-    text_at,
-    texts_at,
-    words_of,
-)
+from podscale.migrate.documents import Object, list_at, map_at, name_of, text_at, texts_at
 from podscale.migrate.outcome import MigrationOutcome, Remark, RemarksOn
 from podscale.serving.flags import Flag, FlagError, parse, row_of
 from vpa.admission.flags import TABLE as ADMISSION
 from vpa.recommender.flags import TABLE as RECOMMENDER
 from vpa.updater.flags import TABLE as UPDATER
 
+_SHELLS = frozenset(["sh", "bash", "ash", "dash"])
 _TABLES: Mapping[str, Sequence[Flag]] = {
     "adapter": ADAPTER,
     "admission-controller": ADMISSION,
@@ -130,7 +123,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         if not program:
             containers.append(container)
             continue
-        if is_script(container):
+        if _is_script(container):
             text = (
                 f"container {text_at(container, 'name')} starts {program} by a shell: write its "
                 "arguments as a list under args, without the shell, and ask again"
@@ -246,7 +239,7 @@ def controller_manager(manifest: Object) -> MigrationOutcome:
     outcome = MigrationOutcome(read=[about], flags=["--mode=replace"])
     on = RemarksOn(about, outcome)
     chosen: list[str] = []  # the flag adds up when repeated
-    for name, value in _pairs([w for each in _of_pod(manifest) for w in words_of(each)]):
+    for name, value in _pairs([w for each in _of_pod(manifest) for w in _words_of(each)]):
         if name in _SAME and (why := _refusal("hpa", name, value)):
             outcome.left_out.append(Remark(about, f"{why}; it would be refused"))
         elif name in _SAME:
@@ -283,6 +276,26 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             name, equals, value = word.lstrip("-").partition("=")
             # pflag takes underscores for dashes.
             yield name.replace("_", "-"), value if equals else behind
+
+
+def _words_of(container: Object) -> list[str]:
+    """Return the command line of a container: what its command and args come to.
+
+    A shell's script is taken apart, as ``sh -c "exec kube-controller-manager --v=2 2>&1"``.
+    """
+    words = [*texts_at(container, "command"), *texts_at(container, "args")]
+    if not _is_script(container):
+        return words
+    try:
+        return [part for word in words for part in shlex.split(word)]
+    except ValueError:  # a quotation that does not end
+        return [part for word in words for part in word.split()]
+
+
+def _is_script(container: Object) -> bool:
+    """Return whether a shell starts the container's program."""
+    words = [*texts_at(container, "command"), *texts_at(container, "args")]
+    return bool(words) and words[0].rpartition("/")[2] in _SHELLS
 
 
 def _containers(workload: Object) -> list[Object]:

@@ -25,16 +25,9 @@ from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, convert, decode
 from podscale.kube.discovery import Mapper
+from podscale.kube.objects import vpa as vpa_objects
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.pod import PodSpec
-from podscale.kube.objects.vpa import (
-    ContainerPolicy,
-    StoredVpa,
-    Vpa,
-    container_policies,
-    update_mode,
-    vpa_of,
-)
 
 OBJECT_LINTS = {
     "NoRequests": "a utilisation target over containers without requests",
@@ -98,7 +91,7 @@ class LintedHpa(Struct, frozen=True):
 class LintedVpa(Struct, frozen=True):
     """A VerticalPodAutoscaler that has a target."""
 
-    vpa: Vpa
+    vpa: vpa_objects.Vpa
     cpu_milli: Mapping[str, int]  # that it recommends, by container
 
     def sized_cpu(self, container: str) -> int | None:
@@ -109,14 +102,12 @@ class LintedVpa(Struct, frozen=True):
     @property
     def changes(self) -> frozenset[str]:
         """The resources whose requests it sets."""
-        if update_mode(self.vpa) == "Off":
+        if vpa_objects.update_mode(self.vpa) == "Off":
             return frozenset()
-        policies = container_policies(self.vpa.spec.resource_policy) or (ContainerPolicy(),)
-        return frozenset(
-            resource
-            for resource in ("cpu", "memory")
-            if any(each.sizes(resource) for each in policies)
-        )
+        policies = vpa_objects.container_policies(self.vpa.spec.resource_policy)
+        every = policies or (vpa_objects.ContainerPolicy(),)
+        resources = ("cpu", "memory")
+        return frozenset(each for each in resources if any(policy.sizes(each) for policy in every))
 
 
 class _Template(Struct, frozen=True):
@@ -156,7 +147,7 @@ class World(Struct):
             self.workloads[meta.namespace, kind, meta.name] = decode(written, LintedWorkload)
 
     def _add_vpa(self, meta: ObjectMeta, written: bytes | Raw) -> None:
-        vpa = vpa_of(decode(written, StoredVpa))
+        vpa = vpa_objects.vpa_of(decode(written, vpa_objects.StoredVpa))
         entries = vpa.status.recommendation and vpa.status.recommendation.container_recommendations
         cpu = {
             each.container_name: each.target["cpu"].milli

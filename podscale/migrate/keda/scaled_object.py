@@ -11,16 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from hpa.decide.api.options import MOST_SCHEDULES
-from podscale.migrate.documents import (
-    Object,
-    at,
-    is_false_at,
-    is_true_at,
-    list_at,
-    map_at,
-    name_of,
-    text_at,
-)
+from podscale.migrate.documents import Object, at, flag_at, list_at, map_at, name_of, text_at
 from podscale.migrate.keda import triggers
 from podscale.migrate.keda.triggers import Authentications, Converted, credentials
 from podscale.migrate.outcome import Comparable, MigrationOutcome, Remark, RemarksOn
@@ -73,7 +64,7 @@ class _Conversion:
         self._authentications = authentications
         self._about = f"ScaledObject {'/'.join(filter(None, (self._namespace, self._name)))}"
         self._outcome = MigrationOutcome(read=[self._about])
-        self._restores = is_true_at(self._spec, *_RESTORE.split("."))
+        self._restores = flag_at(self._spec, *_RESTORE.split(".")) is True
 
     def outcome(self) -> MigrationOutcome:
         outcome, where = self._outcome, self._where
@@ -264,10 +255,8 @@ class _Conversion:
     def _paused(self, behavior: dict[str, object]) -> dict[str, object]:
         def says(key: str) -> bool:
             # KEDA takes what it cannot read for a pause.
-            key = _PREFIX + key
-            return at(self._annotations, key) is not None and not is_false_at(
-                self._annotations, key
-            )
+            path = self._annotations, _PREFIX + key
+            return at(*path) is not None and flag_at(*path) is not False
 
         for key, direction in _DIRECTIONS:
             if says(key):

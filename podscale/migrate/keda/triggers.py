@@ -16,16 +16,7 @@ from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover import tree as promql
 from podscale.feed.prover.printer import printed
-from podscale.migrate.documents import (
-    Object,
-    at,
-    is_false_at,
-    is_true_at,
-    list_at,
-    map_at,
-    name_of,
-    text_at,
-)
+from podscale.migrate.documents import Object, at, flag_at, list_at, map_at, name_of, text_at
 from podscale.migrate.outcome import ComparedMetric, Remark, RemarksOn
 
 _ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
@@ -156,7 +147,7 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
         on.lose(f"threshold {threshold!r} is no number above 0")
         return Converted(query=query)
     written = text_at(trigger, "metadata", "ignoreNullValues")
-    ignores_null = not written or is_true_at(trigger, "metadata", "ignoreNullValues")
+    ignores_null = not written or flag_at(trigger, "metadata", "ignoreNullValues") is True
     silence_is_zero = ignores_null and not _has_default(tree)
     if silence_is_zero:
         on.differ(
@@ -167,7 +158,7 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     for settings, say in ((_LOST, on.lose), (_DIFFERS, on.differ)):
         for path, text in settings.items():
             value = text_at(trigger, *path.split("."))
-            is_off = path in _NOTHING_IF_FALSE and is_false_at(trigger, *path.split("."))
+            is_off = path in _NOTHING_IF_FALSE and flag_at(trigger, *path.split(".")) is False
             if value and not is_off:
                 say(text.format(value))
     if not _is_single(tree):
