@@ -25,7 +25,7 @@ from adapter.backends.backends_file import NamedBackends, read_backends
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry, RuleState
 from adapter.discovery.relist import Relister
-from adapter.doctor.rules_file import sound_rules
+from adapter.doctor.lints import sound_rules
 from adapter.metric_rules.status import RuleStatusWriter
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.provider import FeedProvider

@@ -1,24 +1,27 @@
-"""What is wrong with rules that nevertheless load.
+"""What is wrong with rules that nevertheless load, and with the queries of a file that does not.
 
-Pure: compiled rules in, findings out, each with its reason, its place in the file and the
-name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
-``podscale.cli.doctor.object_lints``.
+Compiled rules in, findings out, each with its reason, its place in the file and the name under
+which ``--disable-lint`` switches it off. Rules that load are taken even if they answer nothing, as
+by prometheus-adapter. Lints of HPAs and VPAs are ``podscale.cli.doctor.object_lints``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 
+import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adapter.discovery.listing import MetricSource
+from adapter.discovery.mapping import ResourceMapper
 from adapter.doctor.evidence import Need, ResultOf, SeriesOf
 from adapter.doctor.findings import LintFinding
 from adapter.doctor.series_checks import listed, names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
-from adapter.errors import NoLabel, RuleQueryError
+from adapter.errors import NoLabel, Problem, RuleQueryError
 from adapter.queries.plans import Plans
-from adapter.rules.config import Parsed, ResourceRuleConfig, RuleConfig
-from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
+from adapter.rules import config
+from adapter.rules.ruleset import SECTIONS, ResourceRule, Rule, RuleSet, compile_rules, read_rules
 from adapter.rules.yaml_nodes import is_blank
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.core.selectors.selector import parse as selector
@@ -29,6 +32,8 @@ from podscale.feed.prover.lexer import PromqlTooLarge
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 from podscale.feed.prover.verdict import Single
+
+log = structlog.get_logger(__name__)
 
 RULE_LINTS: Mapping[str, str] = {
     "RateWindow": "a rate window under four scrape intervals",
@@ -80,6 +85,12 @@ _PLACEHOLDER = "some_series"  # stands for the series where the rule does not wr
 _SELECTOR = selector("some_label=x")
 
 
+# What stands in for a part that is refused already.
+_LABELS = config.ResourceMapping(template="<<.Resource>>")
+_QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+_USAGE = "sum(usage{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+
+
 class KnownMetrics(Struct, frozen=True):
     """What the outside has told, if it was asked."""
 
@@ -92,7 +103,7 @@ class KnownMetrics(Struct, frozen=True):
 
 
 def lint(
-    parsed: Parsed,
+    parsed: config.Parsed,
     rules: RuleSet,
     known: KnownMetrics = KnownMetrics(),  # noqa: B008 - frozen
 ) -> list[LintFinding]:
@@ -106,13 +117,13 @@ def lint(
             found.append(LintFinding(kind, subject, reason, parsed.place(path), need))
 
     written = (*parsed.config.rules, *parsed.config.external_rules)
-    for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
-        for kind, field, *told in _of_rule(rule, config, plans, known):
+    for rule, entry in zip((*rules.custom, *rules.external), written, strict=True):
+        for kind, field, *told in _of_rule(rule, entry, plans, known):
             add(kind, f"{rule.id}{field}", *told)
     if rules.resource is not None and (blocks := parsed.config.resource_rules) is not None:
         usage = ((rules.resource.cpu, blocks.cpu), (rules.resource.memory, blocks.memory))
         # What is missing stands at the line of resourceRules itself.
-        for each, block in sorted(usage, key=lambda pair: pair[1] != ResourceRuleConfig()):
+        for each, block in sorted(usage, key=lambda pair: pair[1] != config.ResourceRuleConfig()):
             for kind, field, *told in _of_resource_rule(each, block, plans, known):
                 add(kind, f"{each.id}{field}", *told)
     for section in (rules.custom, rules.external):
@@ -127,9 +138,11 @@ def lint(
 LintFindings = Iterator[tuple[str, str, str] | tuple[str, str, str, Need | None]]
 
 
-def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> LintFindings:
+def _of_rule(
+    rule: Rule, entry: config.RuleConfig, plans: Plans, known: KnownMetrics
+) -> LintFindings:
     yield from _of_series_query(rule, known)
-    written = config.name.as_
+    written = entry.name.as_
     if written and (meant := rule.namer.meant()) is not None:
         reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
         yield "UnbracedGroup", ".name.as", reason
@@ -143,7 +156,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) 
         made = partial(plans.metric, source, "", True, _SELECTOR, "")
         yield from _of_plan(made, ".metricsQuery", rule.source, known)
         return
-    if not (config.resources.template or config.resources.overrides):
+    if not (entry.resources.template or entry.resources.overrides):
         text = (
             "no label says which object a series is of, so the rule exposes nothing: write "
             "resources.overrides (label: {resource: pod}) or resources.template"
@@ -217,9 +230,9 @@ def _of_plan(
 
 
 def _of_resource_rule(
-    rule: ResourceRule, written: ResourceRuleConfig, plans: Plans, known: KnownMetrics
+    rule: ResourceRule, written: config.ResourceRuleConfig, plans: Plans, known: KnownMetrics
 ) -> LintFindings:
-    if written == ResourceRuleConfig():
+    if written == config.ResourceRuleConfig():
         text = (
             f"{rule.id} is missing, so every request to metrics.k8s.io fails: add the block, "
             "or take resourceRules out where another server answers that API"
@@ -297,3 +310,78 @@ def _label(rule: Rule, kind: str) -> str:
 def _example(rule: Rule, known: KnownMetrics) -> str:
     seen = [*known.names.get(rule.id, ()), *names_in(rule.series_query)]
     return next((name for name in seen if rule.keeps(name)), _PLACEHOLDER)
+
+
+def sound_rules(
+    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
+) -> RuleSet:
+    """Return the rules of a file; raises ``ConfigInvalid``.
+
+    ``sources`` are those that there are; None: any will do.
+    """
+    parsed, rules = read_rules(text, file, mapper, sources)
+    for found in lint(parsed, rules):
+        if found.lint in BROKEN:
+            log.warning("rules may answer nothing", rule=found.subject, problem=found.text)
+    return rules
+
+
+def query_findings(
+    text: str, file: str, problems: Sequence[Problem], mapper: ResourceMapper
+) -> list[LintFinding]:
+    """Return the findings beside the ``problems`` for which the file is refused.
+
+    What is refused is filled in, so that one round of editing is enough.
+    """
+    parsed, _ = config.read(text, file)
+    refused = {problem.path for problem in problems}
+    written = parsed.config
+    custom, external = (
+        tuple(_filled_rule(f"{section}[{i}]", each, refused) for i, each in enumerate(rules))
+        for section, rules in zip(SECTIONS, (written.rules, written.external_rules), strict=True)
+    )
+    if (usage := written.resource_rules) is not None:
+        cpu = _filled_usage("resourceRules.cpu", usage.cpu, refused)
+        memory = _filled_usage("resourceRules.memory", usage.memory, refused)
+        usage = replace(usage, cpu=cpu, memory=memory)
+    sound = replace(parsed, config=config.Config(custom, external, usage))
+    # Where nothing could be read, what is refused may have been the rules.
+    found = lint(sound, compile_rules(sound, mapper))
+    return [each for each in found if each.lint in BROKEN - {"NoRules"}]
+
+
+def _filled_rule(path: str, rule: config.RuleConfig, refused: Set[str]) -> config.RuleConfig:
+    return replace(
+        rule,
+        series_query=_text(path, "seriesQuery", rule.series_query, _PLACEHOLDER, refused),
+        series_filters=(),
+        resources=_resources(path, rule.resources, refused),
+        name=config.NameMapping(),
+        metrics_query=_text(path, "metricsQuery", rule.metrics_query, _QUERY, refused),
+    )
+
+
+def _filled_usage(
+    path: str, rule: config.ResourceRuleConfig, refused: Set[str]
+) -> config.ResourceRuleConfig:
+    if rule == config.ResourceRuleConfig() and not refused & {"resourceRules", path}:
+        return rule  # it is missing, and is said to be
+    return replace(
+        rule,
+        container_query=_text(path, "containerQuery", rule.container_query, _USAGE, refused),
+        node_query=_text(path, "nodeQuery", rule.node_query, _USAGE, refused),
+        resources=_resources(path, rule.resources, refused),
+    )
+
+
+def _text(path: str, key: str, text: str, sound: str, refused: Set[str]) -> str:
+    # An absent one may be what is written under an unknown key, which is refused at ``path``.
+    return sound if f"{path}.{key}" in refused or (not text and path in refused) else text
+
+
+def _resources(
+    path: str, labels: config.ResourceMapping, refused: Set[str]
+) -> config.ResourceMapping:
+    at = f"{path}.resources"
+    is_refused = any(each in (path, at) or each.startswith(f"{at}.") for each in refused)
+    return replace(_LABELS, namespaced=labels.namespaced) if is_refused else labels

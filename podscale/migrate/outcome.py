@@ -95,10 +95,6 @@ class RemarksOn(Struct, frozen=True):
     about: str
     outcome: MigrationOutcome
 
-    def below(self, path: str) -> "RemarksOn":
-        """Return the same for what lies under ``path``."""
-        return RemarksOn(f"{self.about}: {path}", self.outcome)
-
     def lose(self, text: str) -> None:
         """Say what cannot be carried over."""
         self.outcome.lost.append(Remark(self.about, text))

@@ -9,8 +9,7 @@ from msgspec import structs
 
 from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor.findings import LintFinding
-from adapter.doctor.lints import BROKEN, lint
-from adapter.doctor.rules_file import query_findings
+from adapter.doctor.lints import BROKEN, lint, query_findings
 from adapter.errors import ConfigInvalid
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, TYPES
 from adapter.rules.config import Config, RuleConfig, parse
@@ -85,7 +84,8 @@ def _of(
     if kind == "ScaledObject":
         return scaled_object.scaled_object(each, authentications)
     if kind == "ScaledJob":
-        return scaled_object.scaled_job(each)
+        why = "jobs are started by KEDA, not scaled: leave it there"
+        return MigrationOutcome(read=[about], lost=[Remark(about, why)])
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
     if workloads.is_controller_manager(each):

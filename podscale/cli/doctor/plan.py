@@ -104,15 +104,11 @@ async def _run(
         shown_url(prometheus.url) if prometheus else "",
         scrape_interval_s=seconds("--scrape-interval", scrape) if scrape else None,
         relist_interval_s=relist_s,
-        self_service=given.service,
+        self_service=given.service or (told.service if told else ""),
     )
     if told is not None:
-        around = replace(
-            around,
-            relist_interval_s=relist_s if given.relist_interval else told.relist_interval_s,
-            sample_max_age_s=told.max_sample_age_s,
-            self_service=given.service or told.service,
-        )
+        limit_s = relist_s if given.relist_interval else told.relist_interval_s
+        around = replace(around, relist_interval_s=limit_s, sample_max_age_s=told.max_sample_age_s)
     plan = DoctorPlan(
         rules=rules,
         prometheus=prometheus,

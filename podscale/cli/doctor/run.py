@@ -14,9 +14,8 @@ from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
 from adapter.doctor.examine import Examiner
 from adapter.doctor.findings import Diagnosis, LintFinding
-from adapter.doctor.lints import KnownMetrics, lint
+from adapter.doctor.lints import KnownMetrics, lint, query_findings
 from adapter.doctor.recording import RecordedAnswer, Recording
-from adapter.doctor.rules_file import query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
 from adapter.rules.ruleset import Rule, RuleSet, read_rules

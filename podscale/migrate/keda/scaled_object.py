@@ -48,13 +48,6 @@ def scaled_object(manifest: Object, authentications: Authentications) -> Migrati
     return _Conversion(manifest, authentications).outcome()
 
 
-def scaled_job(manifest: Object) -> MigrationOutcome:
-    """Return that a ScaledJob stays with KEDA."""
-    about = f"ScaledJob {'/'.join(filter(None, name_of(manifest)))}"
-    why = "jobs are started by KEDA, not scaled: leave it there"
-    return MigrationOutcome(read=[about], lost=[Remark(about, why)])
-
-
 class _Conversion:
     def __init__(self, manifest: Object, authentications: Authentications) -> None:
         self._spec = map_at(manifest, "spec")
@@ -118,8 +111,7 @@ class _Conversion:
         return outcome
 
     def _on(self, path: str = "") -> RemarksOn:
-        whole = RemarksOn(self._about, self._outcome)
-        return whole.below(path) if path else whole
+        return RemarksOn(": ".join(filter(None, (self._about, path))), self._outcome)
 
     def _unfit(self) -> Iterator[Remark]:
         """Yield why the manifest is none that KEDA 2 takes: a template, or one of KEDA 1."""

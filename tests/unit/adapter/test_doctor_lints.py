@@ -7,8 +7,7 @@ import pytest
 from adapter.discovery.mapping import PresumingMapper
 from adapter.discovery.naming import Namer
 from adapter.doctor.findings import LintFinding
-from adapter.doctor.lints import RULE_LINTS, KnownMetrics, lint
-from adapter.doctor.rules_file import query_findings
+from adapter.doctor.lints import RULE_LINTS, KnownMetrics, lint, query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules import config, config_gen
 from adapter.rules.ruleset import compile_rules, read_rules

@@ -7,7 +7,7 @@ import pytest
 from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor.diagnosis import diagnose
 from adapter.doctor.evidence import AskedEvidence, Surroundings
-from adapter.doctor.rules_file import sound_rules
+from adapter.doctor.lints import sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.flags import TABLE
 from adapter.precheck import problems

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import structlog
 
-from adapter.doctor.lints import lint
-from adapter.doctor.rules_file import sound_rules
+from adapter.doctor.lints import lint, sound_rules
 from adapter.errors import ConfigInvalid
 from adapter.rules.followed_file import FollowedFile
 from adapter.rules.ruleset import read_rules

@@ -12,7 +12,7 @@ from adapter.apis.failures import source_failed
 from adapter.apis.rules_api import RulesTold
 from adapter.discovery.mapping import PresumingMapper
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.rules_file import sound_rules
+from adapter.doctor.lints import sound_rules
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan, print_report
 from podscale.cli.doctor.run import examine
