@@ -268,15 +268,10 @@ def usage(
 
 def _summed(pod: PodView, resource: str, *, of_limits: bool) -> float | None:
     # What the kubelet reports counts before the spec: a resize changes the status last.
-    now = {state.name: state for state in pod.states if not state.is_init}
     total = 0
     for container in pod.template.containers:
-        state = now.get(container.name)
-        reported = None
-        if state is not None:
-            reported = state.limits_milli if of_limits else state.requests_milli
-        written = container.limits_milli if of_limits else container.requests_milli
-        found = (written if reported is None else reported).get(resource)
+        now = pod.present[container.name]
+        found = ((now.limits_milli if of_limits else now.requests_milli) or {}).get(resource)
         if found is None:
             if of_limits:
                 return None  # one container without a limit: the pod has none

@@ -1,5 +1,6 @@
 """The admission cases: patches, resources, matching, validation."""
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from podscale.core import quantity
@@ -47,7 +48,7 @@ def shown_patches(entries: list[PatchEntry]) -> list[Json]:
     """Return patches with the vpaUpdates annotation taken apart."""
     shown: list[Json] = []
     for entry in entries:
-        record = entry.wire()
+        record = to_builtins(entry)
         if entry.path == "/metadata/annotations/vpaUpdates":
             record["value"] = parsed_updates(str(entry.value))
         shown.append(record)
@@ -83,8 +84,8 @@ def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     if isinstance(found, ResourcesUnavailable):  # what the API server would refuse is not sent
         return {"resize_patches": [], "annotation_patches": []}
     return {
-        "resize_patches": [entry.wire() for entry in found.resize],
-        "annotation_patches": [entry.wire() for entry in found.annotations],
+        "resize_patches": [to_builtins(entry) for entry in found.resize],
+        "annotation_patches": [to_builtins(entry) for entry in found.annotations],
     }
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from podscale.core.pod_state import PodReadiness
@@ -382,4 +383,4 @@ def inplace_resource_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, 
     found = resize_entries(pod, vpa, computed, expired(pod, vpa, now))
     if isinstance(found, ResourcesUnavailable):
         return {"error": True, "patches": []}
-    return {"error": False, "patches": [entry.wire() for entry in found]}
+    return {"error": False, "patches": [to_builtins(entry) for entry in found]}

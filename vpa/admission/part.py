@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
-from msgspec import structs
+from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from podscale.kube.client.api import Api, user_agent
@@ -60,25 +60,17 @@ class AdmissionMetrics:
             self._pods.labels(str(outcome == "applied").lower()).inc()
 
 
-class AdmissionPart:
+class AdmissionPart(Struct):
     """A running webhook, with its registration and its sign of life."""
 
-    def __init__(
-        self,
-        flags: Flags,
-        api: Api,
-        namespace: str,
-        server: RunningServer,
-        stores: VpaStores,
-        webhook: Webhook,
-        certificate: registration.WebhookCertificate | None,
-    ) -> None:
-        self._flags, self._api, self._namespace = flags, api, namespace
-        self.server = server
-        self.stores = stores
-        self.webhook = webhook
-        self._certificate = certificate
-        self._bundle = b""  # the caBundle, as far as it is written here
+    flags: Flags
+    api: Api
+    namespace: str
+    server: RunningServer
+    stores: VpaStores
+    webhook: Webhook
+    certificate: registration.WebhookCertificate | None
+    bundle: bytes = b""  # the caBundle, as far as it is written here
 
     async def stop(self) -> None:
         """Finish what is in flight."""
@@ -91,34 +83,34 @@ class AdmissionPart:
         """
         await self.stores.wait_synced()
         _log.info("admitting", port=self.server.port)
-        if self._certificate is not None:
-            await self._certificate.run(self.server.tls)
-        elif self._flags.switch("register-webhook"):
-            wanted = flags_.registration(self._flags, self._namespace)
-            if wanted.url and not self._flags.text("webhook-port"):
+        if self.certificate is not None:
+            await self.certificate.run(self.server.tls)
+        elif self.flags.switch("register-webhook"):
+            wanted = flags_.registration(self.flags, self.namespace)
+            if wanted.url and not self.flags.text("webhook-port"):
                 wanted = structs.replace(wanted, url=f"{wanted.url}:{self.server.port}")
-            await registration.keep_registered(self._api, wanted, self._authority, self._registered)
+            await registration.keep_registered(self.api, wanted, self._authority, self._registered)
 
     async def show_life(self) -> None:
         """Renew the Lease that the updater looks at, as long as pods can be sized."""
         lease = registration.StatusLease(
-            self._api,
-            namespace=self._flags.text("status-lease-namespace") or self._namespace,
-            name=self._flags.text("status-lease-name"),
+            self.api,
+            namespace=self.flags.text("status-lease-namespace") or self.namespace,
+            name=self.flags.text("status-lease-name"),
             holder=identity(),
-            interval_s=self._flags.seconds("status-lease-update-interval"),
+            interval_s=self.flags.seconds("status-lease-update-interval"),
         )
         await lease.run(self._hindrance)
 
     def _authority(self) -> bytes:
         # A self-signed certificate is its own authority.
-        return flags_.authority(self._flags) or self.server.tls.pair.certificate
+        return flags_.authority(self.flags) or self.server.tls.pair.certificate
 
     def _registered(self, bundle: bytes) -> None:
-        self._bundle = bundle
+        self.bundle = bundle
 
     def _hindrance(self) -> str:
-        bundle = self._certificate.bundle if self._certificate is not None else self._bundle
+        bundle = self.certificate.bundle if self.certificate is not None else self.bundle
         return registration.hindrance(self.stores, self.server.tls.pair, bundle, time.time())
 
 
@@ -173,7 +165,7 @@ async def admitting(
                             methods=("POST",),
                             is_public=True,
                             body_limit=MOST_BODY,
-                        ),
+                        )
                     ],
                     health=health,
                     metrics=metrics,

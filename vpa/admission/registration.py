@@ -162,23 +162,14 @@ async def keep_registered(
         await asyncio.sleep(_GLANCE_S)
 
 
-class StatusLease:
+class StatusLease(Struct):
     """The Lease ``vpa-admission-controller``: its renewTime is our sign of life."""
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        namespace: str,
-        name: str,
-        holder: str,
-        interval_s: float = 10.0,
-    ) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._name = name
-        self._holder = holder
-        self._interval_s = interval_s
+    api: Api
+    namespace: str
+    name: str
+    holder: str
+    interval_s: float = 10.0
 
     async def run(self, hindrance: Callable[[], str]) -> None:
         """Renew for ever, as long as nothing keeps us from sizing pods; "" is nothing.
@@ -201,23 +192,23 @@ class StatusLease:
                     _log.warning("sign of life not written", error=str(error))
                 except Exception:  # noqa: BLE001 - the process goes on
                     _log.exception("sign of life not written")
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self.interval_s)
 
     async def renew(self) -> None:
         """Write the time; raises ``KubeError``. Several replicas share the Lease."""
-        path = LEASES.path(self._namespace, self._name)
+        path = LEASES.path(self.namespace, self.name)
         try:
-            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+            answer = await self.api.request("GET", path, timeout_s=_TIMEOUT_S)
         except ObjectNotFound:
             with suppress(WriteConflict):  # another replica was faster, and just as alive
-                await _send(self._api, "POST", LEASES.path(self._namespace), self._body(""))
+                await _send(self.api, "POST", LEASES.path(self.namespace), self._body(""))
             return
         version = decode(answer.body, Lease).metadata.resource_version
         with suppress(WriteConflict):
-            await _send(self._api, "PUT", path, self._body(version))
+            await _send(self.api, "PUT", path, self._body(version))
 
     def _body(self, version: str) -> dict[str, Any]:
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata = {"name": self.name, "namespace": self.namespace}
         if version:
             metadata["resourceVersion"] = version
         return {
@@ -225,7 +216,7 @@ class StatusLease:
             "kind": LEASES.kind,
             "metadata": metadata,
             "spec": {
-                "holderIdentity": self._holder,
+                "holderIdentity": self.holder,
                 "leaseDurationSeconds": 60,
                 "renewTime": format_micro_time(time.time()),
             },
@@ -303,11 +294,7 @@ class WebhookCertificate:
             chosen_by="--service",
         )
         self.keeper = keeper_behind(
-            api,
-            service,
-            publish=self._publish,
-            may_write=self.elector.may_write,
-            purpose="webhook",
+            api, service, publish=self._publish, may_write=self.elector.may_write, purpose="webhook"
         )
 
     async def run(self, tls: ServingTls) -> None:

@@ -80,7 +80,7 @@ class Review(Struct, frozen=True, rename="camel"):
 class ReviewAnswer(Struct, frozen=True):
     """What goes back: a patch, or a refusal by field."""
 
-    patch: Sequence[Mapping[str, Any]] = ()
+    patch: Sequence[Struct | Mapping[str, Any]] = ()  # operations of a JSON patch
     warnings: Sequence[str] = ()
     errors: Sequence[validation.VpaFieldError] = ()
     outcome: str = "skipped"  # applied, skipped or error: counted
@@ -264,7 +264,7 @@ class Webhook:
         told = [*entries, annotation(REASONS, reasons)] if reasons is not None else entries
         if sizing.refused_annotations(pod, annotations_of(told)) is not None:
             told = entries
-        return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
+        return ReviewAnswer(told, outcome="applied")
 
     def _vpa(self, asked: ReviewRequest) -> ReviewAnswer:
         if _policies(asked.object) > sizing.MOST_CONTAINERS:

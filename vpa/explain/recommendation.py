@@ -240,11 +240,7 @@ def as_published(
     elif more_nano < 0 and standing.is_young:
         facts["held_by"] = "LowConfidence"
         change = "Time has to pass, until enough is known."
-    decision: Facts = {
-        "published": True,
-        "amount": units(resource, present),
-        "value": str(present),
-    }
+    decision: Facts = {"published": True, "amount": units(resource, present), "value": str(present)}
     return structs.replace(found, facts={**found.facts, **facts}, decision=decision, change=change)
 
 

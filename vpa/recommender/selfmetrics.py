@@ -112,12 +112,7 @@ class Quality(Collector):
         registry.register(self)
 
     def observe(
-        self,
-        resource: str,
-        usage: Floats,
-        recommended: Floats,
-        codes: Codes,
-        kinds: Sequence[Kind],
+        self, resource: str, usage: Floats, recommended: Floats, codes: Codes, kinds: Sequence[Kind]
     ) -> None:
         """Compare samples with recommendations (0 or less: none), in cores or bytes."""
         # Upstream's label is_oom: here a kill is no sample that is compared.
@@ -180,8 +175,7 @@ class RecommenderMetrics:
         )
         self.step = step_seconds(PREFIX, "Time spent in the steps of a pass.", registry)
         self.states = gauge(
-            PREFIX + "aggregate_container_states_count",
-            "Aggregates that are tracked.",
+            PREFIX + "aggregate_container_states_count", "Aggregates that are tracked."
         )
         # Upstream's counter has no _total, which only a gauge may lack here.
         self._responses = gauge(

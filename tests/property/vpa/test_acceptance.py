@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from podscale.core.quantity import NANO, Quantity, parse
 from podscale.kube.objects.vpa import LimitRangeItem, Vpa, decode
@@ -203,7 +204,7 @@ def outside(
 
 def applied(pod: dict[str, Any], entries: list[PatchEntry]) -> dict[str, Any]:
     after: dict[str, Any] = json_patch.json_patch(
-        copy.deepcopy(pod), [entry.wire() for entry in entries]
+        copy.deepcopy(pod), [to_builtins(entry) for entry in entries]
     )
     return after
 

@@ -200,8 +200,6 @@ BOUNDED = {
     "vpa/updater/decide/disruption_budget.py:DisruptionBudget._lost": SCRATCH,
     "vpa/updater/loop/loop.py:_Pass.seen": SCRATCH,
     "vpa/updater/selfmetrics.py:ReconcileReport._done": SCRATCH,
-    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._holding": SCRATCH,
-    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile._known": SCRATCH,
     "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,

@@ -6,7 +6,7 @@ Entries come in upstream's order; resources within one map are sorted.
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.labels import is_label
@@ -31,13 +31,7 @@ class PatchEntry(Struct, frozen=True):
 
     op: Literal["add", "remove", "replace"]
     path: str
-    value: Any = None
-
-    def wire(self) -> dict[str, Any]:
-        """Return the operation as JSON; ``remove`` has no value."""
-        if self.op == "remove":
-            return {"op": self.op, "path": self.path}
-        return {"op": self.op, "path": self.path, "value": self.value}
+    value: Any = UNSET  # ``remove`` has none
 
 
 class BoostSettings(Struct, frozen=True):

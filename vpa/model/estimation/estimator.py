@@ -23,10 +23,7 @@ Amounts = NDArray[np.int64]
 
 BOUNDS: tuple[Bound, ...] = ("lowerBound", "target", "upperBound")
 # base * (1 + multiplier / confidence) ** exponent; the target has none.
-_CONFIDENCE: dict[Bound, tuple[float, int]] = {
-    "lowerBound": (0.001, -2),
-    "upperBound": (1.0, 1),
-}
+_CONFIDENCE: dict[Bound, tuple[float, int]] = {"lowerBound": (0.001, -2), "upperBound": (1.0, 1)}
 
 
 class Percentiles(Struct, frozen=True):

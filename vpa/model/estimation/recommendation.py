@@ -225,9 +225,7 @@ def _traces(
 
 
 def _fit_nodes(
-    traces: dict[tuple[str, str, Bound], AmountTrace],
-    bound: Bound,
-    shapes: Sequence[NodeShape],
+    traces: dict[tuple[str, str, Bound], AmountTrace], bound: Bound, shapes: Sequence[NodeShape]
 ) -> None:
     # Per pod: what all containers together may have, for one bound.
     if not shapes:

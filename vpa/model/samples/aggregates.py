@@ -203,9 +203,7 @@ class Aggregates(ColumnArrays):
         interval = parameters.confidence_interval_s
         alone = self.cpu_span.samples[columns] == 0
         certain = np.where(
-            alone,
-            own.confidence(columns, interval),
-            self.cpu_span.confidence(columns, interval),
+            alone, own.confidence(columns, interval), self.cpu_span.confidence(columns, interval)
         )
         measured = (own.samples[columns] > 0) | ~matrix.is_empty(columns)
         return ResourceColumns(values, certain, measured)

@@ -31,36 +31,30 @@ _HASH = re.compile(r"(?P<owner>.+)-[bcdfghjklmnpqrstvwxz2456789]{1,10}")
 _MINUTES = re.compile(r"(?P<owner>.+)-[0-9]+")
 
 
-class PodOwners:
-    """Finds the controllers of pods that are gone by the pods' names.
+def owners_labels(workloads: Workloads, namespace: str, pod: str) -> Mapping[str, str] | None:
+    """Return labels that a pod of this name had, which may be gone; None if no controller fits.
 
     Controllers name their pods after themselves, and ReplicaSets are kept for a while. The
     selector's labels are those that a VPA of the controller selects by.
     """
-
-    def __init__(self, workloads: Workloads) -> None:
-        self._workloads = workloads
-
-    def labels(self, namespace: str, pod: str) -> Mapping[str, str] | None:
-        """Return labels that a pod of this name had; None if no controller fits."""
-        direct = _RANDOM.fullmatch(pod)
-        tries = []
-        if direct:
-            owner = direct["owner"]
-            tries += [(kind, owner) for kind in ("ReplicaSet", "DaemonSet", "Job")]
-            tries.append(("ReplicationController", owner))
-            for kind, pattern in (("Deployment", _HASH), ("CronJob", _MINUTES)):
-                above = pattern.fullmatch(owner)
-                tries += [(kind, above["owner"])] if above else []
-        numbered = _MINUTES.fullmatch(pod)
-        if numbered:
-            tries.append(("StatefulSet", numbered["owner"]))
-        for kind, name in tries:
-            found = self._workloads.find(namespace, kind, name)
-            labels = _labels(found) if found is not None else None
-            if labels:
-                return labels
-        return None
+    direct = _RANDOM.fullmatch(pod)
+    tries = []
+    if direct:
+        owner = direct["owner"]
+        tries += [(kind, owner) for kind in ("ReplicaSet", "DaemonSet", "Job")]
+        tries.append(("ReplicationController", owner))
+        for kind, pattern in (("Deployment", _HASH), ("CronJob", _MINUTES)):
+            above = pattern.fullmatch(owner)
+            tries += [(kind, above["owner"])] if above else []
+    numbered = _MINUTES.fullmatch(pod)
+    if numbered:
+        tries.append(("StatefulSet", numbered["owner"]))
+    for kind, name in tries:
+        found = workloads.find(namespace, kind, name)
+        labels = _labels(found) if found is not None else None
+        if labels:
+            return labels
+    return None
 
 
 def _labels(found: Workload | ReplicationController | CronJob) -> Mapping[str, str] | None:
@@ -155,11 +149,9 @@ def told(cluster: ClusterModel, entry: VpaEntry) -> VpaCondition:
 def _labels_of(
     cluster: ClusterModel, stores: VpaStores, *, only_wanted: bool
 ) -> Callable[[str, str], Labels | None]:
-    kin = PodOwners(stores.workloads)
-
     def labels(namespace: str, pod: str) -> Labels | None:
         view = stores.pods.get(namespace, pod)
-        found = view.labels if view is not None else kin.labels(namespace, pod)
+        found = view.labels if view is not None else owners_labels(stores.workloads, namespace, pod)
         if found is None or (only_wanted and not cluster.matches(namespace, found)):
             return None
         return found

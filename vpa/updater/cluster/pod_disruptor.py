@@ -111,7 +111,7 @@ class PodDisruptor:
             answer = await self._api.request(
                 "PATCH",
                 PODS.path(pod.namespace, pod.name, "resize"),
-                body=encode([_same(pod), *(entry.wire() for entry in patch.resize)]),
+                body=encode([_same(pod), *patch.resize]),
                 content_type=JSON_PATCH,
                 timeout_s=_TIMEOUT_S,
             )
@@ -133,7 +133,7 @@ class PodDisruptor:
         return DisruptionOutcome("done")
 
     async def _mark(self, pod: PodView, entries: Sequence[PatchEntry]) -> None:
-        body = encode([_same(pod), *(entry.wire() for entry in entries)])
+        body = encode([_same(pod), *entries])
         await self._patch(pod, body, JSON_PATCH)
 
     async def _patch(self, pod: PodView, body: bytes, kind: str) -> None:

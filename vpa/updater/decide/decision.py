@@ -188,24 +188,21 @@ def asks_anew(pod: PodView, wanted: Sequence[sizing.ContainerResources]) -> bool
     )
 
 
-class _Gate:
+class _Gate(Struct, frozen=True):
     # The gates after the pod is known to be due: resize, budget, PodDisruptionBudget.
 
-    def __init__(
-        self,
-        view: UpdatedPod,
-        budget: DisruptionBudget,
-        group: PodGroup,
-        settings: UpdaterSettings,
-        due: Due,
-        why: Facts,
-        wanted: tuple[sizing.ContainerResources, ...],
-        capped: VpaRecommendation | None,
-    ) -> None:
-        self.view, self.budget, self.group = view, budget, group
-        self.settings, self.due, self.why, self.wanted = settings, due, why, wanted
-        self.capped = capped
-        self.state = resize.state_of(view.pod)
+    view: UpdatedPod
+    budget: DisruptionBudget
+    group: PodGroup
+    settings: UpdaterSettings
+    due: Due
+    why: Facts
+    wanted: tuple[sizing.ContainerResources, ...]
+    capped: VpaRecommendation | None
+
+    @property
+    def state(self) -> resize.ResizeState:
+        return resize.state_of(self.view.pod)
 
     def in_place(self) -> UpdateDecision:
         view = self.view

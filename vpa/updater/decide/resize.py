@@ -14,12 +14,7 @@ from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.pod import TemplateContainer
-from podscale.kube.objects.vpa import (
-    Resources,
-    Vpa,
-    has_startup_boost,
-    update_mode,
-)
+from podscale.kube.objects.vpa import Resources, Vpa, has_startup_boost, update_mode
 from vpa.admission.patches.boost import expired, is_boosted
 from vpa.admission.patches.patch import resize_patch
 from vpa.admission.patches.resources import ContainerResources, ResourcesUnavailable, patched
@@ -248,9 +243,7 @@ def qos_class(containers: Sequence[Resources | TemplateContainer]) -> QosClass:
 
 
 def refusal(
-    pod: PodView,
-    wanted: tuple[ContainerResources, ...],
-    allocatable: Mapping[str, Quantity] | None,
+    pod: PodView, wanted: tuple[ContainerResources, ...], allocatable: Mapping[str, Quantity] | None
 ) -> ResizeRefusal | None:
     """Return the first thing that would refuse the resize; ``allocatable`` of the pod's
     node, None if it is not known.

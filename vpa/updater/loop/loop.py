@@ -11,6 +11,7 @@ from math import log2
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from podscale.core.disruptions import DisruptionPace, PaceError, pace_of
 from podscale.kube.client.api import Api
@@ -33,7 +34,7 @@ from vpa.updater.flags import Options
 from vpa.updater.loop.past_disruptions import DailyBudgets, ResizedReturns
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.vpa_reconcile import DisruptionTools, NotCurrent, OutOfTime, VpaReconcile
-from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.selfmetrics import ReconcileReport, Tally, UpdaterMetrics
 
 _log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ _TIMEOUT_S = 5.0
 _SLACK_S = 2.0  # between a renewal and its sight, beyond our pause between two looks
 
 
-class WatchedLease:
+class WatchedLease(Struct):
     """The admission webhook's Lease, read again and again from the API server itself.
 
     Its age is counted from when we saw it renewed, where the clocks do not agree: a clock that
@@ -55,38 +56,30 @@ class WatchedLease:
     first look tells.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        namespace: str,
-        name: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``clock`` is monotonic."""
-        self._api = api
-        self._namespace, self._name = namespace, name
-        self._clock = clock
-        self._sign: float | None = None  # as it was written
-        self._at = 0.0  # when we first saw it
-        self._unseen_since = float("-inf")  # when we last saw another one
-        self._looked_at = float("-inf")
-        self._most_s = float("inf")  # the age that it may have
-        self._behind_s = float("-inf")  # by which its clock is behind ours, or more
+    api: Api
+    namespace: str
+    name: str
+    clock: Callable[[], float] = time.monotonic
+    sign: float | None = None  # as it was written
+    at: float = 0.0  # when we first saw it
+    unseen_since: float = float("-inf")  # when we last saw another one
+    looked_at: float = float("-inf")
+    most_s: float = float("inf")  # the age that it may have
+    behind_s: float = float("-inf")  # by which its clock is behind ours, or more
 
     def has_to_look_again(self, timeout_s: float) -> bool:
         """Return whether the last look was the first one at a renewal that may be as old as
         ``timeout_s``, and may as well be new by a clock that differs from ours."""
-        is_new = self._sign is not None and self._at == self._looked_at
-        return is_new and self._most_s >= timeout_s
+        is_new = self.sign is not None and self.at == self.looked_at
+        return is_new and self.most_s >= timeout_s
 
     async def read(self, now: float, *, at_most: bool = False) -> AdmissionLease:
         """Return the Lease, its times by our clock (``now``, unix seconds); one that cannot be
         read shows no life. ``at_most``: as old as it may be."""
         for attempt in range(_TRIES):
             try:
-                path = LEASES.path(self._namespace, self._name)
-                answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+                path = LEASES.path(self.namespace, self.name)
+                answer = await self.api.request("GET", path, timeout_s=_TIMEOUT_S)
                 found = decode(answer.body, Lease)
             except ObjectNotFound:
                 break
@@ -99,28 +92,28 @@ class WatchedLease:
             if not given:
                 break
             age_s = self._age_s(max(given), now)
-            return AdmissionLease(self._name, None, now - (self._most_s if at_most else age_s))
-        return AdmissionLease(self._name, None, None)
+            return AdmissionLease(self.name, None, now - (self.most_s if at_most else age_s))
+        return AdmissionLease(self.name, None, None)
 
     def _age_s(self, sign: float, now: float) -> float:
-        clock = self._clock()
-        is_new = sign != self._sign
+        clock = self.clock()
+        is_new = sign != self.sign
         if is_new:
-            self._sign, self._at, self._unseen_since = sign, clock, self._looked_at
-        self._looked_at = clock
-        age_s, seen_s = now - sign, clock - self._at
+            self.sign, self.at, self.unseen_since = sign, clock, self.looked_at
+        self.looked_at = clock
+        age_s, seen_s = now - sign, clock - self.at
         # What our looks explain is no difference of clocks.
-        unseen_s = clock - self._unseen_since
+        unseen_s = clock - self.unseen_since
         is_explained = seen_s - _SLACK_S <= age_s <= unseen_s + _SLACK_S
         if is_new:
-            if age_s < self._behind_s - _SLACK_S:
-                self._behind_s = float("-inf")  # a clock was set, or another webhook renews
-            self._behind_s = max(self._behind_s, age_s - unseen_s)
-        self._most_s = min(unseen_s, max(seen_s, age_s - self._behind_s))
+            if age_s < self.behind_s - _SLACK_S:
+                self.behind_s = float("-inf")  # a clock was set, or another webhook renews
+            self.behind_s = max(self.behind_s, age_s - unseen_s)
+        self.most_s = min(unseen_s, max(seen_s, age_s - self.behind_s))
         if not is_explained:
             return seen_s
-        self._most_s = min(self._most_s, age_s)
-        return self._most_s
+        self.most_s = min(self.most_s, age_s)
+        return self.most_s
 
 
 class _Pass:
@@ -281,8 +274,7 @@ class Updater:
             view,
             deadline=deadline,
             wall=self.wall,
-            size=size,
-            tally=self._pass.tally,
+            report=ReconcileReport(self._pass.tally, key, size),
             updates=updates,
         )
         await turn.run(pods, unscheduled)

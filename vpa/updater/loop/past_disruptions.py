@@ -83,11 +83,7 @@ class DailyBudgets:
         body = encode({"metadata": {"annotations": {SPENT: written(hours)}}})
         try:
             answer = await self._api.request(
-                "PATCH",
-                VPAS.path(*key),
-                body=body,
-                content_type=MERGE_PATCH,
-                timeout_s=_TIMEOUT_S,
+                "PATCH", VPAS.path(*key), body=body, content_type=MERGE_PATCH, timeout_s=_TIMEOUT_S
             )
             self._stores.accept_vpa(decode(answer.body, StoredVpa))
         except Forbidden as refused:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from podscale.core.disruptions import DisruptionPace
 from podscale.core.pace import LoopPace
@@ -33,7 +33,7 @@ from vpa.updater.decide.decision import (
 from vpa.updater.flags import Options
 from vpa.updater.loop.past_disruptions import DailyBudgets, ResizedReturns
 from vpa.updater.loop.pod_decisions import PodDecisions
-from vpa.updater.selfmetrics import ReconcileReport, Sized, Tally, UpdaterMetrics
+from vpa.updater.selfmetrics import ReconcileReport, UpdaterMetrics
 
 _log = structlog.get_logger()
 
@@ -66,60 +66,45 @@ class DisruptionTools(Struct, frozen=True):
     resizes: budgets.TokenBucket
 
 
-class VpaReconcile:
+class VpaReconcile(Struct):
     """The pods of one VPA in one loop."""
 
-    def __init__(
-        self,
-        tools: DisruptionTools,
-        key: VpaKey,
-        vpa: Vpa,
-        rivals: Sequence[Vpa],
-        budget: budgets.DisruptionBudget,
-        pace: DisruptionPace,
-        loop: LoopView,
-        *,
-        deadline: float,
-        wall: Callable[[], float],
-        size: Sized,
-        tally: Tally,
-        updates: bool,
-    ) -> None:
-        """``deadline`` is a time of the event loop, ``wall`` the time of day; without
-        ``updates`` only boosts end.
-        """
-        self._tools = tools
-        self._key, self._vpa, self._rivals = key, vpa, rivals
-        self._budget, self._pace, self._loop = budget, pace, loop
-        self._deadline, self._wall = deadline, wall
-        self._updates = updates
-        self._spent = 0  # disruptions of the day, where a budget limits them
-        self._report = ReconcileReport(tally, key, size)
-        self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
-        self._known: dict[
-            budgets.Owner, list[PodView]
-        ] = {}  # all pods of a group when the turn began
+    tools: DisruptionTools
+    key: VpaKey
+    vpa: Vpa
+    rivals: Sequence[Vpa]
+    budget: budgets.DisruptionBudget
+    pace: DisruptionPace
+    loop: LoopView
+    deadline: float  # a time of the event loop
+    wall: Callable[[], float]  # the time of day
+    report: ReconcileReport
+    updates: bool  # False: only boosts end
+    spent: int = 0  # disruptions of the day, where a budget limits them
+    holding: set[BudgetedPods] = field(default_factory=set)  # whose budget the API server refused
+    # All pods of a group when the turn began.
+    known: dict[budgets.Owner, list[PodView]] = field(default_factory=dict)
 
     async def run(self, pods: Sequence[PodView], unscheduled: Sequence[PodView] = ()) -> None:
         """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
         # The watch's own events count the losses, so that every act may ask for them.
-        leave = self._tools.observer.follow(self._budget.changed)
+        leave = self.tools.observer.follow(self.budget.changed)
         try:
             await self._run(pods, unscheduled)
         except _Changed:
-            _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
-                      vpa=self._key.name)  # fmt: skip
+            _log.info("turn ended: the VPA was changed or deleted", namespace=self.key.namespace,
+                      vpa=self.key.name)  # fmt: skip
         finally:
             leave()
-        self._report.end()
+        self.report.end()
 
     async def _run(self, pods: Sequence[PodView], unscheduled: Sequence[PodView]) -> None:
-        settings, pace = self._tools.options.settings, LoopPace()
+        settings, pace = self.tools.options.settings, LoopPace()
         free = [pod for pod in pods if not self._counts_as_begun(pod)]
         self._look_back([*pods, *unscheduled])
         for pod in pods:
-            is_live = self._tools.observer.again(pod) is not None
-            self._budget.watch(pod, is_live=is_live)
+            is_live = self.tools.observer.again(pod) is not None
+            self.budget.watch(pod, is_live=is_live)
             await pace.rest()
         if settings.cpu_startup_boost:
             # Whatever the VPA says by now and whether or not admission lives: the annotation
@@ -127,22 +112,22 @@ class VpaReconcile:
             for pod in free:
                 await self._unboost(pod)
                 await pace.rest()
-        if not self._updates:
+        if not self.updates:
             return
-        if (per_day := self._pace.per_day) is not None:
-            spent = await self._tools.spending.today(self._key, self._loop.now)
-            self._spent = per_day if spent is None else spent
+        if (per_day := self.pace.per_day) is not None:
+            spent = await self.tools.spending.today(self.key, self.loop.now)
+            self.spent = per_day if spent is None else spent
         waiting = []
         for pod in free:
-            over = expired(pod, self._vpa, self._loop.now)
+            over = expired(pod, self.vpa, self.loop.now)
             await pace.rest()
-            if resize.awaits_unboost(pod, self._vpa, over, settings):
+            if resize.awaits_unboost(pod, self.vpa, over, settings):
                 continue
             decision = self._decide(pod, asks_budgets=False)
             if decision.due is not None and decision.due.is_due:
                 waiting.append((decision.due.priority.order, pod, decision))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
-        self._report.waiting([decision for _, _, decision in waiting])
+        self.report.waiting([decision for _, _, decision in waiting])
         for _, pod, decision in waiting:
             await pace.rest()
             if decision.action != "evict" or not self._is_refused(pod):
@@ -152,16 +137,16 @@ class VpaReconcile:
         decision = self._decide(pod, asks_budgets=True)
         if decision.action != "none":
             resizing = decision.action == "resize"
-            await self._wait(self._tools.resizes if resizing else self._tools.evictions)
-            present = self._tools.observer.again(pod)
+            await self._wait(self.tools.resizes if resizing else self.tools.evictions)
+            present = self.tools.observer.again(pod)
             if present is None:
                 return
             await self._recount(present)
             pod, decision = present, self._decide(present, asks_budgets=True)
         is_infeasible = decision.reasons[0] == "ResizeInfeasible" and decision.action == "none"
-        if is_infeasible and update_mode(self._vpa) == "InPlace":
-            self._tools.actor.tell_skipped(pod)
-            self._report.count(self._tools.metrics.skipped)
+        if is_infeasible and update_mode(self.vpa) == "InPlace":
+            self.tools.actor.tell_skipped(pod)
+            self.report.count(self.tools.metrics.skipped)
         if decision.action == "resize":
             await self._resize(pod, decision)
         elif decision.action == "evict":
@@ -170,50 +155,46 @@ class VpaReconcile:
     async def _wait(self, tokens: budgets.TokenBucket) -> None:
         loop = asyncio.get_running_loop()
         wait_s = tokens.wait_s(loop.time())
-        if loop.time() + wait_s > self._deadline:
+        if loop.time() + wait_s > self.deadline:
             raise OutOfTime
         if wait_s:
             await asyncio.sleep(wait_s)
         tokens.take(loop.time())
-        if not self._tools.stores.is_current():
+        if not self.tools.stores.is_current():
             raise NotCurrent
         self._check_vpa()
 
     def _check_vpa(self) -> None:
         # A loop may last as long as its interval, and an owner's no must count at once.
-        if not budgets.is_unchanged(self._tools.stores.vpa(self._key), self._vpa):
+        if not budgets.is_unchanged(self.tools.stores.vpa(self.key), self.vpa):
             raise _Changed
 
     def _decide(
         self, pod: PodView, *, asks_budgets: bool, pdb: Pdb | None = None
     ) -> UpdateDecision:
-        tools = self._tools
+        tools = self.tools
         view = tools.observer.look(
-            pod,
-            self._vpa,
-            self._rivals,
-            disrupted_today=self._spent,
-            asks_budgets=asks_budgets,
+            pod, self.vpa, self.rivals, disrupted_today=self.spent, asks_budgets=asks_budgets
         )
-        group = self._budget.group(pod)
+        group = self.budget.group(pod)
         if isinstance(group, budgets.PodGroup):
-            unsized_s = tools.returns.held_s(self._key, group.owner)
-            ended = self._budget.ended.get(group.owner)
+            unsized_s = tools.returns.held_s(self.key, group.owner)
+            ended = self.budget.ended.get(group.owner)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
         settings = tools.options.settings
-        loop = msgspec.structs.replace(self._loop, present=self._wall())
-        decision = decide_update(view, self._budget, loop, settings, self._pace)
-        tools.decisions.note(pod, self._key, decision, self._loop.now)
+        loop = msgspec.structs.replace(self.loop, present=self.wall())
+        decision = decide_update(view, self.budget, loop, settings, self.pace)
+        tools.decisions.note(pod, self.key, decision, self.loop.now)
         return decision
 
     async def _resize(self, pod: PodView, decision: UpdateDecision) -> None:
-        tools, vpa = self._tools, self._vpa
+        tools, vpa = self.tools, self.vpa
         if not await self._spend(pod):
             return
         acted = await tools.actor.resize(
-            pod, vpa, tools.stores.ranges(self._key.namespace), self._loop.now
+            pod, vpa, tools.stores.ranges(self.key.namespace), self.loop.now
         )
         recommendation = vpa.status.recommendation or VpaRecommendation()
         if decision.record_infeasible:
@@ -222,11 +203,11 @@ class VpaReconcile:
         if acted.outcome not in ("done", "unknown"):
             self._refund()
         if acted.outcome == "done":
-            self._report.count(tools.metrics.updated)
-            tools.decisions.did(pod, self._key, AppliedDecision(self._wall(), True, decision))
+            self.report.count(tools.metrics.updated)
+            tools.decisions.did(pod, self.key, AppliedDecision(self.wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
-        self._report.failed(acted, tools.metrics.failed_updates, "InPlaceUpdateError")
+        self.report.failed(acted, tools.metrics.failed_updates, "InPlaceUpdateError")
         if acted.outcome not in ("refused", "node-capacity"):
             return  # an error is no answer to the question whether the pod can be resized
         next_ = resize.after_refused_resize(
@@ -244,147 +225,145 @@ class VpaReconcile:
                 await self._evict(present, decision)
 
     def _can_evict(self, pod: PodView) -> bool:
-        group = self._budget.group(pod)
+        group = self.budget.group(pod)
         if not isinstance(group, budgets.PodGroup) or group.only_unboosts:
             return False
-        if self._tools.returns.held_s(self._key, group.owner) is not None:
+        if self.tools.returns.held_s(self.key, group.owner) is not None:
             return False
-        since_s = self._tools.observer.resize_since_s(pod)
-        return resize.can_evict(pod, self._budget, since_s)
+        since_s = self.tools.observer.resize_since_s(pod)
+        return resize.can_evict(pod, self.budget, since_s)
 
     async def _evict(self, pod: PodView, decision: UpdateDecision) -> None:
-        tools = self._tools
-        group = self._budget.group(pod)
+        tools = self.tools
+        group = self.budget.group(pod)
         if self._is_refused(pod) or not await self._spend(pod):
             return
-        acted = await tools.actor.evict(pod, self._vpa)
+        acted = await tools.actor.evict(pod, self.vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._refund()
         elif isinstance(group, budgets.PodGroup):
-            known = {other.uid for other in self._known[group.owner]}
-            tools.returns.evicted(self._key, group.owner, known)
+            known = {other.uid for other in self.known[group.owner]}
+            tools.returns.evicted(self.key, group.owner, known)
         if acted.outcome == "done":
-            self._report.count(tools.metrics.evicted)
-            tools.decisions.did(pod, self._key, AppliedDecision(self._wall(), False, decision))
+            self.report.count(tools.metrics.evicted)
+            tools.decisions.did(pod, self.key, AppliedDecision(self.wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            self._holding.add(alike_to(pod, tools.stores.budgets))
+            self.holding.add(alike_to(pod, tools.stores.budgets))
             self._decide(pod, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
-            self._report.failed(acted, tools.metrics.failed_evictions, "EvictionError")
+            self.report.failed(acted, tools.metrics.failed_evictions, "EvictionError")
 
     def _is_refused(self, pod: PodView) -> bool:
         # The API server has refused one that hears the same as this one.
-        if not self._holding:
+        if not self.holding:
             return False
-        alike = alike_to(pod, self._tools.stores.budgets)
-        if alike in self._holding:
+        alike = alike_to(pod, self.tools.stores.budgets)
+        if alike in self.holding:
             self._decide(pod, asks_budgets=False, pdb=Pdb(alike.controller, True))
             return True
         return False
 
     async def _unboost(self, pod: PodView) -> None:
-        tools, settings = self._tools, self._tools.options.settings
-        over = expired(pod, self._vpa, self._loop.now)
-        group = self._budget.group(pod)
-        if not over or (group is not None and group.owner in self._budget.ended):
+        tools, settings = self.tools, self.tools.options.settings
+        over = expired(pod, self.vpa, self.loop.now)
+        group = self.budget.group(pod)
+        if not over or (group is not None and group.owner in self.budget.ended):
             return
-        ranges = tools.stores.ranges(self._key.namespace)
-        if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
+        ranges = tools.stores.ranges(self.key.namespace)
+        if resize.left_its_mark(pod, self.vpa, ranges, self.loop.now):
             # Whatever the kubelet says about the resize: an annotation is no disruption.
             await self._wait(tools.resizes)
-            acted = await tools.actor.resize(
-                pod, self._vpa, ranges, self._loop.now, only_unmark=True
-            )
+            acted = await tools.actor.resize(pod, self.vpa, ranges, self.loop.now, only_unmark=True)
             if acted.outcome == "failed":
-                self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
+                self.report.failed(acted, tools.metrics.failed_updates, "UnboostError")
             return
-        if not resize.can_unboost(pod, self._budget, over, settings):
+        if not resize.can_unboost(pod, self.budget, over, settings):
             return
         await self._wait(tools.resizes)
         await self._recount(pod)
-        if not resize.can_unboost(pod, self._budget, over, settings):
+        if not resize.can_unboost(pod, self.budget, over, settings):
             return
         # Taking a boost back is what was promised at admission: no disruption of the day's.
-        acted = await tools.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
+        acted = await tools.actor.resize(pod, self.vpa, ranges, self.loop.now, only_unboost=True)
         self._counts(pod, acted, in_place=True)
         if acted.outcome == "done":
-            self._report.count(tools.metrics.updated)
+            self.report.count(tools.metrics.updated)
         if acted.outcome not in ("done", "gone", "nothing"):
-            self._report.failed(acted, tools.metrics.failed_updates, "UnboostError")
+            self.report.failed(acted, tools.metrics.failed_updates, "UnboostError")
 
     async def _spend(self, pod: PodView) -> bool:
-        if self._pace.per_day is None:
+        if self.pace.per_day is None:
             return True
-        if not await self._tools.spending.spend(self._key, self._loop.now):
+        if not await self.tools.spending.spend(self.key, self.loop.now):
             return False
-        self._spent += 1
+        self.spent += 1
         try:
             self._check_vpa()  # the answer shows the VPA as it is by now
         except _Changed:
             self._refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
-        if await self._recount(pod) or self._tools.observer.again(pod) is None:
+        if await self._recount(pod) or self.tools.observer.again(pod) is None:
             self._refund()
             return False
         return True
 
     async def _recount(self, pod: PodView) -> bool:
         # Returns whether what became of the pod's group since the turn began leaves it less.
-        group = self._budget.group(pod)
+        group = self.budget.group(pod)
         if not isinstance(group, budgets.PodGroup):
             return False
-        sizes = await self._tools.observer.sizes([pod])
-        return self._budget.recount(group, sizes.get(group.owner, budgets.OwnerSize()))
+        sizes = await self.tools.observer.sizes([pod])
+        return self.budget.recount(group, sizes.get(group.owner, budgets.OwnerSize()))
 
     def _refund(self) -> None:
-        if self._pace.per_day is not None:
-            self._tools.spending.refund(self._key, self._loop.now)
-            self._spent -= 1
+        if self.pace.per_day is not None:
+            self.tools.spending.refund(self.key, self.loop.now)
+            self.spent -= 1
 
     async def _remember(self, pod: PodView, recommendation: VpaRecommendation) -> None:
-        self._tools.observer.refused(pod, recommendation)
-        await self._tools.actor.remember_infeasible(pod, recommendation)
+        self.tools.observer.refused(pod, recommendation)
+        await self.tools.actor.remember_infeasible(pod, recommendation)
 
     def _counts_as_begun(self, pod: PodView) -> bool:
         # An act of an earlier loop that no watch has shown yet.
-        in_place = self._tools.observer.unsettled(pod)
-        group = self._budget.group(pod)
+        in_place = self.tools.observer.unsettled(pod)
+        group = self.budget.group(pod)
         if in_place is not None and isinstance(group, budgets.PodGroup):
-            self._budget.began(group, pod, in_place=in_place)
+            self.budget.began(group, pod, in_place=in_place)
         return in_place is not None
 
     def _counts(self, pod: PodView, acted: DisruptionOutcome, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
-        group = self._budget.group(pod)
+        group = self.budget.group(pod)
         if acted.outcome in ("unknown", "busy") and isinstance(group, budgets.PodGroup):
             # More of the same would be asked of an API server that is not well.
             is_open = acted.outcome == "unknown"
-            self._budget.ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
+            self.budget.ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
         if acted.outcome in ("done", "unknown"):
-            self._report.did(in_place=in_place)
+            self.report.did(in_place=in_place)
         elif acted.outcome != "gone":
             return
         # A pod that somebody else took away is as much down as one that we did.
         in_place = in_place and acted.outcome != "gone"
         if isinstance(group, budgets.PodGroup):
-            self._budget.began(group, pod, in_place=in_place)
+            self.budget.began(group, pod, in_place=in_place)
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
-            self._tools.observer.acted(pod, in_place=in_place)
+            self.tools.observer.acted(pod, in_place=in_place)
 
     def _look_back(self, pods: Sequence[PodView]) -> None:
         """Sort the pods by group, and see how those came back that were evicted earlier."""
         for pod in pods:
-            group = self._budget.group(pod)
+            group = self.budget.group(pod)
             if isinstance(group, budgets.PodGroup):
-                self._known.setdefault(group.owner, []).append(pod)
-        for owner, known in self._known.items():
-            if self._tools.returns.look(self._key, owner, known):
+                self.known.setdefault(group.owner, []).append(pod)
+        for owner, known in self.known.items():
+            if self.tools.returns.look(self.key, owner, known):
                 _log.warning(
                     "evicted pods came back unsized: does the webhook get the pods of this "
                     "namespace, and does its caBundle fit?",
-                    namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
-                    again_s=self._tools.returns.held_s(self._key, owner),
+                    namespace=self.key.namespace, vpa=self.key.name, owner=owner.name,
+                    again_s=self.tools.returns.held_s(self.key, owner),
                 )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 from msgspec import convert
 
 from podscale.kube.objects.scale import Workload
-from vpa.recommender.history.initial_state import PodOwners
+from vpa.recommender.history.initial_state import owners_labels
 
 
 class Known:
@@ -43,5 +43,5 @@ def test_the_controller_is_found_by_the_name(pod: str, owner: str | None) -> Non
         "ReplicaSet/web-6d4f9c5b7d", "Deployment/web", "Deployment/api", "DaemonSet/logs",
         "StatefulSet/db", "Job/load",
     )  # fmt: skip
-    labels: Mapping[str, str] | None = PodOwners(known).labels("shop", pod)  # type: ignore[arg-type]
+    labels: Mapping[str, str] | None = owners_labels(known, "shop", pod)  # type: ignore[arg-type]
     assert (labels or {}).get("of") == owner

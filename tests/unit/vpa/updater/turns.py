@@ -29,7 +29,7 @@ from vpa.updater.flags import Options
 from vpa.updater.loop.past_disruptions import ResizedReturns
 from vpa.updater.loop.pod_decisions import PodDecisions
 from vpa.updater.loop.vpa_reconcile import DisruptionTools, VpaReconcile
-from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.selfmetrics import ReconcileReport, Tally, UpdaterMetrics
 
 KEY = VpaKey("shop", "web")
 FREE = EvictionRate(None, 0)
@@ -138,8 +138,7 @@ class Crowd:
             LoopView(NOW, None),
             deadline=asyncio.get_running_loop().time() + 1e6,
             wall=lambda: NOW,
-            size=("1", "Recreate"),
-            tally=Tally(),
+            report=ReconcileReport(Tally(), KEY, ("1", "Recreate")),
             updates=True,
         )
         await turn.run(live, unscheduled or [])
