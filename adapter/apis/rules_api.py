@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from adapter.backends.backend_router import BackendTold
 from adapter.discovery.registry import RuleState
-from adapter.doctor.findings import problem_of_state
+from adapter.doctor.evidence import problem_of_state
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse
 from podscale.serving.auth.authorization import Permission

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from adapter.discovery.registry import is_namespaced
 from adapter.doctor import evidence, query_checks, series_checks
-from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.evidence import Diagnosis, LintFinding
 from adapter.doctor.lints import twice
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import Rule, read_rules

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from adapter.discovery.listing import MetricSource
 from adapter.discovery.mapping import ResourceMapper
-from adapter.doctor.evidence import Need, ResultOf, SeriesOf
-from adapter.doctor.findings import LintFinding
+from adapter.doctor.evidence import LintFinding, Need, ResultOf, SeriesOf
 from adapter.doctor.series_checks import listed, names_in
 from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
 from adapter.errors import NoLabel, Problem, RuleQueryError

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from adapter.discovery.listing import MetricSource
 from adapter.doctor import evidence
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import Diagnosis
 from adapter.doctor.series_checks import LabelSet, labels_of, listed, names_in
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from adapter.doctor import evidence
 from adapter.doctor.diagnosis import diagnose
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import Diagnosis
 from podscale.core.json_decoder import decode_json
 from podscale.core.selectors import selector
 from podscale.feed.prover.lexer import NotPromql, tokens

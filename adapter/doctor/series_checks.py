@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from adapter.doctor.evidence import AskedEvidence, Given, Rejected, Series, Surroundings
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, Given, Rejected, Series, Surroundings
 from adapter.errors import NoLabel
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage

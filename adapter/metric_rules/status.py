@@ -10,7 +10,7 @@ import structlog
 from msgspec import Struct
 
 from adapter.discovery.registry import NOT_LISTED_YET, MetricRegistry, RuleState, is_namespaced
-from adapter.doctor.findings import problem_of_state
+from adapter.doctor.evidence import problem_of_state
 from adapter.metric_rules.objects import (
     CLUSTER_METRIC_RULES,
     METRIC_RULES,

@@ -8,7 +8,7 @@ import yaml
 from msgspec import structs
 
 from adapter.discovery.mapping import PresumingMapper
-from adapter.doctor.findings import LintFinding
+from adapter.doctor.evidence import LintFinding
 from adapter.doctor.lints import BROKEN, lint, query_findings
 from adapter.errors import ConfigInvalid
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, TYPES
@@ -17,7 +17,8 @@ from adapter.rules.config_gen import dump_rule
 from adapter.rules.ruleset import read_rules
 from podscale.migrate import rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
-from podscale.migrate.keda import scaled_object, triggers
+from podscale.migrate.keda import triggers
+from podscale.migrate.keda.scaled_object import ScaledObjectConversion
 from podscale.migrate.keda.side_by_side import side_by_side
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
@@ -82,7 +83,7 @@ def _of(
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
     if kind == "ScaledObject":
-        return scaled_object.scaled_object(each, authentications)
+        return ScaledObjectConversion(each, authentications).outcome()
     if kind == "ScaledJob":
         why = "jobs are started by KEDA, not scaled: leave it there"
         return MigrationOutcome(read=[about], lost=[Remark(about, why)])

@@ -4,8 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 
-from adapter.doctor.evidence import Given, Need, Series, SeriesOf, Way, drive
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import Diagnosis, Given, Need, Series, SeriesOf, Way, drive
 
 
 class WrittenAnswers:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding
 from adapter.stages import Stage
 from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA, Condition, MetricSpec

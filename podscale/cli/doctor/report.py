@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from adapter.apis.rules_api import RulesTold
-from adapter.doctor.evidence import AskedEvidence, Surroundings
-from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding, Surroundings
 from adapter.doctor.lints import BROKEN
 from adapter.doctor.recording import Recording
 from adapter.rules.ruleset import Rule

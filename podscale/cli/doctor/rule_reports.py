@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.rule_scope import MOST_METRICS
-from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable, drive
+from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable, drive, problem_of
 from adapter.doctor.examine import Examiner
-from adapter.doctor.findings import problem_of
 from adapter.doctor.query_checks import follow_usage
 from adapter.doctor.series_checks import refusal
 from adapter.metric_rules import objects

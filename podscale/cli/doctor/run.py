@@ -12,8 +12,8 @@ from adapter.apis.rules_api import RuleTold
 from adapter.discovery.mapping import BUILT_IN, PresumingMapper
 from adapter.doctor import evidence
 from adapter.doctor.diagnosis import config_invalid, diagnose, may_answer, reached
+from adapter.doctor.evidence import Diagnosis, LintFinding
 from adapter.doctor.examine import Examiner
-from adapter.doctor.findings import Diagnosis, LintFinding
 from adapter.doctor.lints import KnownMetrics, lint, query_findings
 from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.errors import ConfigInvalid

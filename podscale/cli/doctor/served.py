@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold, RuleTold
 from adapter.backends.backend_router import BackendTold
 from adapter.doctor.diagnosis import API_GROUPS, without_sample
-from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding
 from adapter.doctor.series_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import VERSIONS, ClusterFailed, DoctorCluster

@@ -40,15 +40,9 @@ _DIFFERS = {
 }
 
 
-def scaled_object(manifest: Object, authentications: Authentications) -> MigrationOutcome:
-    """Return what a ScaledObject becomes; ``authentications`` by namespace and name.
+class ScaledObjectConversion:
+    """What a ScaledObject becomes."""
 
-    ClusterTriggerAuthentications have the namespace "".
-    """
-    return _Conversion(manifest, authentications).outcome()
-
-
-class _Conversion:
     def __init__(self, manifest: Object, authentications: Authentications) -> None:
         self._spec = map_at(manifest, "spec")
         self._annotations = map_at(manifest, "metadata", "annotations")
@@ -60,6 +54,7 @@ class _Conversion:
         self._restores = flag_at(self._spec, *_RESTORE.split(".")) is True
 
     def outcome(self) -> MigrationOutcome:
+        """Return manifests, rules and remarks."""
         outcome, where = self._outcome, self._where
         outcome.refused += self._unfit()
         if outcome.refused:

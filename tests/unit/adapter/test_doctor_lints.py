@@ -6,7 +6,7 @@ import pytest
 
 from adapter.discovery.mapping import PresumingMapper
 from adapter.discovery.naming import Namer
-from adapter.doctor.findings import LintFinding
+from adapter.doctor.evidence import LintFinding
 from adapter.doctor.lints import RULE_LINTS, KnownMetrics, lint, query_findings
 from adapter.errors import ConfigInvalid
 from adapter.rules import config, config_gen

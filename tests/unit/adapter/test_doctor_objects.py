@@ -7,8 +7,15 @@ import msgspec
 import pytest
 
 from adapter.doctor.diagnosis import diagnose, may_answer
-from adapter.doctor.evidence import AskedEvidence, Given, Point, Result, Series, Surroundings
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import (
+    AskedEvidence,
+    Diagnosis,
+    Given,
+    Point,
+    Result,
+    Series,
+    Surroundings,
+)
 from adapter.metric_rules.objects import StoredMetricRule, compiled
 from adapter.rules.ruleset import Rule
 from adapter.sources.sources_file import NamedSources, SourceAccess

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.findings import Diagnosis
+from adapter.doctor.evidence import AskedEvidence, Diagnosis
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.report import DoctorPlan
 from podscale.cli.doctor.run import examine

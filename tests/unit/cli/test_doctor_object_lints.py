@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.doctor.findings import LintFinding
+from adapter.doctor.evidence import LintFinding
 from podscale.cli.doctor.object_lints import OBJECT_LINTS, World, lint_objects
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from adapter.apis.rules_api import RulesTold, RuleTold
 from adapter.backends.backend_router import BackendTold
-from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.findings import Diagnosis, LintFinding
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.object_lints import of_hpa
