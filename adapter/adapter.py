@@ -38,6 +38,7 @@ from adapter.sources.source_router import SourceRouter
 from adapter.sources.sources_file import NamedSources, read_sources
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
+from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.source_routing import FeedBySource
 from podscale.kube.client.api import Api
@@ -45,8 +46,10 @@ from podscale.kube.client.resource import Resource
 from podscale.kube.columns.metadata import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import ApiDiscovery
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
+from podscale.process.part import Work
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
@@ -66,6 +69,7 @@ class AdapterPorts(Struct, frozen=True):
     sources: SourceRouter
     backends: BackendRouter
     metrics: AdapterMetrics
+    recorder: Recorder
     elector: Elector | None = None  # who leads writes the status of rules; None: there is one
     is_server: bool = True  # of the APIs; who only reads writes no status
 
@@ -82,7 +86,7 @@ class NewestMapper:
 
 
 class Adapter:
-    """One running adapter. ``prepare`` first, then ``run`` beside the server."""
+    """One running adapter, a ``FeedReader``. ``prepare`` first, then ``run`` beside the server."""
 
     def __init__(
         self,
@@ -156,6 +160,11 @@ class Adapter:
         self._patient_until = math.inf  # of the loop's clock
 
     @property
+    def feed(self) -> Feed:
+        """The feed of ``--prometheus-url``."""
+        return self._sources.default
+
+    @property
     def rules(self) -> RuleSet:
         """The rules in force."""
         return self._rules
@@ -178,12 +187,6 @@ class Adapter:
             raise RuntimeError("prepare() comes first")
         return self._relister
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether pods are there and every rule has been listed, or have failed to be."""
-        pods = self._ports.pods
-        return (pods.is_synced or pods.is_refused) and self.relister.is_tried
-
     async def prepare(self) -> None:
         """Read sources and rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
         if self._sources_file is not None:
@@ -201,6 +204,18 @@ class Adapter:
             clock=self._clock,
         )
         self._patient_until = asyncio.get_running_loop().time() + _PATIENCE_S
+
+    def works(self) -> Sequence[Work]:
+        """Return the relists, the files that are followed, and the events about them."""
+        return (("rules", self.run), ("events", self._ports.recorder.run))
+
+    def is_leader(self) -> bool:
+        """Every replica answers."""
+        return True
+
+    async def stop(self) -> None:
+        """Write the events that wait."""
+        await self._ports.recorder.flush(FLUSH_S)
 
     async def run(self) -> None:
         """Relist, follow the rules file and watch objects for ever."""

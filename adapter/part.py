@@ -15,15 +15,13 @@ from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from adapter.sources.source_router import OpenSource, SourceRouter
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
-from podscale.kube.events import FLUSH_S, Recorder
+from podscale.kube.events import Recorder
 from podscale.kube.leadership.leading import identity, own_pod
 from podscale.kube.leadership.lease import Elector
 from podscale.process.clusters import Right
-from podscale.process.part import Part, PartKind, Shared, Work
-from podscale.serving.apis.api import ApiGroup
+from podscale.process.part import Part, PartKind, Shared
 from podscale.serving.certificates.keeper import service_of
 from podscale.serving.flags import FlagError, Flags
-from podscale.serving.monitoring.health import Health
 
 _CUSTOM = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
 _EXTERNAL, _RESOURCE = ("v1beta1.external.metrics.k8s.io",), ("v1beta1.metrics.k8s.io",)
@@ -42,54 +40,14 @@ NEEDED: Sequence[Right] = (
 )
 
 
-class AdapterPart:
-    """A running adapter. A ``FeedReader``."""
-
-    def __init__(self, adapter: Adapter, feed: Feed, recorder: Recorder) -> None:
-        self.adapter = adapter
-        self.feed = feed
-        self._recorder = recorder
-
-    @property
-    def source(self) -> MetricsProvider:
-        """What the rules and the providers of other packages know."""
-        return self.adapter.source
-
-    @property
-    def outage(self) -> str:
-        """Since when and why Prometheus does not answer."""
-        return self.adapter.outage
-
-    @property
-    def groups(self) -> Sequence[ApiGroup]:
-        """The three metrics APIs."""
-        return self.adapter.groups
-
-    def works(self) -> Sequence[Work]:
-        """Return the relists, the rules file and the events about it."""
-        return (("rules", self.adapter.run), ("events", self._recorder.run))
-
-    def register(self, health: Health) -> None:
-        """Make readiness wait for pods and for the first relist, and tell of a bad file."""
-        self.adapter.register(health)
-
-    def is_leader(self) -> bool:
-        """Every replica answers."""
-        return True
-
-    async def stop(self) -> None:
-        """Write the events that wait."""
-        await self._recorder.flush(FLUSH_S)
-
-
 def reader(
     others: Sequence[MetricsProvider] | None = None, *, poll_s: float = 2.0
-) -> Callable[[Flags, Shared], AbstractAsyncContextManager[AdapterPart]]:
+) -> Callable[[Flags, Shared], AbstractAsyncContextManager[Adapter]]:
     """Return what opens the feed; ``others`` are providers of other packages (None: those
     installed), ``poll_s`` lies between two looks at its files."""
 
     @asynccontextmanager
-    async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
+    async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[Adapter]:
         metrics = AdapterMetrics(shared.metrics.registry)
         reached, options = flags_.prometheus_options(flags), flags_.feed_options(flags)
         async with (
@@ -112,6 +70,7 @@ def reader(
                 sources,
                 backends,
                 metrics,
+                recorder,
                 _elector(flags, shared),
                 KIND.name in shared.names,
             )
@@ -123,17 +82,17 @@ def reader(
             except ConfigInvalid as invalid:
                 # What only the cluster could tell, as that it has no such resource.
                 raise FlagError(str(invalid)) from invalid
-            yield AdapterPart(adapter, feed, recorder)
+            yield adapter
 
     return open_reader
 
 
 def _adopts(part: Part) -> Sequence[str]:
     """Return the APIs for which there is something: others are not taken from who serves them."""
-    if not isinstance(part, AdapterPart):
+    if not isinstance(part, Adapter):
         return ()
-    rules, adapter = part.adapter.rules, part.adapter
-    has_external = rules.external or adapter.has_backends
+    rules = part.rules
+    has_external = rules.external or part.has_backends
     return (
         *(_CUSTOM if rules.custom else ()),
         *(_EXTERNAL if has_external else ()),

@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct, structs
 
 from adapter import part as adapter_part
-from adapter.part import AdapterPart
+from adapter.adapter import Adapter
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
 from podscale.nodes.part import NodesPart
@@ -93,14 +93,13 @@ def page_over(shared: Shared, choice: PageChoice) -> PagePart:
     if isinstance(recommender, RecommenderPart):
         vpas = recommender.decisions
     reader = next(iter(shared.readers), None)
-    if isinstance(reader, AdapterPart):
-        relister = reader.adapter.relister
-        adapter = reader.adapter
+    if isinstance(reader, Adapter):
+        adapter = reader
         feed = FeedSource(
-            reader.feed.stats,
-            lambda: tuple(relister.states.values()),
+            adapter.feed.stats,
+            lambda: tuple(adapter.relister.states.values()),
             lambda: adapter.rules_problem,
-            reader.feed.outage,
+            adapter.feed.outage,
         )
     sources = PageSources(vpas=vpas, feed=feed)
     if isinstance(nodes, NodesPart):

@@ -112,6 +112,12 @@ class Wire:
         return asyncio.run_coroutine_threadsafe(called(), self._loop).result(30)
 
 
+def is_loaded(adapter: Adapter) -> bool:
+    """Return whether pods are there and every rule has been listed, or have failed to be."""
+    pods = adapter.objects.pods
+    return (pods.is_synced or pods.is_refused) and adapter.relister.is_tried
+
+
 @contextmanager
 def wire(
     directory: Path,
@@ -120,7 +126,7 @@ def wire(
     prometheus: ScriptedPrometheus,
     *arguments: str,
     others: list[MetricsProvider] | None = None,
-    until: Callable[[Adapter], bool] = lambda adapter: adapter.is_loaded,
+    until: Callable[[Adapter], bool] = is_loaded,
 ) -> Iterator[Wire]:
     """Run the adapter in front of a scripted world, with ``arguments`` beside what it needs.
 

@@ -17,7 +17,7 @@ import trustme
 import yaml
 from aiohttp import web
 
-from adapter.part import KIND, AdapterPart
+from adapter.part import KIND
 from podscale.core.metrics import ExternalMetric, ExternalSamples, Unavailable
 from tests.conformance import adapter_world as world
 from tests.conformance.adapter_cases import rows
@@ -380,8 +380,7 @@ def test_services_come_after_the_file_and_go_again(tmp_path, backend) -> None:
 
 def test_no_api_is_adopted_that_there_is_nothing_for(tmp_path, backend) -> None:
     with adapter(tmp_path, backend) as running:
-        whole = AdapterPart(running.served.adapter, None, None)
-        assert KIND.adopts(whole) == ("v1beta1.external.metrics.k8s.io",)
+        assert KIND.adopts(running.served.adapter) == ("v1beta1.external.metrics.k8s.io",)
 
 
 def test_the_file_is_read_again_and_a_bad_one_changes_nothing(tmp_path, backend) -> None:

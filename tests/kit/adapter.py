@@ -32,6 +32,6 @@ async def served_adapter(
         {"adapter": flags}, kinds, Verbosity(), open_reader=part.reader(others, poll_s=0.05), port=0
     ) as running:
         made = running.parts["adapter"]
-        assert isinstance(made, part.AdapterPart)
+        assert isinstance(made, Adapter)
         assert running.server is not None
-        yield ServedAdapter(made.adapter, running.server)
+        yield ServedAdapter(made, running.server)
