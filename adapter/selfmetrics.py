@@ -54,9 +54,7 @@ class AdapterMetrics:
             ("rule",),
         )
         self._series = gauge(
-            "podscale_adapter_rule_series",
-            "Series that a rule's seriesQuery selects.",
-            ("rule",),
+            "podscale_adapter_rule_series", "Series that a rule's seriesQuery selects.", ("rule",)
         )
         self._metrics = gauge(
             "podscale_adapter_rule_metrics",
@@ -84,9 +82,7 @@ class AdapterMetrics:
             ("backend",),
         )
         self.reloads = counter(
-            "podscale_adapter_config_reloads",
-            "Changes of the rules file, by result.",
-            ("result",),
+            "podscale_adapter_config_reloads", "Changes of the rules file, by result.", ("result",)
         )
         self.config_ok = gauge(
             "podscale_adapter_config_last_reload_successful",

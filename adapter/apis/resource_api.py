@@ -271,11 +271,7 @@ def _table(pages: Sequence[bytes]) -> bytes:
 
 
 def _item(one: MeasuredUsage, window: str, now: float) -> dict[str, Any]:
-    common = {
-        "metadata": _metadata(one, now),
-        "timestamp": rfc3339(one.time_s),
-        "window": window,
-    }
+    common = {"metadata": _metadata(one, now), "timestamp": rfc3339(one.time_s), "window": window}
     if one.is_node:
         return {**common, "usage": _usage(one.parts[""])}
     containers = [

@@ -38,10 +38,7 @@ class ResponseCache:
     """Responses by request."""
 
     def __init__(
-        self,
-        fresh_s: float,
-        clock: Callable[[], float] = time.time,
-        most_bytes: int = _MOST_BYTES,
+        self, fresh_s: float, clock: Callable[[], float] = time.time, most_bytes: int = _MOST_BYTES
     ) -> None:
         """``fresh_s`` is how long after its evaluation time a snapshot answers."""
         self._fresh_s = fresh_s
@@ -66,11 +63,7 @@ class ResponseCache:
         return entry.response
 
     def keep(
-        self,
-        key: Key,
-        response: ApiResponse,
-        asked_s: float,
-        is_same: Callable[[], bool] = always,
+        self, key: Key, response: ApiResponse, asked_s: float, is_same: Callable[[], bool] = always
     ) -> ApiResponse:
         """Remember ``response``; ``is_same`` tells whether its objects are what they were."""
         if self._is_fresh(asked_s):

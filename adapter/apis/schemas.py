@@ -31,7 +31,7 @@ def _metric_value(named: Schema) -> Schema:
 # By group and version: the properties of each kind, beside apiVersion and kind.
 _KINDS: Mapping[tuple[str, str], Mapping[str, Schema]] = {
     ("custom.metrics.k8s.io", "v1beta1"): {
-        "MetricValue": _metric_value({"metricName": _STRING, "selector": _SELECTOR}),
+        "MetricValue": _metric_value({"metricName": _STRING, "selector": _SELECTOR})
     },
     ("custom.metrics.k8s.io", "v1beta2"): {"MetricValue": _metric_value({"metric": _METRIC})},
     ("external.metrics.k8s.io", "v1beta1"): {
@@ -41,7 +41,7 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, Schema]] = {
             "timestamp": _TIME,
             "window": _WINDOW,
             "value": _QUANTITY,
-        },
+        }
     },
     ("metrics.k8s.io", "v1beta1"): {
         "PodMetrics": {**_SAMPLE, "containers": {"type": "array", "items": _CONTAINER}},
@@ -122,10 +122,7 @@ def _get(path: str, group: str, version: str, summary: str, kind: str) -> Schema
             # By this `kubectl explain` finds the definition of a resource.
             "x-kubernetes-group-version-kind": shown,
             "responses": {
-                "200": {
-                    "description": "OK",
-                    "content": {"application/json": {"schema": reference}},
-                }
+                "200": {"description": "OK", "content": {"application/json": {"schema": reference}}}
             },
         },
         "parameters": [

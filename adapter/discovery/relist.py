@@ -15,13 +15,7 @@ import structlog
 from msgspec import Struct, structs
 
 from adapter.discovery.registry import MetricRegistry, RuleState, merging
-from adapter.discovery.rule_scope import (
-    MOST_METRICS,
-    RuleScope,
-    is_behind,
-    renewed,
-    with_missing,
-)
+from adapter.discovery.rule_scope import MOST_METRICS, RuleScope, is_behind, renewed, with_missing
 from adapter.discovery.series_lists import ListedSeries, Lister, bug, listed
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet
 from podscale.core.pace import LoopPace

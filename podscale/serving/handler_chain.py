@@ -299,10 +299,7 @@ def _status_of(error: Exception, exchange: _Exchange) -> Status:
     if isinstance(error, StatusError):
         return error.status
     structlog.get_logger().error(
-        "HandlerFailed",
-        method=exchange.request.method,
-        path=exchange.target.path,
-        exc_info=error,
+        "HandlerFailed", method=exchange.request.method, path=exchange.target.path, exc_info=error
     )
     return status.internal_error("the request could not be answered, see the log")
 

@@ -164,9 +164,7 @@ async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | No
     if pair is None:
         pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
     tls = ServingTls(
-        pair,
-        minimum=flags.text("tls-min-version"),
-        ciphers=flags.listing("tls-cipher-suites"),
+        pair, minimum=flags.text("tls-min-version"), ciphers=flags.listing("tls-cipher-suites")
     )
     tls.use_pair(pair, files.named)
     return tls

@@ -62,10 +62,7 @@ def bind(node: promql.Node, labels: KeyLabels, values: Sentinels) -> promql.Node
 def _selector(node: promql.VectorSelector, labels: KeyLabels, values: Sentinels) -> promql.Node:
     kept = [m for m in node.matchers if _injected(m, labels, values) is None]
     bound = {_injected(m, labels, values) for m in node.matchers} - {None}
-    _refuse(
-        (node.name or "", *(text for m in kept for text in (m.label, m.value))),
-        values,
-    )
+    _refuse((node.name or "", *(text for m in kept for text in (m.label, m.value))), values)
     if bound and not _is_named(node, kept):
         raise NotProvable("selector without metric name")
     # Namespace first, whatever the order in the text: equal plans print equal texts.

@@ -123,11 +123,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    now: float,
-    until: float,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: float, until: float
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -176,9 +172,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

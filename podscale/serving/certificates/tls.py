@@ -68,10 +68,7 @@ class ServingTls:
         self._swap(self._pair, self._named, tuple(authorities))
 
     def _swap(
-        self,
-        pair: KeyPair,
-        named: tuple[NamedPair, ...],
-        authorities: tuple[x509.Certificate, ...],
+        self, pair: KeyPair, named: tuple[NamedPair, ...], authorities: tuple[x509.Certificate, ...]
     ) -> None:
         before = self._authorities
         self._authorities = authorities

@@ -131,12 +131,7 @@ class HttpServer:
         )
 
     async def listen(
-        self,
-        address: str,
-        port: int,
-        tls: ssl.SSLContext | None,
-        *,
-        shares_port: bool = False,
+        self, address: str, port: int, tls: ssl.SSLContext | None, *, shares_port: bool = False
     ) -> int:
         """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
         files = raise_file_limit(_SERVERS * self.limits.connections + _SPARE_FILES)

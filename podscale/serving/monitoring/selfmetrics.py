@@ -201,9 +201,7 @@ class SelfMetrics:
         prometheus_client.PlatformCollector(registry=self.registry)
         self.requests = RequestCounter()
         self.authentication = AttemptCounter(
-            "authentication_attempts",
-            "Authenticated requests by result.",
-            ("success", "failure"),
+            "authentication_attempts", "Authenticated requests by result.", ("success", "failure")
         )
         self.authorization = AttemptCounter(
             "authorization_attempts_total",
