@@ -7,6 +7,8 @@ PromqlError
 """
 
 import struct
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -106,71 +108,43 @@ def distinct(vector: Vector) -> Vector:
 
 
 RETENTION_MS = 6 * 3600 * 1000
-_FIRST = 64
 # Prometheus's staleness marker: a NaN told from others by its bits.
-_STALE_BITS = np.uint64(0x7FF0000000000002)
-STALE = struct.unpack("<d", struct.pack("<Q", int(_STALE_BITS)))[0]
+_STALE = struct.pack("<Q", 0x7FF0000000000002)
+(STALE,) = struct.unpack("<d", _STALE)
 
 
 class SeriesColumns:
-    """One series: times and values, oldest first."""
+    """One series: times and values, markers included, oldest first."""
 
     def __init__(self) -> None:
-        self._times: Times = np.empty(_FIRST, np.int64)
-        self._values: Values = np.empty(_FIRST, np.float64)
-        self._begin = self._end = 0
-
-    def __len__(self) -> int:
-        return self._end - self._begin
-
-    @property
-    def times(self) -> Times:
-        return self._times[self._begin : self._end]
-
-    @property
-    def values(self) -> Values:
-        """All values, markers included."""
-        return self._values[self._begin : self._end]
+        self.times, self.values = array("q"), array("d")
 
     def append(self, time_ms: int, value: float) -> None:
         """Add a sample; one that is not newer than the last is dropped, as Prometheus does."""
-        if len(self) and time_ms <= self._times[self._end - 1]:
-            return
-        if self._end == len(self._times):
-            self._make_room()
-        self._times[self._end] = time_ms
-        # Through bits: arithmetic on the way could quieten the marker.
-        bits = np.frombuffer(struct.pack("<d", value), np.uint64)
-        self._values.view(np.uint64)[self._end] = bits[0]
-        self._end += 1
+        if not self.times or time_ms > self.times[-1]:
+            self.times.append(time_ms)
+            self.values.append(value)
 
     def forget(self, before_ms: int) -> None:
         """Drop what is older."""
-        self._begin += int(np.searchsorted(self.times, before_ms))
+        count = bisect_left(self.times, before_ms)
+        del self.times[:count], self.values[:count]
 
     def last(self, after_ms: int, until_ms: int) -> tuple[int, float] | None:
         """Return the newest sample within (after, until]; None also where it is a marker."""
-        place = int(np.searchsorted(self.times, until_ms, side="right")) - 1
+        place = bisect_right(self.times, until_ms) - 1
         if place < 0 or self.times[place] <= after_ms:
             return None
-        if self.values.view(np.uint64)[place] == _STALE_BITS:
-            return None
-        return int(self.times[place]), float(self.values[place])
+        value = self.values[place]
+        is_marker = value != value and struct.pack("<d", value) == _STALE
+        return None if is_marker else (self.times[place], value)
 
     def window(self, after_ms: int, until_ms: int) -> tuple[Times, Values]:
         """Return the samples within (after, until], without markers."""
-        low, high = np.searchsorted(self.times, (after_ms, until_ms), side="right")
-        times, values = self.times[low:high], self.values[low:high]
-        is_sample = values.view(np.uint64) != _STALE_BITS
+        low, high = (bisect_right(self.times, at_ms) for at_ms in (after_ms, until_ms))
+        times, values = np.array(self.times[low:high]), np.array(self.values[low:high])
+        is_sample = values.view(np.uint64) != np.frombuffer(_STALE, np.uint64)
         return times[is_sample], values[is_sample]
-
-    def _make_room(self) -> None:
-        count = len(self)
-        times, bits = self.times, self.values.view(np.uint64)
-        size = max(_FIRST, 2 * count)
-        self._times, self._values = np.empty(size, np.int64), np.empty(size, np.float64)
-        self._times[:count], self._values.view(np.uint64)[:count] = times, bits
-        self._begin, self._end = 0, count
 
 
 class SeriesHead:
@@ -208,7 +182,7 @@ class SeriesHead:
                 labels: None
                 for name, matchers in selections
                 for labels, columns in self.select(name, matchers)
-                if len(columns) and columns.times[0] <= to_ms and columns.times[-1] >= since_ms
+                if columns.times and columns.times[0] <= to_ms and columns.times[-1] >= since_ms
             }
         )
 
@@ -217,7 +191,7 @@ class SeriesHead:
         for name, family in list(self._by_name.items()):
             for labels, columns in list(family.items()):
                 columns.forget(now_ms - self._retention_ms)
-                if not len(columns):
+                if not columns.times:
                     del family[labels]
             if not family:
                 del self._by_name[name]
