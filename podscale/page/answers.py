@@ -5,6 +5,7 @@ Decisions come from the HPA's traces when somebody asks, as marks on a timeline 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -130,25 +131,19 @@ class PageRefusal(Exception):
         self.status = status
 
 
+@dataclass(eq=False)
 class PageAnswers:
     """Answers by path and query."""
 
-    def __init__(
-        self,
-        board: WorkloadBoard,
-        feed: FeedHealth,
-        what_if: WhatIf,
-        sources: PageSources,
-        wall: Callable[[], float],
-    ) -> None:
-        self._board = board
-        self._feed = feed
-        self._what_if = what_if
-        self._nodes = sources.nodes
-        self._is_leader = sources.is_leader
-        self._wall = wall
-        self._trail = DecisionTrail(sources.traces)
-        self._lister = WorkloadList(board)
+    board: WorkloadBoard
+    feed: FeedHealth
+    what_if: WhatIf
+    sources: PageSources
+    wall: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._trail = DecisionTrail(self.sources.traces)
+        self._lister = WorkloadList(self.board)
 
     def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> Reply:
         """Return the answer to ``/page/api/WHAT?QUERY``."""
@@ -168,9 +163,9 @@ class PageAnswers:
             case "whatif":
                 return self._replayed(query)
             case "nodes":
-                return shown_nodes(self._nodes())
+                return shown_nodes(self.sources.nodes())
             case "feed":
-                return self._feed.answer(self._wall())
+                return self.feed.answer(self.wall())
         raise PageRefusal(
             404,
             f"/page/api/{what} is not there: ask for workloads, workload, decision, whatif, nodes "
@@ -186,7 +181,7 @@ class PageAnswers:
         if offset is None or limit is None:
             raise PageRefusal(400, "offset and limit are numbers")
         asked = Query(_first(query, "q")[:200], _first(query, "namespace"), state, offset, limit)
-        return self._lister.answer(asked, now=self._wall(), is_leader=self._is_leader())
+        return self._lister.answer(asked, now=self.wall(), is_leader=self.sources.is_leader())
 
     def _detail(self, query: Mapping[str, Sequence[str]]) -> Detail:
         workload = self._workload(query)
@@ -194,7 +189,7 @@ class PageAnswers:
         if not _UNIX_TIME.fullmatch(asked):
             raise PageRefusal(400, "since is a unix time")
         since = float(asked)
-        now = workload.looked_at = self._wall()
+        now = workload.looked_at = self.wall()
         sentences, change = self._trail.latest(workload)
         scaling, cpu, memory = workload.scaling_ring, workload.cpu, workload.memory
         return Detail(
@@ -224,16 +219,18 @@ class PageAnswers:
         workload = self._workload(query)
         if not workload.hpa:
             raise PageRefusal(404, "no HPA scales it: there is nothing to replay")
-        return self._what_if.answer(workload.id, lambda: self._trail.inputs(workload))
+        return self.what_if.answer(workload.id, lambda: self._trail.inputs(workload))
 
     def _workload(self, query: Mapping[str, Sequence[str]]) -> ShownWorkload:
         parts = _first(query, "id").split("/")
         if len(parts) != 3:
             raise PageRefusal(400, "id is NAMESPACE/KIND/NAME")
-        found = self._board.get((parts[0], parts[1], parts[2]))
+        found = self.board.get((parts[0], parts[1], parts[2]))
         if found is None:
-            other = "" if self._is_leader() else ": another replica holds the Lease and decides"
-            raise PageRefusal(404, f"{'/'.join(parts)} is not scaled or sized here{other}")
+            text = f"{'/'.join(parts)} is not scaled or sized here"
+            if not self.sources.is_leader():
+                text += ": another replica holds the Lease and decides"
+            raise PageRefusal(404, text)
         return found
 
 

@@ -7,6 +7,7 @@ every cluster: workloads somebody looks at come first, then those with a VPA, th
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -65,26 +66,19 @@ class _Asked(Struct, frozen=True):
     selector: str
 
 
+@dataclass(eq=False)
 class Sampler:
     """Feeds a board from ``sources``."""
 
-    def __init__(
-        self,
-        board: WorkloadBoard,
-        feed: FeedHealth,
-        sources: PageSources,
-        *,
-        wall: Callable[[], float],
-        period_s: float,
-    ) -> None:
-        """``period_s`` is real time between two looks, whatever ``wall`` does."""
-        self._board = board
-        self._feed = feed
-        self._sources = sources
-        self._wall = wall
-        self._period_s = period_s
+    board: WorkloadBoard
+    feed: FeedHealth
+    sources: PageSources
+    wall: Callable[[], float]
+    period_s: float  # real time between two looks, whatever ``wall`` does
+    _turn: int = 0  # whose turn it is among more VPAs than are looked at in a round
+
+    def __post_init__(self) -> None:
         self._acts: dict[VpaKey, dict[str, float]] = {}  # when, by pods that the updater knows
-        self._turn = 0  # whose turn it is among more VPAs than are looked at in a round
 
     async def run(self) -> None:
         """Look for ever."""
@@ -93,20 +87,20 @@ class Sampler:
                 await self.once()
             except Exception:  # noqa: BLE001 - what the page cannot see must not end the process
                 _log.exception("page: look failed")
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
 
     async def once(self) -> None:
-        self._feed.look(self._wall())
-        if not self._sources.is_leader():
+        self.feed.look(self.wall())
+        if not self.sources.is_leader():
             # Another replica decides: what was decided here would be shown as if it stood.
-            self._board.forgotten(None)
-        if self._sources.vpas is not None:
+            self.board.forgotten(None)
+        if self.sources.vpas is not None:
             await self._look_at_vpas()
-        if self._sources.pods is not None and self._sources.provider is not None:
-            await self._sample(self._sources.pods)
+        if self.sources.pods is not None and self.sources.provider is not None:
+            await self._sample(self.sources.pods)
 
     async def _look_at_vpas(self) -> None:
-        vpas = self._sources.vpas
+        vpas = self.sources.vpas
         keys = list(vpas.keys()) if vpas is not None else []
         pace = LoopPace()
         for key in self._in_turn(keys):
@@ -115,7 +109,7 @@ class Sampler:
             if sized is not None:
                 self._look_at_vpa(key, sized)
         alive = {(key.namespace, key.name) for key in keys}
-        self._board.keep_vpas(alive)
+        self.board.keep_vpas(alive)
         self._acts = {key: self._acts[key] for key in keys if key in self._acts}
 
     def _in_turn(self, keys: Sequence[VpaKey]) -> Sequence[VpaKey]:
@@ -127,18 +121,18 @@ class Sampler:
         return [*keys[start:], *keys[:start]][:MOST_VPAS]
 
     def _look_at_vpa(self, key: VpaKey, known: KnownSizing) -> None:
-        explained, now = explain_vpa(known), self._wall()
+        explained, now = explain_vpa(known), self.wall()
         found = shown.recommended(known, explained, now)
         if found is None:
             return
         id_ = (key.namespace, found.kind, found.target)
-        before = self._board.get(id_)
+        before = self.board.get(id_)
         change = shown.changed(before.vpa if before is not None else None, found)
-        workload = self._board.recommended((key.namespace, key.name), found)
+        workload = self.board.recommended((key.namespace, key.name), found)
         if change is not None:
             title, is_up = change
             mark = shown.sizing_mark(now, "size", title, explained.first_reason, is_up=is_up)
-            self._board.noted(workload, mark, explained)
+            self.board.noted(workload, mark, explained)
         acts = {pod.pod: pod.act for pod in known.pods if pod.act is not None}
         noted = self._acts.get(key, {})
         for name, act in acts.items():
@@ -152,7 +146,7 @@ class Sampler:
         is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
         explained = structs.replace(explain_update(act.decision), change="")  # it is done
         mark = shown.sizing_mark(act.at, "pod", title, explained.first_reason, is_up=is_up)
-        self._board.noted(workload, mark, explained)
+        self.board.noted(workload, mark, explained)
 
     async def _sample(self, pods: PodStore) -> None:
         asked: list[_Asked] = []
@@ -169,17 +163,17 @@ class Sampler:
             answers = await self._ask(asked)
         except TimeoutError:
             answers = [Unavailable("Timeout", _NO_ANSWER)] * (2 * len(asked))
-        now = self._wall()
+        now = self.wall()
         for each, cpu, memory in zip(asked, answers[::2], answers[1::2], strict=True):
             self._take(each, cpu, memory, now)
 
     def _by_interest(self) -> list[ShownWorkload]:
-        now = self._wall()
+        now = self.wall()
 
         def interest(workload: ShownWorkload) -> tuple[bool, bool]:
             return (now - workload.looked_at > _LOOKED_AT_S, workload.vpa is None)
 
-        return sorted(self._board, key=interest)
+        return sorted(self.board, key=interest)
 
     def _pods_of(self, workload: ShownWorkload, pods: PodStore) -> _Asked | None:
         if not workload.selector:
@@ -194,7 +188,7 @@ class Sampler:
         return _Asked(workload, tuple(found.views()), str(selector))
 
     async def _ask(self, asked: Sequence[_Asked]) -> Sequence[Answer]:
-        provider = self._sources.provider
+        provider = self.sources.provider
         if provider is None or not asked:
             return ()
         questions = [
@@ -208,10 +202,10 @@ class Sampler:
     def _take(self, asked: _Asked, cpu: Answer, memory: Answer, now: float) -> None:
         workload, vpa = asked.workload, asked.workload.vpa
         failure = next((a for a in (cpu, memory) if not isinstance(a, PodSamples)), None)
-        outage = self._sources.feed.outage() if self._sources.feed is not None else None
+        outage = self.sources.feed.outage() if self.sources.feed is not None else None
         why = getattr(failure, "message", "") if outage is None else outage.failure.message
         workload.sizing_note = why if asked.pods else ""
-        self._board.used(
+        self.board.used(
             workload,
             now,
             shown.usage("cpu", cpu if isinstance(cpu, PodSamples) else None, asked.pods,

@@ -58,16 +58,8 @@ class _Batch(Struct, frozen=True):
     now: float
 
 
-class _Failed(Struct, frozen=True, tag=True):
-    why: str
-
-
-class _Answered(Struct, frozen=True, tag=True):
-    answer: GateAnswer
-
-
 class _Answers(Struct, frozen=True):
-    of: list[_Answered | _Failed]
+    of: list[GateAnswer | str]  # a text: why there is none
     cpu_s: float  # of the child so far
 
 
@@ -125,7 +117,7 @@ class GateProcess:
                     found = _answers.decode(await _received(child.stdout))
                 self.cpu_s, spent_s = self.cpu_s + found.cpu_s - spent_s, found.cpu_s
                 for one, given in zip(asked, found.of, strict=True):
-                    yield one.question, given.why if isinstance(given, _Failed) else given.answer
+                    yield one.question, given
         finally:
             await _end(child)
 
@@ -184,27 +176,26 @@ def _frame(source: BinaryIO) -> bytes:
     return source.read(int.from_bytes(source.read(_LENGTH_BYTES), "big"))
 
 
-async def _answered(batch: _Batch, client: HistoryClient | None) -> list[_Answered | _Failed]:
-    found: list[_Answered | _Failed | None] = [None] * len(batch.asked)
+async def _answered(batch: _Batch, client: HistoryClient | None) -> list[GateAnswer | str]:
+    found: list[GateAnswer | str] = [""] * len(batch.asked)
     seen: list[tuple[int, GateSight]] = []
     questions = [each.question for each in batch.asked]
     is_regretted = daily.regrets(questions, batch.settings)
     for place, each in enumerate(batch.asked):
         question = each.question
         if question.lived is not None or client is None:
-            found[place] = _Failed("")
             if question.verdict is not None and is_regretted[place]:
                 given = structs.replace(question.verdict, candidate=NONE)
-                found[place] = _Answered(GateAnswer(given))
+                found[place] = GateAnswer(given)
             continue
         try:
             seen.append((place, await _sight(each, client, batch.now)))
         except (ReplayError, QueryError) as error:
-            found[place] = _Failed(str(error))
+            found[place] = str(error)
     answers = daily.answers([each for _, each in seen], batch.settings, batch.now)
     for (place, _), answer in zip(seen, answers, strict=True):
-        found[place] = _Answered(answer)
-    return [each for each in found if each is not None]
+        found[place] = answer
+    return found
 
 
 async def _sight(asked: _Asked, client: HistoryClient, now: float) -> GateSight:

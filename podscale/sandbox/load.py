@@ -7,6 +7,7 @@ killed. Counters go up between two looks by what was used.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -31,31 +32,22 @@ class Traffic(Struct, frozen=True):
     leaks_until_bytes: float = math.inf  # then nothing more is leaked
 
 
+@dataclass(eq=False)
 class Queue:
     """The messages that wait: producers fill the queue, the ready pods of a workload empty it."""
 
+    namespace: str
+    selector: Selector
+    arrivals_per_s: Callable[[float], float]  # of unix seconds
+    taken_per_s: float = 5.0  # by each ready pod
+    messages: float = 0.0
     cpu_s_per_message = 0.02
     memory_bytes = 48.0 * 2**20
 
-    def __init__(
-        self,
-        namespace: str,
-        selector: Selector,
-        arrivals_per_s: Callable[[float], float],
-        *,
-        taken_per_s: float = 5.0,
-    ) -> None:
-        """``arrivals_per_s`` is of unix seconds; each ready pod takes ``taken_per_s``."""
-        self.namespace = namespace
-        self.selector = selector
-        self.messages = 0.0
-        self._arrivals_per_s = arrivals_per_s
-        self._taken_per_s = taken_per_s
-
     def advance(self, now: float, elapsed: float, *, consumers: int) -> float:
         """Let ``elapsed`` seconds up to ``now`` pass; return how many messages were taken."""
-        self.messages += self._arrivals_per_s(now) * elapsed
-        taken = min(self.messages, consumers * self._taken_per_s * elapsed)
+        self.messages += self.arrivals_per_s(now) * elapsed
+        taken = min(self.messages, consumers * self.taken_per_s * elapsed)
         self.messages -= taken
         # Halves of messages are nobody's backlog.
         if self.messages < 0.5:

@@ -157,8 +157,8 @@ async def _follow(running: "DemoStage", view: "View", looks: "dict[str, list[Sce
 def _hints(running: "DemoStage", scene: "Scene") -> str:
     own = str(Path(sys.executable).with_name("podscale"))
     podscale = "podscale" if shutil.which("podscale") else own
-    kubectl = f"kubectl --server {running.server.url} -n {scene.namespace}"
-    server = f"--server {running.server.url}"
+    kubectl = f"kubectl --server {running.cluster.server.url} -n {scene.namespace}"
+    server = f"--server {running.cluster.server.url}"
     source = f"--prometheus-url {running.measurements.url}"
     return "\n".join(
         [

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from podscale.nodes import part as nodes_part
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.process.part import Flagged, Kinds
 from podscale.sandbox.controllers.kubelet import NodeTiming
+from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.server import SandboxCluster, SandboxServer
 from podscale.serving import flags as serving_flags
 from podscale.serving.monitoring import logs
@@ -173,39 +175,33 @@ class DemoError(click.ClickException):
     ctx: click.Context | None = None  # of the command, whose name is told
 
 
+@dataclass(eq=False)
 class DemoStage:
     """The running demo, as the view needs it."""
 
-    def __init__(
-        self,
-        cluster: SandboxCluster,
-        clock: Clock,
-        directory: Path,
-        measurements: Measurements,
-        page_url: str,
-        session: aiohttp.ClientSession,
-        say: Callable[[str], None],
-    ) -> None:
-        self.cluster = cluster
-        self.server = cluster.server
-        self.objects = cluster.server.objects
-        self.clock = clock
-        self.measurements = measurements
-        self.page_url = page_url
-        self.rules = directory / "rules.yaml"
-        self.began_s = clock()
-        self._session = session
-        self._say = say
-        self._outage = ""
-        self._problem = ""  # of the rules file
+    cluster: SandboxCluster
+    clock: Clock
+    measurements: Measurements
+    rules: Path
+    page_url: str
+    began_s: float
+    session: aiohttp.ClientSession
+    say: Callable[[str], None]
+    _outage: str = ""
+    _problem: str = ""  # of the rules file
+
+    @property
+    def objects(self) -> SandboxObjects:
+        return self.cluster.server.objects
 
     async def get(self, path: str) -> Any:
         """Return the JSON at ``path`` of the sandbox's API server (``/...``) or of the page,
         ``None`` if it has none yet."""
-        headers = {"Authorization": f"Bearer {self.server.admin_token}"}
+        server = self.cluster.server
+        headers = {"Authorization": f"Bearer {server.admin_token}"}
         try:
-            async with self._session.get(
-                urljoin(self.server.url if path.startswith("/") else self.page_url, path),
+            async with self.session.get(
+                urljoin(server.url if path.startswith("/") else self.page_url, path),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=5),
             ) as answer:
@@ -222,9 +218,9 @@ class DemoStage:
         found = [f"rules file refused, the old rules stay: {problem}"] if problem else []
         outage = str(told.get("prometheusProblem") or "")
         if self._outage and not outage:
-            self._say("Prometheus answers again")
+            self.say("Prometheus answers again")
         if self._problem and not problem:
-            self._say("rules file mended, the new rules are in force")
+            self.say("rules file mended, the new rules are in force")
         self._outage, self._problem = outage, problem
         return [*filter(None, [outage]), *found]
 
@@ -281,9 +277,9 @@ async def _on(
                     if running.server is None:
                         raise DemoError("cannot run here: nothing is served")
                     _open(cluster, running.server.port)
-                    here = DemoStage(cluster, clock, directory, measurements, urls[0], session, say)
-                    here.began_s = began_s
-                    yield here
+                    rules_file = directory / "rules.yaml"
+                    yield DemoStage(cluster, clock, measurements, rules_file, urls[0], began_s,
+                                    session, say)  # fmt: skip
 
 
 def _timing(clock: Clock) -> NodeTiming:

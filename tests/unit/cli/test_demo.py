@@ -72,7 +72,8 @@ async def look_at_nodes(*rows):
         get=lambda *_: {"spec": {"replicas": 1}}, find=lambda *_: None, put=lambda _: None
     )
     cluster = SimpleNamespace(server=SimpleNamespace(objects=deployments))
-    return await look_at(Told(cluster, Clock(1.0), Path(), None, "", None, print), scene)
+    clock = Clock(1.0)
+    return await look_at(Told(cluster, clock, None, Path(), "", clock(), None, print), scene)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ async def test_a_rules_file_that_is_mended_is_said_once(tmp_path):
 
     said = []
     cluster = SimpleNamespace(server=SimpleNamespace(objects=None))
-    running = Told(cluster, Clock(1.0), tmp_path, None, "", None, said.append)
+    running = Told(cluster, Clock(1.0), None, tmp_path, "", 0.0, None, said.append)
     for problem, count in (("", 0), ("line 1", 0), ("line 2", 0), ("", 1), ("", 1)):
         assert bool(await running.warnings()) is bool(problem)
         assert len(said) == count
