@@ -23,7 +23,6 @@ from hpa.cluster.record import AutoscalerRecord, TargetScale
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide.api.spec import (
     HPA,
-    Condition,
     HpaStatus,
     MetricSpec,
     MetricStatus,
@@ -38,7 +37,7 @@ from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import builtins, decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
-from podscale.kube.objects.autoscaler import METRIC_FIELDS, Autoscaler
+from podscale.kube.objects.autoscaler import METRIC_FIELDS, Autoscaler, AutoscalerCondition
 
 _ATTEMPTS = 5
 _PAUSE_S = 0.01
@@ -291,16 +290,12 @@ def status_changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:
     return fields
 
 
-def _condition(condition: Condition) -> dict[str, object]:
-    at, observed = condition.transition_s, condition.observed_generation
-    written: dict[str, object] = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": None if at is None else rfc3339(at),
-    }
-    return written if observed is None else {**written, "observedGeneration": observed}
+def _condition(condition: AutoscalerCondition) -> dict[str, object]:
+    at = condition.last_transition_time
+    written = {**builtins(condition), "lastTransitionTime": None if at is None else rfc3339(at)}
+    if condition.observed_generation is None:
+        del written["observedGeneration"]
+    return written
 
 
 def _moved(

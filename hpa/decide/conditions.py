@@ -1,13 +1,15 @@
 """Conditions and events, their texts to the letter (Kubernetes 1.37, ``horizontal.go``)."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.api.spec import HPA, Condition
+from hpa.decide.api.spec import HPA
 from podscale.core.metrics import SampleGap
 from podscale.core.times.duration import format_prometheus
 from podscale.core.times.rfc3339 import rfc3339
+from podscale.kube.objects.autoscaler import AutoscalerCondition
 
 ABLE = "AbleToScale"
 ACTIVE = "ScalingActive"
@@ -84,7 +86,7 @@ def warning(reason: str, message: str) -> DecisionEvent:
 
 
 def put(
-    conditions: list[Condition],
+    conditions: list[AutoscalerCondition],
     type_: str,
     status: Literal["True", "False"],
     reason: str,
@@ -99,17 +101,17 @@ def put(
         if old.type != type_:
             continue
         if old.status != status or old.reason != reason or old.message != message:
-            at = old.transition_s if old.status == status else now
+            at = old.last_transition_time if old.status == status else now
             observed = old.observed_generation
-            conditions[index] = Condition(type_, status, reason, message, at, observed)
+            conditions[index] = AutoscalerCondition(type_, status, reason, message, at, observed)
         return
-    conditions.append(Condition(type_, status, reason, message, now))
+    conditions.append(AutoscalerCondition(type_, status, reason, message, now))
 
 
-def drop(conditions: list[Condition], type_: str) -> None:
+def drop(conditions: list[AutoscalerCondition], type_: str) -> None:
     """Take one condition out of the list of this pass."""
     conditions[:] = [each for each in conditions if each.type != type_]
 
 
-def is_true(conditions: tuple[Condition, ...] | list[Condition], type_: str) -> bool:
+def is_true(conditions: Sequence[AutoscalerCondition], type_: str) -> bool:
     return any(each.type == type_ and each.status == "True" for each in conditions)

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from hpa.decide import conditions as words
 from hpa.decide import decision as steps
-from hpa.decide.api.spec import HPA, Condition, HpaStatus
+from hpa.decide.api.spec import HPA, HpaStatus
 from hpa.decide.behavior import expected_replicas, limited, stabilized
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
@@ -23,6 +23,7 @@ from hpa.decide.pods import Pods
 from hpa.decide.schedules import scheduled
 from hpa.decide.selection import check, words_of
 from hpa.decide.settings import ACTUAL, Settings, Variation
+from podscale.kube.objects.autoscaler import AutoscalerCondition
 
 
 def decide(
@@ -70,7 +71,7 @@ class _Pass(Struct, eq=False):
     settings: Settings
     now: float
     variation: Variation
-    conditions: list[Condition]
+    conditions: list[AutoscalerCondition]
     events: list[DecisionEvent] = []
     path: list[steps.Step] = []  # every step that leads to the decision
     measured: Proposals = _UNMEASURED

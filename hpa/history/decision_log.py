@@ -22,7 +22,7 @@ from podscale.core.samplecolumns import SampleColumns
 from podscale.explain.decision_history import ChangeRing, DecisionHistory
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
-_decoder = msgspec.msgpack.Decoder(Trace)
+_decoder = msgspec.msgpack.Decoder(Trace, dec_hook=lambda kind, value: kind(value))  # of times
 
 
 class AutoscalerLog(ChangeRing):

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from hpa.decide import Outcome, Past, Settings, conclude, decide
-from hpa.decide.api.spec import Condition, HpaStatus
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.conditions import DecisionEvent
+from podscale.kube.objects.autoscaler import AutoscalerCondition
 from tests.cluster.beside_passes import Pass
 from tests.cluster.beside_sights import Sight, Sights, UnaskedError, World, has_quotient, read
 
@@ -212,13 +213,15 @@ def _status_differences(written: HpaStatus, ours: HpaStatus) -> list[str]:
         found.append(f"conditions: written {theirs_}, decided {mine_}")
     else:
         for their, my in zip(written.conditions, ours.conditions, strict=True):
-            if not _near(their.transition_s, my.transition_s):
-                found.append(f"{my.type}: since {their.transition_s}, {my.transition_s}")
+            if not _near(their.last_transition_time, my.last_transition_time):
+                found.append(
+                    f"{my.type}: since {their.last_transition_time}, {my.last_transition_time}"
+                )
     return found
 
 
-def _timeless(conditions: Iterable[Condition]) -> list[Condition]:
-    return [structs.replace(each, transition_s=None) for each in conditions]
+def _timeless(conditions: Iterable[AutoscalerCondition]) -> list[AutoscalerCondition]:
+    return [structs.replace(each, last_transition_time=None) for each in conditions]
 
 
 def _near(one: float | None, other: float | None) -> bool:

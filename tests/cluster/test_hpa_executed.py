@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from hpa.cluster.targets import NotConvertible, converted
 from hpa.decide import conclude, decide
-from hpa.decide.api.spec import Condition, HpaStatus
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
 from hpa.history.decision_log import DecisionLog
+from podscale.kube.objects.autoscaler import AutoscalerCondition
 from tests.cluster import executed
 from tests.cluster.hpa_situations import situation
 from tests.conformance import hpa_inputs as given
@@ -139,7 +140,8 @@ def _earlier(past: Past, status: HpaStatus, by_s: float) -> tuple[Past, HpaStatu
         for each in (past.recommendations, past.scale_ups, past.scale_downs)
     ]
     conditions = tuple(
-        replace(each, transition_s=_moved(each.transition_s, by_s)) for each in status.conditions
+        replace(each, last_transition_time=_moved(each.last_transition_time, by_s))
+        for each in status.conditions
     )
     last_s = _moved(status.last_scale_s, by_s)
     return Past(*moved), replace(status, conditions=conditions, last_scale_s=last_s)
@@ -153,13 +155,13 @@ def _age(at: float | None) -> float | None:
     return None if at in (None, ZERO_TIME) else NOW - at
 
 
-def _condition(shown: Condition) -> Case:
+def _condition(shown: AutoscalerCondition) -> Case:
     return {
         "type": shown.type,
         "status": shown.status,
         "reason": shown.reason,
         "message": shown.message,
-        "age_s": _age(shown.transition_s),
+        "age_s": _age(shown.last_transition_time),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from hpa.decide import Outcome
 from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP, read_behavior, read_rules
-from hpa.decide.api.spec import HPA, Condition, HpaStatus, MetricSpec, MetricStatus, Rules
+from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec, MetricStatus, Rules
 from hpa.decide.observation import (
     MetricAnswer,
     Observation,
@@ -29,7 +29,11 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.wire import LabelSelector
 from podscale.kube.objects import autoscaler as wire
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects.autoscaler import (
+    AutoscalerCondition,
+    CrossVersionObjectReference,
+    Policy,
+)
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_750_000_000.0
@@ -273,7 +277,9 @@ def recommendations(
 def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> HpaStatus:
     scaled = written.get("lastScaleTime_age_s")
     conditions = tuple(
-        Condition(each["type"], each["status"], each["reason"], each.get("message", ""), ZERO_TIME)
+        AutoscalerCondition(
+            each["type"], each["status"], each["reason"], each.get("message", ""), ZERO_TIME
+        )
         for each in written["conditions"]
     )
     shown = [

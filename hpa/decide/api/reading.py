@@ -7,7 +7,7 @@ numbers and conditions are read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,7 +18,6 @@ from hpa.decide.api.spec import (
     LONGEST_POLICY_S,
     LONGEST_WINDOW_S,
     Behavior,
-    Condition,
     HpaStatus,
     MetricSpec,
     MetricStatus,
@@ -111,7 +110,7 @@ def read_status(status: wire.AutoscalerStatus) -> HpaStatus:
         status.desired_replicas,
         _seconds(status.last_scale_time),
         tuple(_current(each) for each in status.current_metrics or ()),
-        tuple(_condition(each) for each in status.conditions or ()),
+        status.conditions or (),
         status.observed_generation,
     )
 
@@ -146,18 +145,6 @@ def _shown(amount: Quantity | None) -> int | None:
         return _milli(amount)
     except quantity.QuantityError:
         return None  # only a CRD lets it through; the next write puts it right
-
-
-def _condition(condition: wire.AutoscalerCondition) -> Condition:
-    statuses: dict[str, Literal["True", "False"]] = {"True": "True", "False": "False"}
-    return Condition(
-        condition.type,
-        statuses.get(condition.status, "Unknown"),
-        condition.reason,
-        condition.message,
-        _seconds(condition.last_transition_time),
-        condition.observed_generation,
-    )
 
 
 def _milli(amount: Quantity | None) -> int | None:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from podscale.kube.client.wire import LabelSelector
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects import autoscaler
 
 # gc=False here and in the modules beside it: values built bottom-up from values cannot form
 # a cycle, and the collector's share of a pass over 10,000 objects is larger than ours.
@@ -25,7 +25,7 @@ class MetricStatus(Struct, frozen=True, gc=False):
     type: str = ""
     name: str = ""  # of the metric, or of the resource
     container: str = ""
-    described: CrossVersionObjectReference | None = None
+    described: autoscaler.CrossVersionObjectReference | None = None
     selector: LabelSelector | None = None
     value_milli: int | None = None
     average_value_milli: int | None = None
@@ -52,7 +52,7 @@ class Rules(Struct, frozen=True, gc=False):
 
     window_s: int | None  # None (scaleDown only): the controller's flag
     select: str  # Max, Min or Disabled; text because it comes from outside
-    policies: tuple[Policy, ...]
+    policies: tuple[autoscaler.Policy, ...]
     tolerance: float | None = None  # None: the controller's flag
 
 
@@ -98,15 +98,6 @@ class Options(Struct, frozen=True, gc=False):
     problems: tuple[str, ...] = ()  # annotations that could not be read, for a person
 
 
-class Condition(Struct, frozen=True, gc=False):
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str = ""
-    message: str = ""
-    transition_s: float | None = None  # lastTransitionTime: when ``status`` last changed
-    observed_generation: int | None = None  # another writer's; upstream leaves it as it is
-
-
 class HpaStatus(Struct, frozen=True, gc=False):
     """The whole of ``status``, as it is rebuilt in every pass."""
 
@@ -114,7 +105,7 @@ class HpaStatus(Struct, frozen=True, gc=False):
     desired_replicas: int = 0
     last_scale_s: float | None = None
     metrics: tuple[MetricStatus, ...] = ()
-    conditions: tuple[Condition, ...] = ()  # in order of first appearance
+    conditions: tuple[autoscaler.AutoscalerCondition, ...] = ()  # in order of first appearance
     observed_generation: int | None = None
 
 
@@ -123,7 +114,7 @@ class HPA(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    target: CrossVersionObjectReference
+    target: autoscaler.CrossVersionObjectReference
     max_replicas: int
     metrics: tuple[MetricSpec, ...]
     min_replicas: int = 1

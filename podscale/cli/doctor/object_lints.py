@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding
 from adapter.stages import Stage
 from hpa.decide.api import reading
-from hpa.decide.api.spec import HPA, Condition, MetricSpec
+from hpa.decide.api.spec import HPA, MetricSpec
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.coordinate.pairing import CONDITION, drift, pair
 from podscale.core.plainwords import plain_words
@@ -25,7 +25,7 @@ from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS,
 from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, convert, decode
 from podscale.kube.discovery import Mapper
 from podscale.kube.objects import vpa as vpa_objects
-from podscale.kube.objects.autoscaler import Autoscaler
+from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerCondition
 from podscale.kube.objects.pod import PodSpec
 
 OBJECT_LINTS = {
@@ -65,7 +65,7 @@ class LintedHpa(Struct, frozen=True):
         return f"hpa/{self.spec.name} in {self.spec.namespace}"
 
     @property
-    def conditions(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, AutoscalerCondition]:
         """The conditions of its status, by type."""
         return {each.type: each for each in self.spec.status.conditions}
 
@@ -76,7 +76,8 @@ class LintedHpa(Struct, frozen=True):
         # ScalingDisabled is of an HPA whose target somebody scaled to zero.
         if found is None or found.status != "False" or found.reason == "ScalingDisabled":
             return ""
-        since = f" since {rfc3339(found.transition_s)}" if found.transition_s else ""
+        at = found.last_transition_time
+        since = f" since {rfc3339(at)}" if at else ""
         return f"{found.type} is False{since}: {found.reason}: {found.message}"
 
     def used_cpu(self, container: str) -> int | None:

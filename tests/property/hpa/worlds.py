@@ -12,7 +12,6 @@ from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import (
     HPA,
     Behavior,
-    Condition,
     Fallback,
     HpaStatus,
     MetricSpec,
@@ -30,7 +29,11 @@ from hpa.decide.pods import Pods
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import LabelSelector
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects.autoscaler import (
+    AutoscalerCondition,
+    CrossVersionObjectReference,
+    Policy,
+)
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 NOW = 1_750_000_000.0
@@ -217,8 +220,8 @@ def settings(draw: Random) -> Settings:
 def hpa(draw: Random) -> HPA:
     metrics = tuple(metric(draw) for _ in range(draw.choice((1, 1, 2, 3))))
     minimum = draw.choice((0, 1, 1, 2, 5))
-    conditions = (Condition("AbleToScale", "True", "ReadyForNewScale", "", NOW - 500),)
-    zeroed = Condition("ScaledToZero", "True", "ScaledToZero", "", NOW - 500)
+    conditions = (AutoscalerCondition("AbleToScale", "True", "ReadyForNewScale", "", NOW - 500),)
+    zeroed = AutoscalerCondition("ScaledToZero", "True", "ScaledToZero", "", NOW - 500)
     before = draw.randint(0, 12)
     return HPA(
         "shop",

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from hpa.cluster.writer import REPORTS_S, is_status_due, status_changes
 from hpa.decide.api.reading import read
-from hpa.decide.api.spec import Condition, HpaStatus, MetricStatus
+from hpa.decide.api.spec import HpaStatus, MetricStatus
 from hpa.decide.conditions import put
 from podscale.kube.client.wire import LabelSelector, convert
 from podscale.kube.objects import autoscaler as wire
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.autoscaler import AutoscalerCondition, CrossVersionObjectReference
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 NOW = 1_795_000_000.0
@@ -24,7 +24,7 @@ OLD = HpaStatus(
         MetricStatus("Pods", "load", average_value_milli=1000),
         MetricStatus("Resource", "cpu", average_value_milli=50, average_utilization=50),
     ),
-    (Condition("AbleToScale", "True", "ReadyForNewScale", "ok", NOW - 600),),
+    (AutoscalerCondition("AbleToScale", "True", "ReadyForNewScale", "ok", NOW - 600),),
 )
 HPA = structs.replace(PLAIN_HPA, status=OLD)
 
@@ -121,7 +121,11 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
             MetricStatus("Pods", "qps", average_value_milli=1500),
             MetricStatus(),
         ),
-        (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0, 5),),
+        (
+            AutoscalerCondition(
+                "AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0, 5
+            ),
+        ),
         7,
     )
     body: Any = status_changes(HpaStatus(), status)
@@ -133,7 +137,7 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
 
 def test_the_generation_that_somebody_wrote_into_a_condition_stays() -> None:
     # As upstream's: what is not its own to write it neither changes nor drops.
-    old = Condition("AbleToScale", "False", "FailedGetScale", "down", NOW - 60, 5)
+    old = AutoscalerCondition("AbleToScale", "False", "FailedGetScale", "down", NOW - 60, 5)
     conditions = [old]
     put(conditions, "AbleToScale", "True", "SucceededGetScale", "ok", NOW)
     put(conditions, "ScalingActive", "True", "ValidMetricFound", "ok", NOW)

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
 from hpa.decide.api.reading import DOWN, UP, read_rules
-from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec, Rules
+from hpa.decide.api.spec import Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.behavior import limit, rate_limit, stabilize_down, stored
 from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
@@ -19,7 +19,11 @@ from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import LabelSelector, LabelSelectorRequirement
 from podscale.kube.discovery import Mapper
 from podscale.kube.objects import autoscaler as wire
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference, Policy
+from podscale.kube.objects.autoscaler import (
+    AutoscalerCondition,
+    CrossVersionObjectReference,
+    Policy,
+)
 from tests.unit.hpa.decide.situations import (
     NOW,
     OLD,
@@ -192,7 +196,7 @@ def test_a_slot_once_out_of_reach_stays_free(
 
 
 def test_13_without_behavior_min_wins_over_the_rate_limit() -> None:
-    woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
+    woken = (AutoscalerCondition("ScaledToZero", "True", "ScaledToZero"),)
     hpa = web(queue(1000), low=9, status=HpaStatus(conditions=woken))
     decision = made(seen(hpa, 0, listed(), [series(1000)]))
     assert decision.replicas == 9
@@ -213,7 +217,7 @@ def test_15_metric_actions_compare_with_the_previous_status() -> None:
 
 
 def test_16_a_woken_hpa_without_a_waking_metric_stays_at_zero() -> None:
-    woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
+    woken = (AutoscalerCondition("ScaledToZero", "True", "ScaledToZero"),)
     hpa = web(cpu(50), status=HpaStatus(conditions=woken))
     decision = made(seen(hpa, 0, listed(), [NoData("EmptyResult", "")]))
     assert decision.replicas is None
@@ -379,15 +383,15 @@ def test_a_transition_time_moves_only_with_the_status() -> None:
         2,
         2,
         conditions=(
-            Condition("AbleToScale", "True", "SucceededGetScale", "", NOW - 500),
-            Condition("ScalingActive", "False", "FailedGetResourceMetric", "", NOW - 500),
+            AutoscalerCondition("AbleToScale", "True", "SucceededGetScale", "", NOW - 500),
+            AutoscalerCondition("ScalingActive", "False", "FailedGetResourceMetric", "", NOW - 500),
         ),
     )
     observation = seen(web(cpu(50), status=before), 2, listed(pod(), pod()), [usage(500, 500)])
     able, active, limited = made(observation).status.conditions
-    assert (able.reason, able.transition_s) == ("ReadyForNewScale", NOW - 500)
-    assert (active.reason, active.transition_s) == ("ValidMetricFound", NOW)
-    assert (limited.reason, limited.transition_s) == ("DesiredWithinRange", NOW)
+    assert (able.reason, able.last_transition_time) == ("ReadyForNewScale", NOW - 500)
+    assert (active.reason, active.last_transition_time) == ("ValidMetricFound", NOW)
+    assert (limited.reason, limited.last_transition_time) == ("DesiredWithinRange", NOW)
 
 
 def test_an_unchanged_status_is_not_written() -> None:

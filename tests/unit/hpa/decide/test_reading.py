@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, ConversionError, read, to_v2
-from hpa.decide.api.spec import HPA, Condition, MetricSpec, Rules
+from hpa.decide.api.spec import HPA, MetricSpec, Rules
 from podscale.cli.evaluation.manifest import problems
 from podscale.kube.objects import autoscaler as wire
-from podscale.kube.objects.autoscaler import Policy
+from podscale.kube.objects.autoscaler import AutoscalerCondition, Policy
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written
 
 
@@ -133,7 +133,9 @@ def test_v1_has_metrics_first_and_cpu_last() -> None:
     assert found.metrics[1].average_utilization == 55
     assert found.behavior is not None
     assert (found.behavior.up.select, found.behavior.up.window_s) == ("Disabled", 30)
-    assert found.status.conditions == (Condition("AbleToScale", "True", "ReadyForNewScale"),)
+    assert found.status.conditions == (
+        AutoscalerCondition("AbleToScale", "True", "ReadyForNewScale"),
+    )
     assert found.options.is_paused
 
 

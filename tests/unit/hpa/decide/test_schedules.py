@@ -13,7 +13,7 @@ from msgspec import structs
 
 from hpa.decide import Decision, Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.options import read_options
-from hpa.decide.api.spec import HPA, Condition, HpaStatus
+from hpa.decide.api.spec import HPA, HpaStatus
 from hpa.decide.decision import DONE
 from hpa.decide.schedules import scheduled
 from hpa.decide.settings import Mode
@@ -21,6 +21,7 @@ from hpa.explain import explain
 from hpa.history.decision_log import PackedTrace
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import Unavailable
+from podscale.kube.objects.autoscaler import AutoscalerCondition
 from tests.unit.hpa.decide.situations import NOW as MEASURED
 from tests.unit.hpa.decide.situations import listed, pod, queue, seen, series
 from tests.unit.hpa.simulate.loads import START_S, load, simulated, web
@@ -164,7 +165,9 @@ def test_a_schedule_raises_at_once_and_explain_names_it() -> None:
 @pytest.mark.parametrize(("went", "replicas"), [("True", 5), ("False", None)])
 def test_it_wakes_what_went_to_zero_though_no_metric_answers(went, replicas) -> None:
     # KEDA's cron with minReplicaCount 0; who set the scale to zero by hand keeps it there.
-    status = HpaStatus(0, 0, conditions=(Condition("ScaledToZero", went, "ScaledToZero", "", NOW),))
+    status = HpaStatus(
+        0, 0, conditions=(AutoscalerCondition("ScaledToZero", went, "ScaledToZero", "", NOW),)
+    )
     hpa = structs.replace(with_schedules(DAY), min_replicas=0, metrics=(queue(1000),),
                           status=status)  # fmt: skip
     seen = Observation(hpa, Scale(0, 0, "app=web"), answers=(Unavailable("Down", "no answer"),))

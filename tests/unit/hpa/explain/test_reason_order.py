@@ -20,7 +20,6 @@ from hpa.decide import (
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import (
     Behavior,
-    Condition,
     Fallback,
     HpaStatus,
     MetricSpec,
@@ -43,7 +42,7 @@ from podscale.core.metrics import (
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.explain.explanation import Explanation
 from podscale.feed.http import refusals
-from podscale.kube.objects.autoscaler import Policy
+from podscale.kube.objects.autoscaler import AutoscalerCondition, Policy
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -59,7 +58,7 @@ from tests.unit.hpa.decide.situations import (
 )
 
 FREE = remembered()
-ZEROED = HpaStatus(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+ZEROED = HpaStatus(conditions=(AutoscalerCondition("ScaledToZero", "True", "ScaledToZero"),))
 
 
 def told(

@@ -7,13 +7,13 @@ from msgspec import structs
 
 from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import DOWN, UP
-from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricSpec
+from hpa.decide.api.spec import Behavior, HpaStatus, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.explain import explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation
-from podscale.kube.objects.autoscaler import CrossVersionObjectReference
+from podscale.kube.objects.autoscaler import AutoscalerCondition, CrossVersionObjectReference
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -75,7 +75,7 @@ def explained(observation: Observation) -> Explanation:
     return explain(decide(observation, remembered(), Settings(), NOW).trace)
 
 
-ZEROED = HpaStatus(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+ZEROED = HpaStatus(conditions=(AutoscalerCondition("ScaledToZero", "True", "ScaledToZero"),))
 
 
 def test_a_target_woken_to_min_tells_what_the_metrics_ask_for() -> None:
