@@ -163,31 +163,37 @@ class WatchedMetricRules:
             await asyncio.sleep(self._look_s)
 
     async def _follow(self, resource: Resource) -> None:
-        store = self._stores[resource]
-        rounds = store.changes()
+        store, is_changed = self._stores[resource], asyncio.Event()
+        names: dict[str, dict[str, None]] = {}  # by namespace: of objects that changed
+
+        def note(change: Change[StoredMetricRule]) -> None:
+            new, old = change.new, change.old
+            if new is None or old is None or old.spec != new.spec:
+                names.setdefault(change.namespace, {})[change.name] = None
+                is_changed.set()
+
+        store.subscribe(note)
         await store.wait_listed()
         if not len(store):
             self._unread.discard(resource)
-        async for changes in rounds:
-            by_namespace: dict[str, list[Change[StoredMetricRule]]] = {}
-            for change in changes:
-                by_namespace.setdefault(change.namespace, []).append(change)
-            for namespace, own in by_namespace.items():
-                await self._change(namespace, own)
+        while True:
+            await is_changed.wait()
+            is_changed.clear()
+            for namespace in list(names):
+                await self._change(namespace, names.pop(namespace))
             self._unread.discard(resource)
 
-    async def _change(self, namespace: str, changes: list[Change[StoredMetricRule]]) -> None:
+    async def _change(self, namespace: str, names: Iterable[str]) -> None:
+        store = self._stores[METRIC_RULES if namespace else CLUSTER_METRIC_RULES]
         async with self._taking:
             known = self._found.setdefault(namespace, {})
             is_news = False
             changed: dict[str, StoredMetricRule] = {}
-            for change in changes:
-                new, old = change.new, change.old
-                if new is None:
-                    changed.pop(change.name, None)
-                    is_news |= known.pop(change.name, None) is not None
-                elif old is None or old.spec != new.spec:
-                    changed[change.name] = new
+            for name in names:
+                if (new := store.get(namespace, name)) is None:
+                    is_news |= known.pop(name, None) is not None
+                else:
+                    changed[name] = new
             objects = {stored.metadata.name: stored for stored, _ in self.objects(namespace)}
             objects |= changed
             beyond = beyond_bounds(objects.values())

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -120,38 +120,6 @@ class FedStore(ABC, Generic[T, V]):
                 self._callbacks.remove(callback)
 
         return leave
-
-    def changes(self) -> AsyncIterator[list[Change[V]]]:
-        """Yield changes since the last round, one per object (old of the first, new of the
-        last): bounded by the number of objects however slow the reader is. Counts from this call
-        on."""
-        pending: dict[tuple[str, str], Change[V]] = {}
-        is_pending = asyncio.Event()
-
-        def note(change: Change[V]) -> None:
-            key = (change.namespace, change.name)
-            earlier = pending.pop(key, None)  # and to the end: the order of last changes
-            if earlier is None:
-                pending[key] = change
-            elif earlier.old is not None or change.new is not None:
-                pending[key] = Change(*key, earlier.old, change.new)
-            is_pending.set()
-
-        leave = self.subscribe(note)
-
-        async def rounds() -> AsyncIterator[list[Change[V]]]:
-            try:
-                while True:
-                    await is_pending.wait()
-                    is_pending.clear()
-                    changes = list(pending.values())
-                    pending.clear()
-                    if changes:
-                        yield changes
-            finally:
-                leave()
-
-        return rounds()
 
     def _tell(self, namespace: str, name: str, old: V | None, new: V | None) -> None:
         change = Change(namespace, name, old, new)

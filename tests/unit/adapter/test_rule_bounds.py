@@ -15,7 +15,7 @@ import re2
 from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.discovery.rule_scope import MOST_METRICS
-from adapter.metric_rules.objects import RuleRefusal, beyond_bounds, compiled
+from adapter.metric_rules.objects import METRIC_RULES, RuleRefusal, beyond_bounds, compiled
 from adapter.metric_rules.watched import WatchedMetricRules
 from adapter.rules import patterns
 from adapter.rules.config import Config
@@ -24,7 +24,7 @@ from podscale.core.metrics import Unavailable
 from podscale.feed.prover.lexer import MAX_NESTING, MAX_OPERATORS, PromqlTooLarge, check
 from podscale.feed.prover.tree import NotPromql, parse
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.informer.store import Change
+from podscale.kube.informer.list_watch import Changes
 from tests.kit.templates import doubled
 from tests.unit.adapter.test_metric_rules import MAPPER, OPEN, SPEC, Discovered, stored
 from tests.unit.adapter.test_relist import Prometheus, pods
@@ -166,10 +166,11 @@ async def test_an_object_beyond_the_bounds_is_compiled_once_there_is_room():
     objects = [in_shop(f"rule-{i:02}", age=i) for i in range(51)]
     for each in objects:
         watched.accept(each)
-    changes = [Change("shop", each.metadata.name, None, each) for each in objects]
-    await watched._change("shop", changes)
+    await watched._change("shop", [each.metadata.name for each in objects])
     assert [bool(rule.refusal) for rule in taken.sets[-1].custom] == [False] * 50 + [True]
-    await watched._change("shop", [Change("shop", "rule-00", objects[0], None)])
+    gone = Changes([("DELETED", objects[0])], "99")
+    watched._stores[METRIC_RULES].apply(gone, scope="", now=0.0)
+    await watched._change("shop", ["rule-00"])
     assert [bool(rule.refusal) for rule in taken.sets[-1].custom] == [False] * 50
 
 
@@ -180,7 +181,7 @@ async def test_a_refused_object_is_read_again_with_new_resources_only():
     watched = WatchedMetricRules(None, discovered, lambda: OPEN, taken)
     refused = in_shop("web", metricsQuery="<<with .Series>>a<<end>>")
     watched.accept(refused)
-    await watched._change("shop", [Change("shop", "web", None, refused)])
+    await watched._change("shop", ["web"])
     compilations = []
     watched._compile = lambda *each: compilations.append(each)
     task = asyncio.create_task(watched._try_again())
@@ -199,9 +200,9 @@ async def test_a_refused_object_that_is_renamed_keeps_its_new_name():
         in_shop("web", metricsQuery="<<with .Series>>a<<end>>", name={"as": name})
         for name in ("depth", "height")
     )
-    for old, new in ((None, one), (one, other)):
+    for new in (one, other):
         watched.accept(new)
-        await watched._change("shop", [Change("shop", "web", old, new)])
+        await watched._change("shop", ["web"])
         [held] = taken.sets[-1].custom
     assert not held.may_expose("depth")
     assert held.may_expose("height")

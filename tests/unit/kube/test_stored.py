@@ -99,19 +99,3 @@ def test_a_thinner_form_stands_for_its_own_state_only():
     assert told == []
     store.accept(written("web", 3))
     assert told[-1].old == written("web", 2)
-
-
-async def test_changes_are_folded_per_object_for_a_slow_reader():
-    store = Store[Pod]()
-    rounds = store.changes()
-    for version in range(1, 6):
-        store.apply(
-            Changes([("MODIFIED", written("web", version))], str(version)), scope="", now=0.0
-        )
-    store.apply(Changes([("ADDED", written("brief", 6))], "6"), scope="", now=0.0)
-    store.apply(Changes([("DELETED", written("brief", 7))], "7"), scope="", now=0.0)
-    (change,) = await anext(rounds)
-    assert (change.name, change.old) == ("web", None)
-    assert change.new is not None
-    assert change.new.metadata.resource_version == "5"
-    await rounds.aclose()  # type: ignore[attr-defined]
