@@ -166,7 +166,6 @@ class Adapter:
 
     @property
     def rules(self) -> RuleSet:
-        """The rules in force."""
         return self._rules
 
     @property
@@ -262,7 +261,6 @@ class Adapter:
         )
 
     def _note_listed(self, state: RuleState, seconds: float) -> None:
-        """Note that a rule has been listed, or has failed to be."""
         if state.rule.origin:
             self._statuses.note(state.rule.namespace)
         if not state.rule.namespace:  # thousands of teams' rules are told in their own status

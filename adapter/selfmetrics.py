@@ -92,7 +92,6 @@ class AdapterMetrics:
         self._registry = registry
 
     def relisted(self, state: RuleState, seconds: float) -> None:
-        """Take in one relist of one rule."""
         rule = state.rule.id
         self._seconds.labels(rule).set(seconds)
         if state.failure is not None:

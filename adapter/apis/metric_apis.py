@@ -108,7 +108,6 @@ class CustomApi(_MetricApi):
         return known[1]
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        """Answer one request."""
         if request.method != "GET":
             return status.method_not_allowed()
         if (kept := self._kept(request, ResponseCache.key(request))) is not None:
@@ -231,7 +230,6 @@ class ExternalApi(_MetricApi):
         ]
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        """Answer one request."""
         parts, namespace = request.info.parts, request.info.namespace
         if not namespace or len(parts) != 1 or not parts[0]:
             return status.path_not_found()
@@ -308,8 +306,6 @@ def _labels(one: core.ExternalSample) -> Mapping[str, str] | None:
 
 
 class _Target(Struct, frozen=True):
-    """What a request for custom metrics asks for."""
-
     key: Key
     version: str  # of the API
     written: str  # resource[.group] as in the path

@@ -92,7 +92,6 @@ class ResourceApi(Documented):
         )
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        """Answer one request."""
         if self._usage.rules is None:
             return status.path_not_found()
         parts, namespace = request.info.parts, request.info.namespace
@@ -162,7 +161,6 @@ class ResourceApi(Documented):
     async def _nodes(
         self, name: str, wanted: ListOptions | None
     ) -> tuple[list[MeasuredUsage], Failure | None]:
-        """Return the same of nodes."""
         nodes = await self._objects.nodes()
         names = [name]
         if wanted is not None:

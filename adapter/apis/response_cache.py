@@ -35,8 +35,6 @@ class _Entry(Struct, frozen=True):
 
 
 class ResponseCache:
-    """Responses by request."""
-
     def __init__(
         self, fresh_s: float, clock: Callable[[], float] = time.time, most_bytes: int = _MOST_BYTES
     ) -> None:

@@ -80,11 +80,9 @@ class Documented:
     name: str
 
     def schemas(self, version: str) -> Mapping[str, Schema]:
-        """Return the OpenAPI definitions."""
         return definitions(self.name, version)
 
     def paths(self, version: str) -> Mapping[str, Schema]:
-        """Return the OpenAPI paths."""
         return paths(self.name, version)
 
 

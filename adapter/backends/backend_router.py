@@ -60,7 +60,6 @@ class BackendRouter:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        """Close them all."""
         for work in self._works.values():
             work.cancel()
         self._open, self._works = {}, {}

@@ -34,8 +34,6 @@ _HTTPS = 443
 
 
 class BackendConfig(Struct, frozen=True):
-    """One of them."""
-
     name: str
     url: str
     ca_file: Path | None  # None: ``ca_bundle`` is the CA
@@ -48,8 +46,6 @@ class BackendConfig(Struct, frozen=True):
 
 
 class NamedBackends(Struct, frozen=True):
-    """The file."""
-
     backends: tuple[BackendConfig, ...] = ()
     with_services: bool = False
 
@@ -70,13 +66,10 @@ class _ServiceMeta(Struct, frozen=True):
 
 
 class LabelledService(Struct, frozen=True):
-    """A Service with the label."""
-
     metadata: _ServiceMeta
     spec: _ServiceSpec = _ServiceSpec()
 
     def __str__(self) -> str:
-        """Return what to call it."""
         return f"Service {self.metadata.namespace}/{self.metadata.name}"
 
 

@@ -18,8 +18,6 @@ _REMEMBERED = 2_000
 
 
 class MetricSource(Struct, frozen=True, gc=False):
-    """Where a metric comes from."""
-
     rule: Rule
     series: str
 
@@ -34,8 +32,6 @@ class LostSeries(Struct, frozen=True):
 
 
 class RuleListing(Struct, frozen=True):
-    """What one rule exposes."""
-
     rule: Rule
     # (resource[.group], metric) -> source; external metrics have resource "".
     exposed: Mapping[tuple[str, str], MetricSource]
@@ -98,7 +94,6 @@ class ListingBuilder:
             self._lose(series, stage, labels, reading.unresolved)
 
     def build(self) -> RuleListing:
-        """Return what has been taken in."""
         # A series that one of its shapes exposes is not lost.
         for series in [name for name, lost in self._lost.items() if self._is_exposed(name, lost)]:
             self._losses[self._lost.pop(series).stage] -= 1

@@ -22,8 +22,6 @@ _GROUP = re.compile(
 
 
 class Namer:
-    """Names the series of one rule."""
-
     def __init__(self, matches: str, as_: str) -> None:
         """Compile; raises ``ValueError`` with what to write instead."""
         self._pattern = patterns.compile(matches or ".*")

@@ -65,7 +65,6 @@ class WatchedObjects:
         return Names(tuple(found), self.pods.count(namespace))
 
     def count(self, namespace: str) -> int:
-        """Return how many pods ``namespace`` has."""
         return self.pods.count(namespace)
 
     def changed(self, namespace: str) -> int:

@@ -38,8 +38,6 @@ class RelistFailure(Struct, frozen=True):
 
 
 class RuleState(Struct, frozen=True):
-    """What is known about one rule."""
-
     rule: Rule
     listing: RuleListing | None = None  # the last good one
     listed_s: float | None = None  # when, in unix seconds

@@ -40,7 +40,6 @@ class RelistOptions(Struct, frozen=True):
 
     @property
     def reach_s(self) -> float:
-        """How far back a series counts."""
         return self.max_age_s or self.interval_s
 
 
@@ -106,7 +105,6 @@ class Relister:
 
     @property
     def reach_s(self) -> float:
-        """How far back a series counts."""
         return self._options.reach_s
 
     @property

@@ -86,8 +86,6 @@ class ResourceRulesConfig(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True, rename="camel"):
-    """The whole file."""
-
     rules: tuple[RuleConfig, ...] = ()
     external_rules: tuple[RuleConfig, ...] = ()
     resource_rules: ResourceRulesConfig | None = None

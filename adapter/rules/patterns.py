@@ -20,8 +20,6 @@ class PatternTooLarge(ValueError):
 
 
 class Pattern:
-    """A compiled pattern."""
-
     def __init__(self, text: str) -> None:
         """Compile; raises ``re2.error``."""
         compiled = re2.compile(text, _OPTIONS)

@@ -91,7 +91,6 @@ def _name_filter(matcher: Matcher) -> NameFilter:
 
 
 def keeps_all(filters: Sequence[NameFilter], series: str) -> bool:
-    """Return whether every filter lets ``series`` pass."""
     return all(f.keeps(series) for f in filters)
 
 
@@ -187,8 +186,6 @@ class ResourceRules(Struct, frozen=True):
 
 
 class RuleSet(Struct, frozen=True):
-    """Everything the file asks for."""
-
     config: Config
     custom: tuple[Rule, ...] = ()
     external: tuple[Rule, ...] = ()

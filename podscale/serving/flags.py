@@ -75,8 +75,6 @@ class FlagError(ValueError):
 
 
 class Flags(Struct, frozen=True):
-    """A parsed command line."""
-
     values: Mapping[str, Value]  # every flag of the table, by its full name
     given: frozenset[str]
     arguments: tuple[str, ...]  # what is no flag

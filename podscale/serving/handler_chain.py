@@ -73,8 +73,6 @@ class _Exchange(Struct, frozen=True, gc=False):
 
 
 class HandlerChain:
-    """The chain in front of groups and routes."""
-
     def __init__(
         self,
         groups: Sequence[api.ApiGroup],

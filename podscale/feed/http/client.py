@@ -135,7 +135,6 @@ class PrometheusClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 

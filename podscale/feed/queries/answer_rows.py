@@ -101,7 +101,6 @@ class Collector:
         }
 
     def add(self, page: InstantAnswer) -> None:
-        """Take in the rows of a batch."""
         label = self._plan.labels.namespace
         for metric, value, time_s in zip(page.metrics, page.values, page.times, strict=True):
             rows = self.rows.get(metric.get(label, "") if label else "")
@@ -266,8 +265,6 @@ class NamespaceRows(Struct, frozen=True, eq=False):
 
 
 class RowLayout(Struct, frozen=True, eq=False):
-    """The places of one batch's rows."""
-
     labels: bytes  # digest of the answer's labels
     stamps: bytes | None  # and of those of the times; None: they are not asked for
     places: tuple[NamespaceRows, ...]

@@ -155,8 +155,6 @@ class NamespaceRead(Struct, frozen=True, eq=False, gc=False):
 
 
 class _Memory(Struct):
-    """What was wanted in one namespace."""
-
     last: Demand
     wanted_s: float  # when it came last
     older: dict[str, float] = field(default_factory=dict)  # name not in ``last`` -> wanted when

@@ -50,8 +50,6 @@ _BROKEN = Unavailable("InternalError", "reading the answer failed: see the log")
 
 
 class SingleQueries:
-    """Answers demands one query each."""
-
     def __init__(
         self,
         queries: Queries,

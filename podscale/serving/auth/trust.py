@@ -121,8 +121,6 @@ class FrontProxy(Struct, frozen=True):
 
 
 class Trust(Struct, frozen=True):
-    """The CAs in force."""
-
     client_ca: tuple[x509.Certificate, ...] = ()
     proxy: FrontProxy = FrontProxy()
 

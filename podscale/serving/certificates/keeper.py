@@ -78,7 +78,6 @@ class CertificateKeeper:
         return self._sign(state)
 
     async def run(self, tls: ServingTls) -> None:
-        """Follow the Secret for ever."""
         while True:
             try:
                 await self.step(tls)

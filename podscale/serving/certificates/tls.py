@@ -56,7 +56,6 @@ class ServingTls:
 
     @property
     def pair(self) -> KeyPair:
-        """The default certificate in force."""
         return self._pair
 
     def use_pair(self, pair: KeyPair, named: Sequence[NamedPair] = ()) -> None:

@@ -68,7 +68,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_being_answered(self) -> bool:
-        """Whether somebody works on an answer."""
         return self._task is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -116,7 +115,6 @@ class HttpConnection(asyncio.Protocol):
         self.give_up_at = self._host.now() + self._host.limits.write_s
 
     def resume_writing(self) -> None:
-        """The client caught up."""
         self._is_paused = False
         if self._closes and not self._unsent:
             return
@@ -146,7 +144,6 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def abort(self) -> None:
-        """End the connection now."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -222,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
         host = self._host
         self._phase = "answering"
         self.give_up_at = _NEVER
-        host.heard(self)
+        host.places.heard(self)
         peer = self._peer
         if peer is None:
             return

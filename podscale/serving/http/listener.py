@@ -70,7 +70,6 @@ class ConnectionSlots:
             self._strangers[connection] = None
 
     def closed(self, connection: HttpConnection) -> None:
-        """Forget a connection that has ended."""
         self.connections.discard(connection)
         self._strangers.pop(connection, None)
 

@@ -68,17 +68,13 @@ class _Message:
         self.is_head_read = True
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body."""
         self.body += body
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self.is_complete = True
 
 
 class Parser:
-    """The requests of one connection."""
-
     def __init__(self, *, body_limit: BodyLimit = small_only) -> None:
         """``body_limit`` is asked once the header of a request with a body is read."""
         self._limit_of = body_limit

@@ -194,8 +194,6 @@ def http_date(unix_s: float) -> str:
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """An encoded answer."""
-
     status: int
     content_type: str
     body: bytes

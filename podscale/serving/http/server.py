@@ -102,11 +102,9 @@ class HttpServer:
 
     @property
     def connections(self) -> set[HttpConnection]:
-        """The open ones."""
         return self.places.connections
 
     def now(self) -> float:
-        """Return the loop's time."""
         return self._now()
 
     def date(self) -> str:
@@ -192,15 +190,9 @@ class HttpServer:
         return cut
 
     def opened(self, connection: HttpConnection, peer: Peer) -> None:
-        """Take in a connection whose handshake is done."""
         self.places.opened(connection, is_believed=self._believes(peer))
 
-    def heard(self, connection: HttpConnection) -> None:
-        """Note that a whole request has come."""
-        self.places.heard(connection)
-
     def closed(self, connection: HttpConnection) -> None:
-        """Forget a connection that has ended."""
         self.places.closed(connection)
         if not self.connections:
             self._empty.set()

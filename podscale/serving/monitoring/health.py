@@ -115,7 +115,6 @@ class Heartbeat:
         self._last: float | None = None  # None: nobody runs it now
 
     def beat(self) -> None:
-        """Note that the loop came round."""
         self._last = time.monotonic()
 
     def rest(self) -> None:

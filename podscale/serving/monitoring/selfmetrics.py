@@ -226,7 +226,6 @@ class SelfMetrics:
 
 class _Log(Collector):
     def collect(self) -> Iterable[core.Metric]:
-        """Yield the metric."""
         yield core.CounterMetricFamily(
             "podscale_log_lines_lost",
             "Lines of the log that could not be written: a full disk, a closed pipe.",
@@ -283,6 +282,5 @@ class _Delegated:
         )
 
     def observe(self, code: str, seconds: float) -> None:
-        """Count one review."""
         self._total.labels(code).inc()
         self._seconds.labels(code).observe(seconds)
