@@ -150,7 +150,8 @@ def _of_rule(
         yield "TooManyLabels", ".seriesQuery", f"{shown}: {_CROWDED}"
     if "LabelValuesByName" in rule.query.fields:
         yield "RawValue", ".metricsQuery", _RAW
-    source = MetricSource(rule, _example(rule, known))
+    series = (*known.names.get(rule.id, ()), *names_in(rule.series_query))
+    source = MetricSource(rule, next(filter(rule.keeps, series), _PLACEHOLDER))
     if rule.section == "externalRules":
         made = partial(plans.metric, source, "", True, _SELECTOR, "")
         yield from _of_plan(made, ".metricsQuery", rule.source, known)
@@ -304,11 +305,6 @@ def _label(rule: Rule, kind: str) -> str:
         return rule.labels.label(kind)
     except NoLabel:
         return ""
-
-
-def _example(rule: Rule, known: KnownMetrics) -> str:
-    seen = [*known.names.get(rule.id, ()), *names_in(rule.series_query)]
-    return next((name for name in seen if rule.keeps(name)), _PLACEHOLDER)
 
 
 def sound_rules(

@@ -77,7 +77,8 @@ def of_values(values: documents.Object, file: str) -> RulesText:
         return RulesText("", file, "Helm values", existing)
     out: dict[str, object] = {}
     # The chart writes its default rules unless told otherwise; the same six as config-gen.
-    custom = [] if rules.get("default") is False else _default_rules()
+    defaults = () if rules.get("default") is False else config_gen.default_config().rules
+    custom: list[object] = list(map(config_gen.dump_rule, defaults))
     written = rules.get("custom")
     custom += written if isinstance(written, list) else []
     if custom:
@@ -89,10 +90,6 @@ def of_values(values: documents.Object, file: str) -> RulesText:
         out["resourceRules"] = rules["resource"]
     text = yaml.safe_dump(out, sort_keys=False, width=1000, allow_unicode=True) if out else ""
     return RulesText(text, f"{file} (as the chart renders it)", "Helm values")
-
-
-def _default_rules() -> list[object]:
-    return [config_gen.dump_rule(rule) for rule in config_gen.default_config().rules]
 
 
 def _is_values(document: documents.Object) -> bool:

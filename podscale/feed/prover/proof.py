@@ -33,14 +33,6 @@ class Sentinels(Struct, frozen=True):
     namespace: str
     names: tuple[str, str]
 
-    def stand_in(self, text: str) -> bool:
-        return any(value in text for value in (self.namespace, *self.names))
-
-
-def sentinels() -> Sentinels:
-    first, second, third = (f"s{secrets.token_hex(8)}" for _ in range(3))
-    return Sentinels(first, (second, third))
-
 
 def bind(node: promql.Node, labels: KeyLabels, values: Sentinels) -> promql.Node:
     """Return the tree with injected matchers removed and noted in ``VectorSelector.bound``.
@@ -63,7 +55,8 @@ def _selector(node: promql.VectorSelector, labels: KeyLabels, values: Sentinels)
     kept = [m for m in node.matchers if _injected(m, labels, values) is None]
     bound = {_injected(m, labels, values) for m in node.matchers} - {None}
     _refuse((node.name or "", *(text for m in kept for text in (m.label, m.value))), values)
-    if bound and not _is_named(node, kept):
+    named = (m for m in kept if m.label == "__name__" and m.op in ("=", "=~"))
+    if bound and not node.name and not any(named):
         raise NotProvable("selector without metric name")
     # Namespace first, whatever the order in the text: equal plans print equal texts.
     order = tuple(label for label in labels.key() if label in bound)
@@ -88,12 +81,8 @@ def _injected(matcher: promql.Matcher, labels: KeyLabels, values: Sentinels) -> 
     return None
 
 
-def _is_named(node: promql.VectorSelector, matchers: list[promql.Matcher]) -> bool:
-    return bool(node.name) or any(m.label == "__name__" and m.op in ("=", "=~") for m in matchers)
-
-
 def _refuse(texts: tuple[str, ...], values: Sentinels) -> None:
-    if any(map(values.stand_in, texts)):
+    if any(each in text for text in texts for each in (values.namespace, *values.names)):
         raise NotProvable("request value inside another matcher or operator")
 
 
@@ -109,7 +98,8 @@ def prove(plan: QueryPlan) -> Verdict:
         return Single("its selectors alone are longer than a shared query may be")
     try:
         text = skeleton(plan)
-        values = sentinels()
+        namespace, *names = (f"s{secrets.token_hex(8)}" for _ in range(3))
+        values = Sentinels(namespace, (names[0], names[1]))
         filled_in = text.fill(values.namespace, values.names)
         tree = promql.parse(filled_in if plan.confine is None else plan.confine(filled_in))
     except promql.NotPromql as error:

@@ -209,18 +209,12 @@ def constant(name: str) -> Converted:
 def _series_query(query: str) -> str:
     tree = promql.parse(query)
     found = next(promql.selectors(tree), None)
-    # A query with a default answers while its series are not there, and is asked then.
-    if found is None or _answers_alone(tree):
+    # A query with a default (``or vector(0)``, ``absent``) answers while its series are not there,
+    # and is asked then.
+    calls = (each for each in promql.walk(tree) if isinstance(each, promql.FunctionCall))
+    if found is None or any(each.function in _DEFAULTS for each in calls):
         return _ALWAYS
     return printed(structs.replace(found, range_ms=None, offset_ms=0, at=None))
-
-
-def _answers_alone(tree: promql.Node) -> bool:
-    """Return whether there may be an answer without a series: ``or vector(0)``, ``absent``."""
-    return any(
-        isinstance(node, promql.FunctionCall) and node.function in _DEFAULTS
-        for node in promql.walk(tree)
-    )
 
 
 def _has_default(tree: promql.Node) -> bool:

@@ -49,7 +49,7 @@ LINES = [
     ("proof.py", 'and matcher.op == "=~"\n        and matcher.value', "and matcher.value"),
     ("proof.py", "and matcher.label == labels.namespace\n", ""),
     ("proof.py", "and matcher.label == labels.object\n", ""),
-    ("proof.py", 'm.op in ("=", "=~") for m', "m.op for m"),
+    ("proof.py", 'and m.op in ("=", "=~"))', ")"),
     ("proof.py", "_refuse(node.labels, values)", "pass"),
     ("proof.py", "_refuse((*node.labels, *node.included), values)", "pass"),
     ("proof.py", "_refuse((*node.labels, *node.included), values)",
