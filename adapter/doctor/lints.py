@@ -28,9 +28,8 @@ from podscale.core.times import duration
 from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.lexer import PromqlTooLarge
-from podscale.feed.prover.proof import prove
+from podscale.feed.prover.proof import Single, prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
-from podscale.feed.prover.verdict import Single
 
 log = structlog.get_logger(__name__)
 

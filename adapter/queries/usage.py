@@ -36,8 +36,7 @@ from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.plan import NO_ROW, Demand, Outcome, QueryPlan, Reading
-from podscale.feed.prover.proof import prove
-from podscale.feed.prover.verdict import Widened
+from podscale.feed.prover.proof import Widened, prove
 
 _NAMESPACES = 100  # that one query of the past names, as the feed's batches
 

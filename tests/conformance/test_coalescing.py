@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from podscale.core import gotemplate
 from podscale.feed.plan import KeyLabels, QueryPlan
-from podscale.feed.prover.proof import prove
+from podscale.feed.prover.proof import Widened, prove
 from podscale.feed.prover.tree import (
     Aggregation,
     Binary,
@@ -20,7 +20,6 @@ from podscale.feed.prover.tree import (
     VectorSelector,
     parse,
 )
-from podscale.feed.prover.verdict import Widened
 from tests.conformance.cases import document, params
 from tests.integration.prometheus import PrometheusServer
 from tests.unit.feed.verdicts import outcome_of

@@ -10,7 +10,11 @@ from msgspec.structs import replace
 
 from podscale.feed.plan import KeyLabels
 from podscale.feed.prover import tree as promql
-from podscale.feed.prover.verdict import NotProvable
+
+
+class NotProvable(Exception):
+    """The tree cannot be widened; the text says why, for `doctor` and logs."""
+
 
 # Functions that work on each series alone and keep its labels.
 # fmt: off

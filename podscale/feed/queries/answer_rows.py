@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer
 from podscale.feed.plan import KeyLabels, QueryPlan, Reading
-from podscale.feed.prover.verdict import Default
+from podscale.feed.prover.proof import Default
 
 K = TypeVar("K")
 

@@ -12,8 +12,7 @@ from msgspec import Struct, field
 
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand, QueryPlan, Reading
-from podscale.feed.prover.proof import prove
-from podscale.feed.prover.verdict import Verdict, Widened
+from podscale.feed.prover.proof import Verdict, Widened, prove
 from podscale.feed.queries.answer_rows import RowLayout, Share
 
 # A wide query costs half as much per series as a named one, so it may read some in vain.

@@ -17,7 +17,7 @@ from podscale.core.pace import LoopPace
 from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.http import refusals
-from podscale.feed.prover.verdict import Widened
+from podscale.feed.prover.proof import Widened
 from podscale.feed.queries.answer_rows import AnswerRows, Collector, laying_out, reading, stamps_of
 from podscale.feed.queries.group import (
     GET_LIMITS,

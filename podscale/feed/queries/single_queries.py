@@ -18,7 +18,7 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http import refusals
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand, Outcome, Reading
-from podscale.feed.prover.verdict import Constant, Verdict, Widened
+from podscale.feed.prover.proof import Constant, Verdict, Widened
 from podscale.feed.queries.answer_rows import AnswerRows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.queries.group import is_fresh
 from podscale.feed.queries.queue import Queries

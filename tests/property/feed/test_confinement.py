@@ -23,8 +23,7 @@ from podscale.feed.prover.confinement import (
     confined,
     confined_selector,
 )
-from podscale.feed.prover.proof import prove
-from podscale.feed.prover.verdict import Widened
+from podscale.feed.prover.proof import Widened, prove
 from podscale.feed.queries.answer_rows import AnswerRows, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, PODS, Templates, openmetrics

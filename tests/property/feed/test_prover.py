@@ -16,8 +16,7 @@ import pytest
 from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.feed.prover.proof import prove
-from podscale.feed.prover.verdict import Widened
+from podscale.feed.prover.proof import Widened, prove
 from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, NAMESPACES, PODS, Templates, openmetrics

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.plan import KeyLabels, QueryPlan
-from podscale.feed.prover.verdict import Default
+from podscale.feed.prover.proof import Default
 from podscale.feed.queries.answer_rows import AnswerRows, Collector, add_own, reading, stamps_of
 
 T = 1_700_000_000.0

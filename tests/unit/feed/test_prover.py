@@ -4,9 +4,8 @@ import pytest
 
 from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.proof import prove
+from podscale.feed.prover.proof import prove, skeleton
 from podscale.feed.prover.tree import NotPromql, parse
-from podscale.feed.prover.verdict import skeleton
 from tests.unit.feed.prometheus import pods_plan
 from tests.unit.feed.verdicts import VERDICTS, outcome_of
 
