@@ -286,7 +286,7 @@ def cap_for_pod(vpa: Vpa, pod: PodView, ranges: LimitRanges) -> Capped:
     policy = vpa.spec.resource_policy
     recommendation = vpa.status.recommendation
     if recommendation is None:
-        return Capped(None if policy is None else VpaRecommendation(container_recommendations=()))
+        return Capped(None if policy is None else VpaRecommendation(()))
     present = {container.name for container in pod.template.containers}
     entries = [
         entry
@@ -304,7 +304,7 @@ def cap_for_pod(vpa: Vpa, pod: PodView, ranges: LimitRanges) -> Capped:
         results.append(result)
         if found:
             caps[entry.container_name] = tuple(found)
-    return Capped(VpaRecommendation(container_recommendations=tuple(results)), caps, changed)
+    return Capped(VpaRecommendation(tuple(results)), caps, changed)
 
 
 def _within_pod_range(

@@ -149,11 +149,7 @@ class VpaStores:
             content_type=JSON_PATCH,
             timeout_s=_WRITE_TIMEOUT_S,
         )
-        self.accept_vpa(decode(answer.body, objects.StoredVpa))
-
-    def accept_vpa(self, stored: objects.StoredVpa) -> None:
-        """Take in the answer to our own write."""
-        self.vpas.accept(stored)
+        self.vpas.accept(decode(answer.body, objects.StoredVpa))
 
     def ranges(self, namespace: str) -> LimitRanges:
         """Return the merged LimitRanges of a namespace."""
@@ -182,8 +178,7 @@ class VpaStores:
                 vpa = objects.vpa_of(change.new)
             except objects.ObjectError as error:
                 if self._unreadable.get(key) != str(error):
-                    _log.warning("VPA not read", namespace=key.namespace, name=key.name,
-                                 error=str(error))  # fmt: skip
+                    _log.warning("VPA not read", **key._asdict(), error=str(error))
                 self._unreadable[key] = str(error)
         if vpa is None:
             self._read.pop(key, None)

@@ -93,21 +93,19 @@ class Workloads:
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
-        try:
-            await self._feed(rhythm)
-        finally:
-            await self.scales.stop()
 
-    async def _feed(self, rhythm: WatchTiming) -> None:
         def watch(what: resources.Resource, as_: type[T], store: Store[T]) -> None:
             source = WatchSource(what, as_, rhythm=rhythm)
             group.create_task(Reflector(self._api, source, store).run())
 
-        async with asyncio.TaskGroup() as group:
-            for kind, resource in _KINDS.items():
-                watch(resource, Workload, self.by_kind[kind])
-            watch(resources.REPLICATION_CONTROLLERS, ReplicationController, self.controllers)
-            watch(resources.CRON_JOBS, CronJob, self.cron_jobs)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, resource in _KINDS.items():
+                    watch(resource, Workload, self.by_kind[kind])
+                watch(resources.REPLICATION_CONTROLLERS, ReplicationController, self.controllers)
+                watch(resources.CRON_JOBS, CronJob, self.cron_jobs)
+        finally:
+            await self.scales.stop()
 
     async def wait_synced(self) -> None:
         """Wait for the first lists; a kind that may not be listed has no objects."""

@@ -13,7 +13,7 @@ from podscale.core import quantity
 from podscale.core.disruptions import MAKE_ROOM, PER_DAY, WINDOWS, PaceError, pace_of
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
 from podscale.kube.objects import vpa as objects
-from vpa.model.amounts import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
+from vpa.model.amounts import EMPTY, INT64_MAX, RESOURCES, gated, is_in_range, of_units
 from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
 from vpa.updater.decide.disruption_budget import SPENT
 
@@ -71,7 +71,7 @@ def options_for(old: objects.Vpa | None, gates: VpaGates) -> Options:
         or any(policy.startup_boost is not None for policy in policies),
         per_vpa_config=gates.per_vpa_config
         or (update is not None and update.evict_after_oom_seconds is not None)
-        or any(value is not None for policy in policies for _, value in _gated(policy)),
+        or any(value is not None for policy in policies for value, _ in gated(policy).values()),
         existing_resources=frozenset(
             resource for policy in policies for resource in policy.controlled_resources or ()
         ),
@@ -184,22 +184,11 @@ def _container_policy(
             warnings.append(f"{field}: {resource!r} has no effect; only cpu and memory have")
         else:
             errors.append(VpaFieldError(field, UNSUPPORTED, f"{resource!r} is not cpu or memory"))
-    least_values = {"oomBumpUpRatio": 1, "oomMinBumpUp": 0}
-    for name, value in _gated(policy):
+    for name, (value, at_least) in gated(policy).items():
         if value is not None:
-            least_value = least_values.get(name, 1)
-            errors.extend(_gated_number(f"{path}.{name}", value, least_value, options))
+            errors.extend(_gated_number(f"{path}.{name}", value, at_least, options))
     if policy.startup_boost is not None:
         errors.extend(_startup_boost(f"{path}.startupBoost", policy.startup_boost, options))
-
-
-def _gated(policy: objects.ContainerPolicy) -> tuple[tuple[str, str | int | float | None], ...]:
-    return (
-        ("oomBumpUpRatio", policy.oom_bump_up_ratio),
-        ("oomMinBumpUp", policy.oom_min_bump_up),
-        ("memoryAggregationIntervalSeconds", policy.memory_aggregation_interval_seconds),
-        ("memoryAggregationIntervalCount", policy.memory_aggregation_interval_count),
-    )
 
 
 def _gated_number(

@@ -123,8 +123,7 @@ class SizingApi(DecisionApi[KnownSizing]):
             )
             pods = decode(answer.body, ListOf[PartialObjectMetadata]).items or []
         except (KubeError, msgspec.DecodeError) as error:
-            _log.warning("admission's reasons not read", namespace=key.namespace, name=key.name,
-                         error=str(error))  # fmt: skip
+            _log.warning("admission's reasons not read", **key._asdict(), error=str(error))
             return {}
         found = ((pod.metadata.name, read(pod.metadata.annotations)) for pod in pods)
         return {name: told for name, told in found if told is not None}

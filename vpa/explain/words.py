@@ -199,6 +199,20 @@ WORDS: Mapping[str, Words] = {
 }
 
 
+_AMOUNTS = ("peak_bytes", "requested_bytes", "bumped_bytes", "min", "max")
+_BECAUSE: Mapping[str, str] = {
+    "PercentileOfUsage": "{used}{added}",
+    "MemoryPeakHolds": "it peaked at {peak_bytes}, which fades{added}",
+    "OomBump": "it was killed for memory with a request of {requested_bytes}, and {bumped_bytes} "
+    "counts as used{added}",
+    "MinAllowed": "minAllowed is {min}",
+    "MaxAllowed": "maxAllowed is {max}",
+    "PodMinimum": "no pod is recommended less",
+    "CpuRoundedToCore": "an annotation asks for whole cores",
+    "NodeSize": "no node could run a larger pod",
+}
+
+
 def words_of(reason: str, facts: Facts) -> Words:
     """Return a reason in words; the token itself for one without any."""
     if reason == "BudgetExhausted" and facts.get("held_by") in HELD_BY:
@@ -234,30 +248,9 @@ def because(resource: str, reason: str, facts: Facts) -> str:
     sentence says it.
     """
 
-    def amount(name: str) -> str:
-        return readable(resource, facts.get(name))
-
-    match reason:
-        case "PercentileOfUsage":
-            return f"{_used(resource, facts)}{_added(facts)}"
-        case "MemoryPeakHolds":
-            return f"it peaked at {amount('peak_bytes')}, which fades{_added(facts)}"
-        case "OomBump":
-            return (
-                f"it was killed for memory with a request of {amount('requested_bytes')}, and "
-                f"{amount('bumped_bytes')} counts as used{_added(facts)}"
-            )
-        case "MinAllowed":
-            return f"minAllowed is {amount('min')}"
-        case "MaxAllowed":
-            return f"maxAllowed is {amount('max')}"
-        case "PodMinimum":
-            return "no pod is recommended less"
-        case "CpuRoundedToCore":
-            return "an annotation asks for whole cores"
-        case "NodeSize":
-            return "no node could run a larger pod"
-    return ""
+    shown = {name: readable(resource, facts.get(name)) for name in _AMOUNTS}
+    words = _BECAUSE.get(reason, "")
+    return words.format(used=_used(resource, facts), added=_added(facts), **shown)
 
 
 def history(facts: Facts) -> str:

@@ -102,13 +102,21 @@ def windows_of(
     if policy is None or not per_vpa_config:
         return defaults
     return Windows(
-        interval_s=_positive(policy.memory_aggregation_interval_seconds) or defaults.interval_s,
-        interval_count=round(
-            _positive(policy.memory_aggregation_interval_count) or defaults.interval_count
-        ),
-        oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
-        oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
+        _at_least(policy.memory_aggregation_interval_seconds, 1, defaults.interval_s),
+        round(_at_least(policy.memory_aggregation_interval_count, 1, defaults.interval_count)),
+        _at_least(policy.oom_bump_up_ratio, 1, defaults.oom_ratio),
+        _at_least(policy.oom_min_bump_up, 0, defaults.oom_min_bytes),
     )
+
+
+def gated(policy: objects.ContainerPolicy) -> dict[str, tuple[objects.Amount | None, int]]:
+    """Return the fields that ``PerVPAConfig`` covers, each with the least that it may be."""
+    return {
+        "oomBumpUpRatio": (policy.oom_bump_up_ratio, 1),
+        "oomMinBumpUp": (policy.oom_min_bump_up, 0),
+        "memoryAggregationIntervalSeconds": (policy.memory_aggregation_interval_seconds, 1),
+        "memoryAggregationIntervalCount": (policy.memory_aggregation_interval_count, 1),
+    }
 
 
 def controlled_resources(policy: objects.ContainerPolicy | None) -> tuple[str, ...]:
@@ -197,22 +205,11 @@ def mistakes_of(
                     found.append(Mistake(f"{path}.{name}[{resource}]", text))
         if not per_vpa_config:
             continue
-        given: dict[str, tuple[objects.Amount | None, float]] = {
-            "oomBumpUpRatio": (entry.oom_bump_up_ratio, 1.0),
-            "oomMinBumpUp": (entry.oom_min_bump_up, 0.0),
-            "memoryAggregationIntervalSeconds": (entry.memory_aggregation_interval_seconds, 1.0),
-            "memoryAggregationIntervalCount": (entry.memory_aggregation_interval_count, 1.0),
-        }
-        for name, (value, least) in given.items():
+        for name, (value, least) in gated(entry).items():
             if value is not None and _at_least(value, least, -1.0) < 0.0:
-                found.append(
-                    Mistake(f"{path}.{name}", f"{value!r} is not a quantity of at least {least:g}")
-                )
+                text = f"{value!r} is not a quantity of at least {least}"
+                found.append(Mistake(f"{path}.{name}", text))
     return tuple(found)
-
-
-def _positive(value: int | None) -> float | None:
-    return float(value) if value is not None and value > 0 else None
 
 
 def _at_least(value: objects.Amount | None, least: float, default: float) -> float:

@@ -217,7 +217,7 @@ class Coordination:
             chosen = sizes.choose(anchor, seen, state, now)
             found.told = chosen.reason
             if isinstance(chosen, sizes.SizeChange):
-                _log.info("coordinated change", namespace=key.namespace, name=key.name,
+                _log.info("coordinated change", **key._asdict(),
                           reason=chosen.reason, before=anchor, after=chosen.anchor,
                           energies=(round(chosen.before), round(chosen.after)))  # fmt: skip
                 await self._write(vpa, chosen.anchor)

@@ -105,7 +105,9 @@ class Recommender:
         self._publisher = Publisher(
             self.api, self.cluster, self.reader, self.stores, options, self._metrics,
             lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
-            self._coordination(),
+            None if self._hpas is None else Coordination(
+                self.api, self._hpas, self.stores, self._metrics, self._selector_of
+            ),
         )  # fmt: skip
         self._comparing = QualitySamples(
             self._metrics.quality, self.cluster, self.reader, self.stores
@@ -115,15 +117,9 @@ class Recommender:
         self._gone: list[tuple[str, str]] = []  # pods that are still in the model
         self._collected_at = now
 
-    def _coordination(self) -> Coordination | None:
-        if self._hpas is None:
-            return None
-
-        def selector_of(key: VpaKey) -> Selector | None:
-            held = self.held.get(key)
-            return None if held is None else held.selector
-
-        return Coordination(self.api, self._hpas, self.stores, self._metrics, selector_of)
+    def _selector_of(self, key: VpaKey) -> Selector | None:
+        held = self.held.get(key)
+        return None if held is None else held.selector
 
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""
@@ -235,7 +231,7 @@ class Recommender:
                 await self._load_vpa(key, vpa, now)
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 self._metrics.failed("LoadVPAs")
-                _log.exception("VPA left out", namespace=key.namespace, name=key.name)
+                _log.exception("VPA left out", **key._asdict())
             # Thousands may come at once, and the Lease wants to be renewed meanwhile.
             await pace.rest()
         if not self.stores.vpas.is_current():

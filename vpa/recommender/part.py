@@ -92,7 +92,12 @@ class RecommenderPart(LeadingPart):
 
     def watches(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the watches, those that the updater has as well only where it has not."""
-        found: list[Coroutine[Any, Any, None]] = [self._watch_evictions()]
+        source = WatchSource(
+            EVENTS, StoredEvent, field_selector="reason=Evicted", rhythm=self._rhythm
+        )
+        found: list[Coroutine[Any, Any, None]] = [
+            Reflector(self._api, source, self._evictions).run()
+        ]
         if self._hpas is not None:
             found += self._hpas.watches(self._api, self._rhythm)
         if self._feeds_stores:
@@ -110,12 +115,6 @@ class RecommenderPart(LeadingPart):
             "vpas-synced",
             lambda: HealthVerdict() if self.stores.is_synced else HealthVerdict(False, text),
         )
-
-    async def _watch_evictions(self) -> None:
-        source = WatchSource(
-            EVENTS, StoredEvent, field_selector="reason=Evicted", rhythm=self._rhythm
-        )
-        await Reflector(self._api, source, self._evictions).run()
 
 
 def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> PartKind:

@@ -5,7 +5,7 @@ of the pass, so that a late sample or kill still counts. Kills follow ``input/oo
 of upstream's recommender.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -23,6 +23,10 @@ from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Oom
 
 _KILLED = "OOMKilled"
+_SOURCES: Mapping[type, str] = {
+    ContainerState: "Pod.Status.ContainerStatuses",
+    TemplateContainer: "Pod.Spec.Containers",
+}
 _MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
 
 
@@ -186,16 +190,11 @@ def _oom(killed: PodView, container: str, run: Terminated | None) -> list[Oom]:
     if run is None or run.reason != _KILLED or run.finished_at is None:
         return []
     requests, _ = killed.requests_and_limits(container)
-    said_by = killed.present.get(container)
-    source = "Pod.Status.ContainerStatuses" if isinstance(said_by, ContainerState) else ""
-    source = "Pod.Spec.Containers" if isinstance(said_by, TemplateContainer) else source
+    source = _SOURCES.get(type(killed.present.get(container)), "")
     memory = of(requests, "memory").value
     return [Oom(killed.namespace, killed.name, container, memory, run.finished_at, source)]
 
 
 def _shows_kill(view: PodView) -> bool:
-    return any(
-        (state.terminated is not None and state.terminated.reason == _KILLED)
-        or (state.last_terminated is not None and state.last_terminated.reason == _KILLED)
-        for state in view.states
-    )
+    runs = (run for state in view.states for run in (state.terminated, state.last_terminated))
+    return any(run is not None and run.reason == _KILLED for run in runs)

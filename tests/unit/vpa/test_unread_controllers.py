@@ -91,7 +91,7 @@ async def reviewed(api: Any, kinds: KindResources, pod: bytes) -> tuple[ReviewAn
     boost: Any = BoostSettings
     gates: Any = VpaGates
     webhook = Webhook(stores, Counted().admitted, boost=boost, gates=gates)
-    stores.accept_vpa(decode(VPA, StoredVpa))
+    stores.vpas.accept(decode(VPA, StoredVpa))
     asked = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE", Raw(pod))
     with capture_logs() as logs:
         answer = await webhook._answer(asked)

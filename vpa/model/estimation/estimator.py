@@ -35,9 +35,7 @@ class Percentiles(Struct, frozen=True):
 
     def of(self, bound: Bound) -> float:
         """Return the fraction of one bound."""
-        if bound == "target":
-            return self.target
-        return self.lower if bound == "lowerBound" else self.upper
+        return {"lowerBound": self.lower, "target": self.target, "upperBound": self.upper}[bound]
 
 
 class EstimatorSettings(Struct, frozen=True):
@@ -82,7 +80,10 @@ def with_confidence(amounts: Amounts, known: Floats, multiplier: float, exponent
 
     With no confidence a positive exponent gives 1e14 and a negative one gives 0.
     """
-    return _truncated(_product(amounts, factor(known, multiplier, exponent)))
+    # 0 * inf: a measured zero with nothing known about it stays zero.
+    with np.errstate(invalid="ignore"):
+        product: Floats = amounts * factor(known, multiplier, exponent)
+    return _truncated(np.nan_to_num(product, nan=0.0, posinf=float(MAX_AMOUNT)))
 
 
 def factor(known: Floats, multiplier: float, exponent: int) -> Floats:
@@ -148,13 +149,6 @@ def derive(
         minimum=minimum,
         amount=max(sized, minimum),
     )
-
-
-def _product(amounts: Amounts, factors: Floats) -> Floats:
-    # 0 * inf: a measured zero with nothing known about it stays zero.
-    with np.errstate(invalid="ignore"):
-        product: Floats = amounts * factors
-    return np.nan_to_num(product, nan=0.0, posinf=float(MAX_AMOUNT))
 
 
 def _truncated(values: Floats) -> Amounts:

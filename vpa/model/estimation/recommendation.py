@@ -170,7 +170,7 @@ def recommend(
         if entry.target is not None or entry.container_name in uncontrolled
     )
     return RecommendationTrace(
-        recommendation=objects.VpaRecommendation(container_recommendations=entries),
+        recommendation=objects.VpaRecommendation(entries),
         amounts=traces,
         no_samples=tuple(usage.name for usage in wanted if not usage.resources),
         containers=len(wanted),

@@ -93,7 +93,7 @@ class LostHistory:
             if not places or begins is None:
                 continue
             known = frozenset(place for place in places if begins.of(key, *place) is not None)
-            recommendation = VpaRecommendation(container_recommendations=entries)
+            recommendation = VpaRecommendation(entries)
             since_s, was_lost = _provided_since(vpa), _was_lost(vpa)
             found = _Published(now, since_s, recommendation, known, was_lost)
             self._open[key] = found, places
@@ -148,9 +148,7 @@ def _held(
     )
     message = f"history is lost, nothing goes below what was published before: {told}"
     until_s = {place: first_s + _DAY_S for place, first_s in lost.items()}
-    return HeldAmounts(
-        VpaRecommendation(container_recommendations=tuple(amounts)), message, until_s
-    )
+    return HeldAmounts(VpaRecommendation(tuple(amounts)), message, until_s)
 
 
 def _fitted(
@@ -265,7 +263,7 @@ def with_kept(
     """Return the new entries, completed from those published before, sorted by name."""
     new = {e.container_name: e for e in trace.recommendation.container_recommendations or ()}
     silent = set(trace.no_samples)
-    for old in (before.container_recommendations if before is not None else None) or ():
+    for old in _entries(before):
         name = old.container_name
         if is_off(policy, name) or not (name in new or name in silent or not trace.containers):
             continue
@@ -273,9 +271,7 @@ def with_kept(
         controlled = controlled_resources(container_policy(policy, name))
         new[name] = _completed(entry, old, controlled, is_young=is_young)
     entries = (new[name] for name in sorted(new))
-    return VpaRecommendation(
-        container_recommendations=tuple(entry for entry in entries if entry.target is not None)
-    )
+    return VpaRecommendation(tuple(entry for entry in entries if entry.target is not None))
 
 
 def _not_below(
@@ -288,8 +284,7 @@ def _not_below(
         controlled = controlled_resources(container_policy(policy, entry.container_name))
         return _completed(entry, least, controlled, is_young=True)
 
-    entries = new.container_recommendations or ()
-    return VpaRecommendation(container_recommendations=tuple(raised(entry) for entry in entries))
+    return VpaRecommendation(tuple(raised(entry) for entry in _entries(new)))
 
 
 def _completed(
@@ -343,7 +338,7 @@ def anchored(
         if sum(targets.values()) != size and not waits:
             targets = _divided(measured, size)
     return VpaRecommendation(
-        container_recommendations=tuple(
+        tuple(
             _with_target(entry, targets[entry.container_name])
             if entry.container_name in targets
             else entry

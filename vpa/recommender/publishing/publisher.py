@@ -163,7 +163,7 @@ class Publisher:
         held = self._held_now = self.lost.held(now)
         for key in sorted(held.keys() - self._told)[:1]:
             _log.warning("history lost: what was published before stands for a day",
-                         vpas=len(held), namespace=key.namespace, name=key.name,
+                         vpas=len(held), **key._asdict(),
                          message=held[key].message)  # fmt: skip
         self._told |= held.keys()
         return held
@@ -180,8 +180,7 @@ class Publisher:
                 size = await self._coordination.size_of(key, vpa, entry, trace, facts.shapes, now)
             except (KubeError, msgspec.DecodeError) as error:
                 # Without its anchor a size moves replicas: all of it waits for the next pass.
-                _log.warning("anchor not written", namespace=key.namespace, name=key.name,
-                             error=str(error))  # fmt: skip
+                _log.warning("anchor not written", **key._asdict(), error=str(error))
                 return
             vpa = self._stores.vpa(key) or vpa
             if size is not None and size.size is None and vpa.status.recommendation is None:
@@ -204,8 +203,7 @@ class Publisher:
             await self._stores.patch(self._api, vpa, patch, "status")
         except (KubeError, msgspec.DecodeError) as error:
             self._metrics.wrote("status", "error")
-            _log.warning("status not written", namespace=key.namespace, name=key.name,
-                         error=str(error))  # fmt: skip
+            _log.warning("status not written", **key._asdict(), error=str(error))
             return False
         self._metrics.wrote("status", "ok")
         created = vpa.metadata.creation_timestamp

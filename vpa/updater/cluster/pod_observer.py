@@ -156,7 +156,7 @@ class PodObserver:
             try:
                 resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
-                _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
+                _log.exception("VPA passed over", **key._asdict())
                 continue
             named[key] = Candidate(vpa, resolved.selector)
             (acting if acts(vpa) else idle).put(named[key])

@@ -236,7 +236,7 @@ class Updater:
                 return not left
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 self._metrics.broken.inc()
-                _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
+                _log.exception("VPA passed over", **key._asdict())
         return True
 
     async def _turn(
@@ -258,8 +258,7 @@ class Updater:
             pace = pace_of(vpa.metadata.annotations)
         except PaceError as error:
             # An unreadable window must not mean any time.
-            _log.warning("VPA left alone", namespace=key.namespace, name=key.name,
-                         error=str(error))  # fmt: skip
+            _log.warning("VPA left alone", **key._asdict(), error=str(error))
             updates = False
             if not self._options.settings.cpu_startup_boost:
                 return

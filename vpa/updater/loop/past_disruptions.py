@@ -69,8 +69,7 @@ class DailyBudgets:
                 answer = await self._api.request("GET", VPAS.path(*key), timeout_s=_TIMEOUT_S)
                 stored = decode(answer.body, StoredVpa)
             except (KubeError, msgspec.DecodeError) as error:
-                _log.warning("disruptions of today not read", namespace=key.namespace,
-                             name=key.name, error=str(error))  # fmt: skip
+                _log.warning("disruptions of today not read", **key._asdict(), error=str(error))
                 return None
             hours = self._hours[key] = read(stored.metadata.annotations)
         return sum(_recent(hours, now).values())
@@ -85,7 +84,7 @@ class DailyBudgets:
             answer = await self._api.request(
                 "PATCH", VPAS.path(*key), body=body, content_type=MERGE_PATCH, timeout_s=_TIMEOUT_S
             )
-            self._stores.accept_vpa(decode(answer.body, StoredVpa))
+            self._stores.vpas.accept(decode(answer.body, StoredVpa))
         except Forbidden as refused:
             # Upstream's rights do not include it: the count then lasts as long as we do.
             if not self._has_told:
@@ -94,7 +93,7 @@ class DailyBudgets:
                              "patched", error=refused.message)  # fmt: skip
         except (KubeError, msgspec.DecodeError) as error:
             _log.warning("nothing disturbed: the disruption cannot be counted",
-                         namespace=key.namespace, name=key.name, error=str(error))  # fmt: skip
+                         **key._asdict(), error=str(error))  # fmt: skip
             return False
         self._hours[key] = hours
         return True

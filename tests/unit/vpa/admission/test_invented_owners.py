@@ -48,7 +48,7 @@ class Reviews:
         gates: Any = VpaGates
         self.stores = VpaStores(api, self.api, needs_pods=False)
         self.webhook = Webhook(self.stores, Counted().admitted, boost=boost, gates=gates)
-        self.stores.accept_vpa(decode(VPA, StoredVpa))
+        self.stores.vpas.accept(decode(VPA, StoredVpa))
 
     async def outcome(self, kind: str, name: str, version: str, uid: str = "u") -> str:
         owner = {"kind": kind, "name": name, "uid": uid, "apiVersion": version, "controller": True}

@@ -58,7 +58,7 @@ def test_of_vpas_that_are_gone_only_the_last_day_is_kept() -> None:
     api: Any = None
     stores = VpaStores(api, NoKinds())
     budgets = DailyBudgets(api, stores)
-    stores.accept_vpa(decode(b'{"metadata": {"namespace": "shop", "name": "web"}}', StoredVpa))
+    stores.vpas.accept(decode(b'{"metadata": {"namespace": "shop", "name": "web"}}', StoredVpa))
     for name, hours in {"web": {}, "gone": {NOON: 2}, "unspent": {}}.items():
         budgets._hours[VpaKey("shop", name)] = hours
     budgets.forget(NOON + 3600.0)
