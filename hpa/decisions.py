@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from hpa.cluster.record import AutoscalerRecord, Key
 from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
-from hpa.explain import explain, first_reason
+from hpa.explain.explanation import explain, first_reason
 from hpa.loop.controller import Controller
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.decision_api import (

@@ -7,9 +7,8 @@ says so, and the next thing follows: what holds the number then.
 
 from collections.abc import Mapping, Sequence
 
-from hpa.decide import Trace
 from hpa.decide.conditions import GAP, REFUSED
-from hpa.decide.decision import ForecastApplied, TargetUnreadable
+from hpa.decide.decision import ForecastApplied, TargetUnreadable, Trace
 from hpa.explain.facts import facts
 from hpa.explain.reading import ReadTrace, listed, step_of, tell, verb
 from hpa.explain.reason_order import is_put_off, reasons

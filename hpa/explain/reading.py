@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from hpa.decide import Observation, Scale, Trace
 from hpa.decide import decision as steps
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.measuring import Invalid, Valid
+from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import PodGroups, Pods
 
 AStep = TypeVar("AStep", bound=steps.Step)
@@ -17,7 +17,7 @@ AStep = TypeVar("AStep", bound=steps.Step)
 class ReadTrace(Struct, frozen=True):
     """One trace and its parts; None where the pass did not get that far."""
 
-    trace: Trace
+    trace: steps.Trace
     measured: tuple[steps.Measured, ...]
     chosen: steps.Chosen | None
     blocked: steps.Blocked | None
@@ -100,7 +100,7 @@ class ReadTrace(Struct, frozen=True):
         return [(each, each.result) for each in self.measured if isinstance(each.result, Valid)]
 
 
-def tell(trace: Trace) -> ReadTrace:
+def tell(trace: steps.Trace) -> ReadTrace:
     measured: list[steps.Measured] = []
     chosen = blocked = window = limit = None
     for step in trace.steps:
@@ -129,7 +129,7 @@ def _groups(measured: steps.Measured) -> PodGroups | None:
     return result.groups if isinstance(result, Invalid) else result.calculation.groups
 
 
-def step_of(trace: Trace, kind: type[AStep]) -> AStep | None:
+def step_of(trace: steps.Trace, kind: type[AStep]) -> AStep | None:
     """Return the step of that kind, which a pass takes at most once."""
     for step in trace.steps:
         if isinstance(step, kind):

@@ -8,7 +8,6 @@ outcome. A decision that was not put into effect says so before everything.
 
 from collections.abc import Sequence
 
-from hpa.decide import Trace
 from hpa.decide import decision as steps
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.metrics.measuring import Invalid, Valid
@@ -75,7 +74,7 @@ def is_put_off(told: ReadTrace) -> bool:
     return told.is_vain and not is_shadow and outcome is not None and outcome.scale == "not_tried"
 
 
-def _ineffective(trace: Trace) -> str:
+def _ineffective(trace: steps.Trace) -> str:
     if trace.settings.mode == "shadow" or trace.outcome is None:
         return "ShadowMode"
     return "ScaleUpdateConflict" if trace.outcome.scale == "conflict" else "ScaleUpdateFailed"

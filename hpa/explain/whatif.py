@@ -11,13 +11,13 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from hpa.decide import Observation, Scale, decide
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.numbers import INT64_MAX
-from hpa.decide.observation import MetricAnswer, Past, Recommendation
+from hpa.decide.observation import MetricAnswer, Observation, Past, Recommendation, Scale
+from hpa.decide.reconcile import decide
 from hpa.decide.settings import ACTUAL, Bucket, Settings, Variation
 from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from hpa.cluster.record import Key
-from hpa.decide import decide, replay
 from hpa.decide.decision import Measured, Trace
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer, Scale
-from hpa.explain import first_reason
+from hpa.decide.reconcile import decide, replay
+from hpa.explain.explanation import first_reason
 from podscale.core.metrics import PodSamples, SampleGap, Unavailable
 from podscale.core.samplecolumns import SampleColumns
 from podscale.explain.decision_history import ChangeRing, DecisionHistory

@@ -21,9 +21,8 @@ from hpa.cluster.record import AutoscalerRecord, Catalog, Key, OwnPeriod, PassSt
 from hpa.cluster.stores import TargetWorkload, is_coordinated
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
-from hpa.decide import Settings
 from hpa.decide.conditions import warning
-from hpa.decide.settings import acts_at_once
+from hpa.decide.settings import Settings, acts_at_once
 from hpa.history.clock import SteadyClock
 from hpa.history.memory import HistoryKeeper, HistoryMemory
 from hpa.loop.forecasts import Forecasts

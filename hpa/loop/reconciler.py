@@ -14,9 +14,11 @@ from msgspec import Struct, structs
 
 from hpa.cluster.record import AutoscalerRecord, AutoscalerView, SentScale, TargetScale
 from hpa.cluster.writer import REPORTS_S, WriteTurns, is_status_due
-from hpa.decide import Conclusion, Decision, Outcome, Scale, ScaleUnreadable, conclude, decide
+from hpa.decide.conclusion import conclude
 from hpa.decide.conditions import DecisionEvent
-from hpa.decide.decision import DONE, Corrected
+from hpa.decide.decision import DONE, Conclusion, Corrected, Decision, Outcome
+from hpa.decide.observation import Scale, ScaleUnreadable
+from hpa.decide.reconcile import decide
 from hpa.forecast.demand import measured
 from hpa.history import history
 from hpa.loop.slot import PAGE, MetricsReader, SlotAnswers, SlotQuestions

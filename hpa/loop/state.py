@@ -9,7 +9,7 @@ from hpa.cluster.record import Catalog
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog

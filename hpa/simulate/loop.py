@@ -1,10 +1,9 @@
 """Pass after pass over a history: what one HPA would have done with a load.
 
-Each pass is ``hpa.decide.decide`` itself, with its own history, status and windows carried on, or
-comes to the same: most of them are settled many at once (``hpa.simulate.steady``). What a run was
-worth is told by SPEC-RG's elasticity measures, pod-hours, and what was not served: d(t) is the
-fewest pods that meet the load at t, s(t) the pods that are ready, and times at which the load is
-not known, or was hidden from whoever measured it, count in none of the sums.
+Each pass is ``decide`` itself, with its own history, status and windows carried on, or comes to the
+same: most are settled many at once (``hpa.simulate.steady``). What a run was worth is told by
+SPEC-RG's elasticity measures, pod-hours, and what was not served: d(t) is the fewest pods that meet
+the load at t, s(t) the pods that are ready; times of a load not known, or hidden, do not count.
 """
 
 import math
@@ -14,9 +13,10 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import ExpectedDemand, MetricAnswer
+from hpa.decide.observation import ExpectedDemand, MetricAnswer, Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Floats, LoadHistory, Plant, SimulatedWorkload, held, key_of
 from podscale.core import metrics as core

@@ -13,14 +13,14 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from hpa.decide import Decision, Past, Settings
 from hpa.decide.api.spec import HPA, MetricSpec, Rules
 from hpa.decide.behavior import counts, limited, remember_scale, stabilized
-from hpa.decide.decision import Chosen, LimitApplied
+from hpa.decide.decision import Chosen, Decision, LimitApplied
 from hpa.decide.metrics.replicas import Tolerance, tolerance_of
 from hpa.decide.metrics.requests import requests_of
 from hpa.decide.numbers import INT32_MAX
-from hpa.decide.observation import Recommendation
+from hpa.decide.observation import Past, Recommendation
+from hpa.decide.settings import Settings
 from hpa.simulate.workload import (
     Counts,
     Floats,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
-from hpa.explain import explain
+from hpa.explain.explanation import explain
 from hpa.history.decision_log import DecisionLog
 from podscale.core.ascii_text import whole_number
 from podscale.core.boundedcache import BoundedCache

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import trial
 from hpa.forecast.gate import FEWEST_DAYS, GateVerdict
 from hpa.simulate import loop

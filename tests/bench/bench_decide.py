@@ -14,9 +14,10 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from hpa.decide import conclude, decide
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import DONE, Conclusion
-from hpa.explain import explain, first_reason
+from hpa.decide.reconcile import decide
+from hpa.explain.explanation import explain, first_reason
 from tests.bench.figures import Figures
 from tests.cluster import executed
 from tests.conformance import hpa_inputs as given

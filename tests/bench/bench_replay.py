@@ -22,9 +22,9 @@ from statistics import median
 
 import numpy as np
 
-from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.workload import LoadHistory, Plant
 from podscale.feed.options import PrometheusOptions

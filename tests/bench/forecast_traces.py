@@ -14,8 +14,8 @@ from multiprocessing import get_context
 import numpy as np
 from msgspec import Struct, structs
 
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import ForecastTrial, trial
 from hpa.simulate.loop import RunVerdict, first_size, measure, needed, oracle, simulate
 from hpa.simulate.workload import LoadHistory, Plant

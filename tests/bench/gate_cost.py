@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import structs
 
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion, day_of
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.gate_process import TOGETHER, GateProcess

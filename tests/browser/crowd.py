@@ -4,9 +4,10 @@ import random
 
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import MetricAnswer, Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness

@@ -13,11 +13,14 @@ from msgspec import structs
 from adapter.discovery.listing import MetricSource, RuleListing
 from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.stages import Stage
-from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.reading import UP
 from hpa.decide.api.spec import HPA, Behavior, MetricSpec, Rules
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Outcome
+from hpa.decide.observation import MetricAnswer, Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import (
     Answer,

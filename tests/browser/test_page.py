@@ -106,7 +106,7 @@ async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
             "aria-pressed", "true"
         )
         steps = await page.locator(".steps li").all_inner_texts()
-    from hpa.explain import explain
+    from hpa.explain.explanation import explain
 
     at = float((key or "").removeprefix("scale-").removesuffix("-web"))
     trace = played.traces.at(("shop", "web"), at)

@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from hpa.decide import Outcome, Past, Settings, conclude, decide
 from hpa.decide.api.spec import HpaStatus
+from hpa.decide.conclusion import conclude
 from hpa.decide.conditions import DecisionEvent
+from hpa.decide.decision import Outcome
+from hpa.decide.observation import Past
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from podscale.kube.objects.autoscaler import AutoscalerCondition
 from tests.cluster.beside_passes import Pass
 from tests.cluster.beside_sights import Sight, Sights, UnaskedError, World, has_quotient, read

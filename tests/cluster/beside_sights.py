@@ -16,10 +16,9 @@ from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.record import AutoscalerRecord
 from hpa.cluster.stores import HpaStores, TargetWorkload
 from hpa.cluster.targets import ScaleTargets, converted
-from hpa.decide import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.api import reading
 from hpa.decide.api.spec import HPA
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import MetricAnswer, Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
 from hpa.loop.observe import SelectedPods, questions
 from podscale.cli.evaluation.observation import settings_for

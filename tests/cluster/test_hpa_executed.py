@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from hpa.cluster.targets import NotConvertible, converted
-from hpa.decide import conclude, decide
 from hpa.decide.api.spec import HpaStatus
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
+from hpa.decide.reconcile import decide
 from hpa.history.decision_log import DecisionLog
 from podscale.kube.objects.autoscaler import AutoscalerCondition
 from tests.cluster import executed

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from hpa.decide import conclude, decide
-from hpa.explain import explain
+from hpa.decide.conclusion import conclude
+from hpa.decide.reconcile import decide
+from hpa.explain.explanation import explain
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case
 from tests.conformance.hpa_inputs import NOW

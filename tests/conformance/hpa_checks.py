@@ -4,7 +4,6 @@ from typing import Any
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.writer import status_changes
-from hpa.decide import conclude, decide, replay
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec, MetricStatus
 from hpa.decide.behavior import (
     LimitedReplicas,
@@ -16,6 +15,7 @@ from hpa.decide.behavior import (
     stabilize_down,
     stored,
 )
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import Conclusion
 from hpa.decide.metrics.answers import summed
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate
@@ -30,6 +30,7 @@ from hpa.decide.metrics.replicas import (
 from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods, group
+from hpa.decide.reconcile import decide, replay
 from hpa.decide.settings import ACTUAL, acts_at_once
 from podscale.core.quantity import format_milli
 from podscale.core.selectors.selector import parse

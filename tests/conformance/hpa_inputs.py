@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpa.decide import Outcome
 from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP, read_behavior, read_rules
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec, MetricStatus, Rules
+from hpa.decide.decision import Outcome
 from hpa.decide.observation import (
     MetricAnswer,
     Observation,

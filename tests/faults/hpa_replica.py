@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from hpa.cluster.stores import HpaStores
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from tests.faults.hpa_replica import Replica
 from tests.faults.hpa_weather import NS, Weather
 from tests.unit.hpa.world import deployment_object, hpa_object

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hpa.decide import Observation, Past, Settings, decide
 from hpa.decide.decision import Measured
+from hpa.decide.observation import Observation, Past
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from podscale.core.metrics import PodMetric, PodSamples, Unavailable
 from podscale.feed.feed import Feed
 from podscale.feed.http.client import PrometheusClient

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpa.cluster.stores import HpaStores
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.flags import HpaChoice
 from hpa.loop.state import Options
 from hpa.part import HpaPart

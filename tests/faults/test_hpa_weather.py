@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from podscale.kube.client.api import Method
 from podscale.kube.client.errors import ApiUnreachable
 from tests.faults.hpa_replica import Replica

@@ -10,9 +10,10 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import HeldTarget
+from hpa.decide.observation import HeldTarget, Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import SimulatedRun, pass_times
 from hpa.simulate.workload import LoadHistory, Plant, SimulatedWorkload, held
 from podscale.coordinate.anchor import Anchor

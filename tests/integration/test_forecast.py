@@ -10,8 +10,8 @@ from adapter.discovery.mapping import PresumingMapper
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.ruleset import read_rules
 from adapter.sources.source_router import OneSource
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import GateQuestion
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions

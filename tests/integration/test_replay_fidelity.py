@@ -11,8 +11,8 @@ import os
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
+from hpa.decide.settings import Settings
 from hpa.simulate.workload import LoadHistory, Plant
 from podscale.core.metrics import PodMetric, Question
 from podscale.core.times.rfc3339 import rfc3339

@@ -15,8 +15,8 @@ import pytest
 from msgspec import structs
 
 from hpa.cluster.stores import HpaStores
-from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
+from hpa.decide.settings import Settings
 from hpa.flags import HpaChoice
 from hpa.loop.state import Options
 from hpa.part import HpaPart

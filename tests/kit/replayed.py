@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import SimulatedRun, simulate
 from hpa.simulate.workload import LoadHistory, Plant, key_of
 

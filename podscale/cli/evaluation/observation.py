@@ -18,19 +18,23 @@ from msgspec import Struct
 
 from hpa import decisions
 from hpa.cluster.targets import NotConvertible, converted
-from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import ConversionError, read, to_v2
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.observation import (
     MetricAnswer,
     MetricFailure,
+    Observation,
+    Past,
     Recommendation,
+    Scale,
     ScaleEvent,
+    ScaleUnreadable,
     UnreadableKind,
 )
 from hpa.decide.pods import Pods
-from hpa.decide.settings import RELEASES, Gates
-from hpa.explain import first_reason
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import RELEASES, Gates, Settings
+from hpa.explain.explanation import first_reason
 from podscale.cli.evaluation.manifest import WrittenError, place, problems, unknown, unknown_in
 from podscale.cli.evaluation.manifest import plain as plain_of
 from podscale.core import quantity

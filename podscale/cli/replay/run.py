@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from hpa.decide import Settings
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import SimulatedRun, judge, oracle
 from hpa.simulate.workload import Plant, held
 from podscale.cli.cluster import ClusterChoice

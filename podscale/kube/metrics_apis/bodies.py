@@ -62,13 +62,7 @@ class ExternalValue(Struct, frozen=True, gc=False, rename="camel"):
     window: int | None = None
 
 
-_REFUSALS = (
-    errors.BadRequest,
-    errors.Forbidden,
-    errors.MethodNotAllowed,
-    errors.Unauthorized,
-    errors.Unprocessable,
-)
+_REFUSALS = (400, 401, 403, 405, 422)
 
 
 def failure_of(error: errors.KubeError, doing: str) -> Failure:
@@ -87,7 +81,7 @@ def failure_of(error: errors.KubeError, doing: str) -> Failure:
     reason = cause or error.reason or f"Status{error.status}"
     if isinstance(error, errors.ObjectNotFound):
         return NotFound(reason, text)
-    if isinstance(error, _REFUSALS):
+    if error.status in _REFUSALS:
         return Refused(reason, text)
     return Unavailable(
         reason, text, is_timeout=error.status == 504, retry_after_s=error.retry_after_s

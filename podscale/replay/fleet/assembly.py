@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from hpa.decide import Settings
 from hpa.decide.api.reading import read, to_v2
 from hpa.decide.api.spec import HPA
+from hpa.decide.settings import Settings
 from hpa.simulate.workload import LoadHistory, Plant
 from podscale.replay.fleet import risk, sizing
 from podscale.replay.fleet.reading import FleetPast, FleetSpan, ProgressListener

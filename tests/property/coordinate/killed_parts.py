@@ -19,9 +19,13 @@ from prometheus_client import CollectorRegistry
 
 from hpa.cluster import writer
 from hpa.cluster.stores import VpaAnchors
-from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricSpec, Rules
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Outcome
+from hpa.decide.observation import Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from podscale.coordinate.anchor import ANNOTATION, Anchor, anchor_clause, parse
 from podscale.core.metrics import ContainerColumns, NoData, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness

@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.cluster import writer
-from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.api.reading import read, read_status
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
+from hpa.decide.observation import Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
 from hpa.decide.settings import Settings
-from hpa.explain import explain
+from hpa.explain.explanation import explain
 from hpa.history.decision_log import PackedTrace, encode, shape_of
 from podscale.core.metrics import (
     ExternalSample,

@@ -10,12 +10,14 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import HPA, Behavior, MetricSpec, Rules
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import DONE
-from hpa.explain import explain
-from hpa.explain.explanation import NOT_ENOUGH, NOTHING_ELSE
+from hpa.decide.observation import Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import NOT_ENOUGH, NOTHING_ELSE, explain
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.quantity import parse
 from podscale.explain.explanation import Explanation

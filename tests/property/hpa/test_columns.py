@@ -6,9 +6,9 @@ from random import Random
 import msgspec
 from msgspec import structs
 
-from hpa.decide import Observation, decide
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import MetricAnswer, Observation
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
 from hpa.decide.settings import Variation
 from podscale.core.metrics import PodSamples, Sample
 from tests.property.hpa import worlds

@@ -6,8 +6,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpa.decide import decide
-from hpa.explain import explain
+from hpa.decide.reconcile import decide
+from hpa.explain.explanation import explain
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from msgspec import structs
 
-from hpa.decide import Decision, Scale, decide
 from hpa.decide.behavior import MOST, OLDEST_S
-from hpa.decide.decision import Chosen, ForecastApplied
-from hpa.decide.observation import ExpectedDemand, Observation
+from hpa.decide.decision import Chosen, Decision, ForecastApplied
+from hpa.decide.observation import ExpectedDemand, Observation, Scale
+from hpa.decide.reconcile import decide
 from tests.property.hpa.test_invariants import (
     PASSES,
     History,

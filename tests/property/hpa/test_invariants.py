@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from hpa.decide import Decision, Observation, Past, Scale, conclude, decide
 from hpa.decide.api.spec import Behavior, Rules
-from hpa.decide.decision import Chosen, Corrected, Measured, Outcome
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Chosen, Corrected, Decision, Measured, Outcome
 from hpa.decide.metrics.measuring import Invalid
+from hpa.decide.observation import Observation, Past, Scale
+from hpa.decide.reconcile import decide
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples, SampleGap
 from podscale.kube.objects.autoscaler import Policy
 from tests.property.hpa import worlds

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpa.cluster.foreign_controllers import QUIET_S
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.loop.state import Options
 from podscale.core.metrics import Answer, Question, Unavailable
 from podscale.kube.client.api import Response

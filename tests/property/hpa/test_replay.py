@@ -5,8 +5,10 @@ from random import Random
 
 import msgspec
 
-from hpa.decide import Conclusion, Decision, Outcome, Trace, conclude, decide, replay
-from hpa.explain import explain
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Conclusion, Decision, Outcome, Trace
+from hpa.decide.reconcile import decide, replay
+from hpa.explain.explanation import explain
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 

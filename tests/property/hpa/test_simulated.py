@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import judge, measure, needed, oracle
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from tests.unit.hpa.simulate.loads import load, simulated, web

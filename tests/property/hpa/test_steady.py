@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from hpa.decide import Gates, Settings
 from hpa.decide.api.spec import HPA, Fallback, Options
+from hpa.decide.settings import Gates, Settings
 from hpa.simulate.loop import pass_times, simulate
 from hpa.simulate.steady import covers
 from hpa.simulate.workload import LoadHistory, Plant, key_of

@@ -7,7 +7,6 @@ on purpose: ages that equal windows, ratios at the tolerance, empty answers.
 from collections.abc import Sequence
 from random import Random
 
-from hpa.decide import Gates, Observation, Past, Scale, ScaleUnreadable, Settings
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import (
     HPA,
@@ -22,10 +21,15 @@ from hpa.decide.observation import (
     GoodProposal,
     MetricAnswer,
     MetricFailure,
+    Observation,
+    Past,
     Recommendation,
+    Scale,
     ScaleEvent,
+    ScaleUnreadable,
 )
 from hpa.decide.pods import Pods
+from hpa.decide.settings import Gates, Settings
 from podscale.core import metrics as core
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import LabelSelector

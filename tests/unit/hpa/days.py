@@ -5,11 +5,13 @@ import random
 
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import Outcome, Trace
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import MetricAnswer, Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hpa.cluster.stores import TargetWorkload
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.loop.state import Options
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.client.resource import Resource

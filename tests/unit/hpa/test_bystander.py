@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.decisions import DecisionsApi
 from podscale.kube.client.resource import PODAUTOSCALERS
 from podscale.kube.leadership.lease import Term

@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from hpa.cluster.record import AutoscalerRecord
-from hpa.decide import Settings
-from hpa.explain import explain
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from podscale.kube.client.errors import ServerFailed
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -122,7 +122,7 @@ async def test_a_new_object_and_a_changed_spec_are_decided_at_once() -> None:
 
 
 async def test_with_the_old_release_a_changed_spec_waits_for_its_turn() -> None:
-    from hpa.decide import Gates
+    from hpa.decide.settings import Gates
 
     cluster = Cluster(
         settings=Settings(release="1.36", gates=Gates(generation=False), sync_period_s=15.0)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
+from hpa.decide.observation import Observation, Past, Scale
 from hpa.decide.pods import Pods
+from hpa.decide.reconcile import decide, replay
+from hpa.decide.settings import Settings
 from hpa.history.decision_log import DecisionLog, encode, shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness

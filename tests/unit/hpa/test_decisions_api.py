@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.decisions import DecisionsApi
 from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object

@@ -1,6 +1,6 @@
 """A clock of one's own (the demo's runs faster) beside watches that live in real time."""
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from podscale.core.metrics import Question
 from podscale.kube.informer.list_watch import WatchBroken
 from podscale.kube.leadership.lease import Term

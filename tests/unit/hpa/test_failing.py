@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.loop.state import Options
 from podscale.core.metrics import (
     Answer,

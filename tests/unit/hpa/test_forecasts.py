@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
-from hpa.explain import explain
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from hpa.forecast.daily import GateAnswer, GateQuestion, day_of
 from hpa.forecast.demand import DAY, FEATURES, lags
 from hpa.forecast.gate import NONE

@@ -8,8 +8,9 @@ import pytest
 
 from hpa.cluster.record import AutoscalerRecord, Catalog
 from hpa.cluster.stores import kept_autoscaler
-from hpa.decide import Scale, Settings
+from hpa.decide.observation import Scale
 from hpa.decide.selection import check
+from hpa.decide.settings import Settings
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.autoscaler import Autoscaler

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.selfmetrics import AGES
 from podscale.core.metrics import (
     ContainerColumns,

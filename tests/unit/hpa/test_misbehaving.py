@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from hpa.cluster.record import AutoscalerRecord, AutoscalerView, TargetScale
-from hpa.decide import Scale, Settings
+from hpa.decide.observation import Scale
+from hpa.decide.settings import Settings
 from hpa.loop import controller as controllers
 from hpa.loop.reconciler import _READS, Reconciler
 from hpa.loop.state import Options

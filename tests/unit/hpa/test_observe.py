@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from hpa.cluster.record import AutoscalerView, TargetScale
-from hpa.decide import Scale, Settings
+from hpa.decide.observation import Scale
+from hpa.decide.settings import Settings
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.resource import DEPLOYMENTS

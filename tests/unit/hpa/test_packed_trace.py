@@ -3,9 +3,11 @@
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
+from hpa.decide.conclusion import conclude
 from hpa.decide.decision import DONE
-from hpa.decide.observation import ExpectedDemand, HeldTarget
+from hpa.decide.observation import ExpectedDemand, HeldTarget, Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.history.decision_log import PackedTrace
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import NOW, listed, per_pod, pod, queue, seen, web

@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 from hpa.cluster.foreign_controllers import QUIET_S
 from hpa.cluster.record import Key
 from hpa.cluster.writer import REPORTS_S
-from hpa.decide import Trace, replay
-from hpa.explain import explain
+from hpa.decide.decision import Trace
+from hpa.decide.reconcile import replay
+from hpa.explain.explanation import explain
 from hpa.loop.slot import PAGE
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
 from podscale.kube.client.wire import ManagedField

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
 from podscale.kube.client.errors import ApiUnreachable

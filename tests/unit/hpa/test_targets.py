@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hpa.cluster.record import AutoscalerRecord
-from hpa.decide import ScaleUnreadable
-from hpa.explain import explain
+from hpa.decide.observation import ScaleUnreadable
+from hpa.explain.explanation import explain
 from podscale.kube.client.resource import REPLICA_SETS, Resource
 from podscale.kube.client.wire import decode
 from podscale.kube.informer.list_watch import (

@@ -10,7 +10,7 @@ import pytest
 from hpa import flags
 from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
-from hpa.explain import explain
+from hpa.explain.explanation import explain
 from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from podscale.kube.client.wire import decode, format_micro_time
 from podscale.kube.objects.cluster import Lease
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hpa.cluster.stores import HpaStores, TargetWorkload
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion
 from hpa.forecast.demand import DAY
 from hpa.simulate.workload import key_of

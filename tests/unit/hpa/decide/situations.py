@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpa.decide import Observation, Past, Scale
 from hpa.decide.api.spec import HPA, MetricSpec
-from hpa.decide.observation import MetricAnswer, Recommendation
+from hpa.decide.observation import MetricAnswer, Observation, Past, Recommendation, Scale
 from hpa.decide.pods import Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness

@@ -3,13 +3,14 @@
 import pytest
 from msgspec import structs
 
-from hpa.decide import Past, Settings, decide
 from hpa.decide.api.options import read_options
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, Fallback, MetricSpec, Options
 from hpa.decide.decision import Decision
 from hpa.decide.metrics.proposals import key_of
-from hpa.decide.observation import Observation, ScaleUnreadable
+from hpa.decide.observation import Observation, Past, ScaleUnreadable
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,

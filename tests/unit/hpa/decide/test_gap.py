@@ -3,9 +3,12 @@
 import pytest
 from msgspec import structs
 
-from hpa.decide import Decision, Observation, Past, Settings, decide
 from hpa.decide.api.spec import HpaStatus
-from hpa.explain import explain
+from hpa.decide.decision import Decision
+from hpa.decide.observation import Observation, Past
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from hpa.history.decision_log import PackedTrace
 from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import (

@@ -3,11 +3,12 @@
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import HeldTarget
+from hpa.decide.observation import HeldTarget, Observation, Past, Scale
 from hpa.decide.pods import Pods
-from hpa.explain import explain
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from podscale.coordinate.anchor import Anchor
 from podscale.core.metrics import PodSamples, Sample
 from podscale.core.pod_state import PodPhase, PodReadiness

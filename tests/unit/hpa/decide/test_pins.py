@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
 from hpa.decide.api.reading import DOWN, UP, read_rules
 from hpa.decide.api.spec import Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.behavior import limit, rate_limit, stabilize_down, stored
-from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels
-from hpa.decide.observation import Observation, Recommendation, ScaleEvent
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels, Outcome
+from hpa.decide.observation import Observation, Past, Recommendation, ScaleEvent
 from hpa.decide.pods import group
-from hpa.decide.settings import Release
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Gates, Release, Settings
 from hpa.loop.observe import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.core.pod_state import PodPhase, PodReadiness

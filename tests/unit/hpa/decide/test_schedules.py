@@ -11,13 +11,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec import structs
 
-from hpa.decide import Decision, Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.options import read_options
 from hpa.decide.api.spec import HPA, HpaStatus
-from hpa.decide.decision import DONE
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import DONE, Decision
+from hpa.decide.observation import Observation, Past, Scale
+from hpa.decide.reconcile import decide
 from hpa.decide.schedules import scheduled
-from hpa.decide.settings import Mode
-from hpa.explain import explain
+from hpa.decide.settings import Mode, Settings
+from hpa.explain.explanation import explain
 from hpa.history.decision_log import PackedTrace
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import Unavailable

@@ -2,9 +2,10 @@
 
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.observation import ExpectedDemand
-from hpa.explain import explain
+from hpa.decide.observation import ExpectedDemand, Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.core.metrics import PodSamples
 from tests.unit.hpa.simulate.loads import START_S, web

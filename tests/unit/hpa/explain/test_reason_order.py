@@ -7,16 +7,6 @@ import pytest
 from msgspec import structs
 
 from adapter.stages import Stage
-from hpa.decide import (
-    Observation,
-    Outcome,
-    Past,
-    ScaleUnreadable,
-    Settings,
-    Trace,
-    conclude,
-    decide,
-)
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import (
     Behavior,
@@ -26,9 +16,13 @@ from hpa.decide.api.spec import (
     Options,
     Rules,
 )
-from hpa.decide.observation import Recommendation, ScaleEvent
-from hpa.explain import explain, first_reason, whatif
-from hpa.explain.explanation import PUT_OFF
+from hpa.decide.conclusion import conclude
+from hpa.decide.decision import Outcome, Trace
+from hpa.decide.observation import Observation, Past, Recommendation, ScaleEvent, ScaleUnreadable
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain import whatif
+from hpa.explain.explanation import PUT_OFF, explain, first_reason
 from hpa.explain.reading import tell
 from hpa.explain.whatif import Inputs
 from podscale.core.metrics import (

@@ -5,11 +5,13 @@ from typing import Literal
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, HpaStatus, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.explain import explain
+from hpa.decide.observation import Observation, ScaleUnreadable
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.forecast.demand import DAY, DemandHistory
 from hpa.forecast.gate import (
     GateSubject,

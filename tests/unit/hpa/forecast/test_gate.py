@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import delay_of
 from hpa.forecast.demand import DAY
 from hpa.forecast.gate import (

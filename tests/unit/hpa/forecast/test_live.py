@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Past, Scale, Settings, decide
-from hpa.decide.observation import HeldTarget, MetricAnswer
+from hpa.decide.observation import HeldTarget, MetricAnswer, Observation, Past, Scale
+from hpa.decide.reconcile import decide
+from hpa.decide.settings import Settings
 from hpa.forecast import daily
 from hpa.forecast.daily import DAY_S, GateQuestion, GateSight
 from hpa.forecast.demand import DAY, lags, measured, next_lags

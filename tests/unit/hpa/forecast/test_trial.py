@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import structs
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.forecast.daily import trial
 from hpa.forecast.demand import DAY, demand_of
 from hpa.simulate.workload import Plant

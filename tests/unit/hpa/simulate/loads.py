@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpa.decide import Settings
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import ExpectedDemand
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import SimulatedRun, pass_times, period_of, simulate
 from hpa.simulate.workload import LoadHistory, Plant
 from tests.unit.hpa.decide.handwritten import hpa

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from tests.unit.hpa.decide.handwritten import hpa, resource
 from tests.unit.hpa.simulate.loads import load, simulated, web

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide.settings import Settings
 from hpa.simulate.loop import NeededPods, capacity_of, judge, measure, needed, oracle
 from hpa.simulate.workload import LoadHistory, Plant
 from tests.unit.hpa.decide.handwritten import hpa, resource
