@@ -279,7 +279,7 @@ def openapi_documents(groups: Sequence[ApiGroup], release: str) -> OpenApi:
             "swagger": "2.0",
             "info": info,
             "paths": paths,
-            "definitions": _referring(definitions, _V3_REFERENCE, _V2_REFERENCE),
+            "definitions": _in_v2(definitions),
         }
     )
     index = {
@@ -312,50 +312,35 @@ def _listing(group: str, version: str) -> dict[str, Any]:
 
 def _swagger(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a v3 path item in v2's form: schemas move out of ``content`` and parameters."""
-    swagger: dict[str, Any] = {}
-    for key, value in item.items():
-        if key == "parameters":
-            swagger[key] = [_parameter(one) for one in value]
-        elif isinstance(value, Mapping):
-            swagger[key] = _operation(value)
-        else:
-            swagger[key] = value
+    swagger: dict[str, Any] = {
+        method: _operation(value) for method, value in item.items() if method != "parameters"
+    }
+    if "parameters" in item:
+        swagger["parameters"] = [
+            {**{key: value for key, value in one.items() if key != "schema"}, **one["schema"]}
+            for one in item["parameters"]
+        ]
     return swagger
 
 
 def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
-    swagger = {key: value for key, value in operation.items() if key != "requestBody"}
-    if "parameters" in swagger:
-        swagger["parameters"] = [_parameter(one) for one in swagger["parameters"]]
-    produces: set[str] = set()
+    produces: dict[str, list[str]] = {}
     responses = {}
-    for code, response in operation.get("responses", {}).items():
-        content = response.get("content", {})
-        produces |= set(content)
-        responses[code] = {"description": response.get("description", "")}
-        for body in content.values():
-            schema = _referring(body.get("schema", {}), _V3_REFERENCE, _V2_REFERENCE)
-            responses[code]["schema"] = schema
-    swagger["responses"] = responses
-    if produces:
-        swagger["produces"] = sorted(produces)
-    return swagger
+    for code, response in operation["responses"].items():
+        responses[code] = {"description": response["description"]}
+        for form, body in response.get("content", {}).items():
+            produces = {"produces": [form]}
+            responses[code]["schema"] = _in_v2(body["schema"])
+    return {**operation, "responses": responses, **produces}
 
 
-def _parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {key: value for key, value in parameter.items() if key not in ("schema", "content")}
-    schema = parameter.get("schema", {"type": "string"})
-    return {**flat, **{key: value for key, value in schema.items() if key != "default"}}
-
-
-def _referring(value: Any, old: str, new: str) -> Any:
+def _in_v2(value: Any) -> Any:
+    """Return a schema with its references as v2 writes them."""
     if isinstance(value, Mapping):
         return {
-            key: item.replace(old, new)
-            if key == "$ref" and isinstance(item, str)
-            else _referring(item, old, new)
+            key: item.replace(_V3_REFERENCE, _V2_REFERENCE) if key == "$ref" else _in_v2(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_referring(item, old, new) for item in value]
+        return [_in_v2(item) for item in value]
     return value
