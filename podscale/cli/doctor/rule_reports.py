@@ -5,10 +5,8 @@ the words that the doctor has for a rule of a file; what one is refused for is f
 """
 
 from collections import Counter
-from collections.abc import Sequence
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 from adapter.discovery.listing import ListingBuilder
 from adapter.discovery.rule_scope import MOST_METRICS
@@ -94,28 +92,18 @@ async def found_by_usage(
     return reports
 
 
-_EVERY = SourceAccess(("*",))
-
-
 class EverySource(dict[str, SourceAccess]):
-    """Lets any namespace ask any source: which may, only the adapter knows."""
-
-    def __init__(self, namespace_label: str) -> None:
-        super().__init__()
-        self._access = replace(_EVERY, namespace_label=namespace_label)
+    """Lets any source be asked as the one called "": which may be, only the adapter knows."""
 
     def __contains__(self, _name: object) -> bool:
         return True
 
     def get(self, _name: str, _default: object = None) -> SourceAccess:
-        return self._access
+        return self[""]
 
 
-class ReadObject(Struct, frozen=True):
-    """An object, and the rule or the refusal that it comes to here."""
-
-    stored: objects.StoredMetricRule
-    rule: Rule | objects.RuleRefusal
+# An object, and the rule or the refusal that it comes to here.
+ReadObject = tuple[objects.StoredMetricRule, Rule | objects.RuleRefusal]
 
 
 def has_objects(cluster: DoctorCluster) -> bool:
@@ -129,14 +117,15 @@ async def stored_rules(
     """Return the MetricRules of ``namespace`` ("": of all), then those of everywhere, read as in
     an adapter that keeps namespaces apart by ``namespace_label`` ("": the usual one).
     """
-    sources = NamedSources(access=EverySource(namespace_label or _EVERY.namespace_label))
+    label = namespace_label or SourceAccess().namespace_label
+    sources = NamedSources(access=EverySource({"": SourceAccess(("*",), label)}))
     found: list[objects.StoredMetricRule] = []
     for resource, where in ((objects.METRIC_RULES, namespace), (objects.CLUSTER_METRIC_RULES, "")):
         async for page in cluster.listed(resource.path(where), resource.plural):
             found += [decode(each, objects.StoredMetricRule) for each in page]
     beyond = objects.beyond_bounds(found)
     return [
-        ReadObject(each, objects.compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
+        (each, objects.compiled(each, cluster.mapper, sources, beyond.get(each.origin)))
         for each in found
     ]
 
@@ -144,23 +133,21 @@ async def stored_rules(
 def of_default_source(found: Sequence[ReadObject]) -> list[Rule]:
     """Return the rules that the Prometheus of ``--prometheus-url`` answers; later ones go first."""
     rules = []
-    for each in found:
+    for stored, rule in found:
         # Which source a namespace has, and who may ask it, the adapter knows.
-        status = written_status(each.stored)
-        if status.observed_generation != each.stored.metadata.generation:
+        status = written_status(stored)
+        if status.observed_generation != stored.metadata.generation:
             status = MetricRuleStatus()  # the old one tells of another spec
-        if (
-            isinstance(each.rule, Rule)
-            and (status.source or each.rule.source) in ("", DEFAULT_SOURCE)
-            and not is_refused(status)
-        ):
-            rules.append(each.rule)
+        if isinstance(rule, Rule) and not is_refused(status):
+            source = status.source or rule.source
+            if source in ("", DEFAULT_SOURCE):
+                rules.append(rule)
     return sorted(rules, key=lambda rule: bool(rule.namespace))
 
 
 def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorReport) -> None:
     """Add what became of MetricRules, and which of them answers for what is asked for."""
-    rules = [*map(_reported, stored), *_crowded_namespaces(stored)]
+    rules = [*starmap(_reported, stored), *_crowded_namespaces(stored)]
     for asked in plan.asked:
         names = [each.rule for each in rules if asked.metric in each.names and not each.problem]
         own = [name for name in names if name.startswith(objects.METRIC_RULES.kind)]
@@ -170,9 +157,8 @@ def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorRe
     report.rules += [each for each in rules if not plan.asked or (each.problem and is_lost)]
 
 
-def _reported(found: ReadObject) -> RuleReport:
+def _reported(stored: objects.StoredMetricRule, rule: Rule | objects.RuleRefusal) -> RuleReport:
     """Return what became of an object."""
-    stored, rule = found.stored, found.rule
     status = written_status(stored)
     if isinstance(rule, objects.RuleRefusal):
         return RuleReport(stored.origin, 0, (), f"{rule.reason}: {rule.message}")
@@ -186,28 +172,23 @@ def _reported(found: ReadObject) -> RuleReport:
     return RuleReport(stored.origin, status.metrics_exposed, status.metrics, problem)
 
 
-def _crowded_namespaces(stored: Sequence[ReadObject]) -> list[RuleReport]:
-    """Return the namespaces whose own rules may list more metrics than an adapter keeps.
+def _crowded_namespaces(stored: Sequence[ReadObject]) -> Iterator[RuleReport]:
+    """Yield the namespaces whose own rules may list more metrics than an adapter keeps.
 
     The adapter that runs now says how many names a rule exposes; each counts for every kind of
     object that the rule maps, as if all series had all labels.
     """
     metrics: Counter[str] = Counter()
-    for each in stored:
-        if isinstance(rule := each.rule, Rule) and rule.namespace:
+    for each, rule in stored:
+        if isinstance(rule, Rule) and rule.namespace:
             kinds = {kind.group_resource for kind in rule.labels.override_labels.values()}
-            is_counted_once = rule.section == "externalRules" or not kinds
-            names = written_status(each.stored).metrics_exposed
-            metrics[rule.namespace] += names * (1 if is_counted_once else len(kinds))
-    return [
-        RuleReport(
-            f"MetricRules of namespace {namespace}",
-            count,
-            (),
-            f"TooManyMetrics: they list up to {count} metrics, each counted for every kind of "
-            f"object, and an adapter keeps {MOST_METRICS}: narrow seriesQuery, or leave series "
-            "out by seriesFilters",
-        )
-        for namespace, count in metrics.items()
-        if count > MOST_METRICS
-    ]
+            times = len(kinds) if kinds and rule.section == "rules" else 1
+            metrics[rule.namespace] += written_status(each).metrics_exposed * times
+    for namespace, count in metrics.items():
+        if count > MOST_METRICS:
+            text = (
+                f"TooManyMetrics: they list up to {count} metrics, each counted for every kind of "
+                f"object, and an adapter keeps {MOST_METRICS}: narrow seriesQuery, or leave series "
+                "out by seriesFilters"
+            )
+            yield RuleReport(f"MetricRules of namespace {namespace}", count, (), text)
