@@ -84,8 +84,8 @@ def masked(recording: Recording) -> Recording:
     """Return the recording without values, label values, object names and addresses."""
     mask = _Mask()
     asked, around = recording.asked, recording.around
-    return Recording(
-        config=recording.config,
+    return structs.replace(
+        recording,
         asked=structs.replace(
             asked,
             namespace=mask.word(asked.namespace),
