@@ -79,33 +79,24 @@ class FeedHealth:
             if outage is None
             else (outage.failure.message, max(now - outage.since_s, 0.0))
         )
-        if len(self._looks) < 2:
-            age_s = silent_s or None
-            return ShownHealth(
-                now, "feed", age_s, age_s, None, None, None, rules, failing, 0, problem
-            )
-        first, last = self._looks[0], self._looks[-1]
-        span_s = max(last.at - first.at, 1e-9)
-        ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
-        served, demands = sum(ages), last.demands - first.demands
-        return ShownHealth(
-            now,
-            "feed",
-            # Nothing is younger than the outage, whatever was served before it.
-            _older((last.age_sum_s - first.age_sum_s) / served if served else None, silent_s),
-            _older(_bound(ages) if served else None, silent_s),
-            (last.queries - first.queries) / span_s,
-            (last.failures - first.failures) / span_s,
-            (last.reused - first.reused) / demands if demands else None,
-            rules,
-            failing,
-            last.stale - first.stale,
-            problem,
-        )
-
-
-def _older(age_s: float | None, silent_s: float) -> float | None:
-    return max(age_s or 0.0, silent_s) if silent_s else age_s
+        # Nothing is younger than the outage, whatever was served before it.
+        age_s = worst_age_s = silent_s or None
+        queries = failures = reused = None
+        stale = 0
+        if len(self._looks) >= 2:
+            first, last = self._looks[0], self._looks[-1]
+            span_s = max(last.at - first.at, 1e-9)
+            ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
+            served, demands = sum(ages), last.demands - first.demands
+            if served:
+                age_s = max((last.age_sum_s - first.age_sum_s) / served, silent_s)
+                worst_age_s = max(_bound(ages), silent_s)
+            queries = (last.queries - first.queries) / span_s
+            failures = (last.failures - first.failures) / span_s
+            reused = (last.reused - first.reused) / demands if demands else None
+            stale = last.stale - first.stale
+        return ShownHealth(now, "feed", age_s, worst_age_s, queries, failures, reused, rules,
+                           failing, stale, problem)  # fmt: skip
 
 
 def _bound(ages: Sequence[int]) -> float:

@@ -170,11 +170,12 @@ def gate_cells(gate: GateVerdict) -> list[dict[str, str]]:
 
 
 RECORDED = "recorded"  # the line of what there really was
-# What a line says, in the order of the columns of a table.
-COLUMNS = (
-    "spec", "podHours", "cost", "unserved", "overTarget", "rescalesADay", "reversalsADay",
-    "longestLag", "largest",
-)  # fmt: skip
+# What a line says, in the order of the columns of a table, and their titles.
+COLUMNS = {
+    "spec": "spec", "podHours": "pod-hours", "cost": "cost", "unserved": "unserved",
+    "overTarget": "over target", "rescalesADay": "rescales/day",
+    "reversalsADay": "reversals/day", "longestLag": "longest lag", "largest": "largest",
+}  # fmt: skip
 # What else there is in JSON, YAML and CSV.
 FURTHER = (
     "underAccuracy", "overAccuracy", "underTime", "overTime", "instability",

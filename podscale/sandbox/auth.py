@@ -117,11 +117,6 @@ def authenticate(
     return ANONYMOUS_USER
 
 
-def peer_certificate(connection: ssl.SSLObject | None) -> Mapping[str, Any] | None:
-    """Return the verified client certificate of a TLS connection, if it gave one."""
-    return connection.getpeercert() if connection is not None else None
-
-
 class Request(Struct, frozen=True):
     """One request, read as far as routing, authorization and faults need it."""
 

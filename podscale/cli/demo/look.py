@@ -56,7 +56,10 @@ async def look(stage: DemoStage, scene: Scene) -> SceneLook:
         return _worker(stage, scene, at_s, replicas, reason, bool(items))
     if scene.name == "queue":
         messages = quantity.parse(items[0]["value"]).milli / 1000 if items else 0.0
-        pods = tuple(PodLook(name, 0.0, 0.0, note) for name, note in _pods(stage, scene))
+        pods = tuple(
+            PodLook(pod["metadata"]["name"], 0.0, 0.0, (pod.get("status") or {}).get("phase", ""))
+            for pod in _held(stage, scene)
+        )
         text = f"{queue_load(at_s):.0f} messages/s in, {messages:.0f} waiting"
         return SceneLook("queue", at_s, text, replicas, pods, reason, bool(items), messages)
     if scene.name == "nodes":
@@ -183,13 +186,6 @@ def _held(stage: DemoStage, scene: Scene) -> list[dict[str, Any]]:
     ]
 
 
-def _pods(stage: DemoStage, scene: Scene) -> list[tuple[str, str]]:
-    return [
-        (pod["metadata"]["name"], (pod.get("status") or {}).get("phase", ""))
-        for pod in _held(stage, scene)
-    ]
-
-
 def _mib(resources: Mapping[str, Any] | None) -> float:
     text = (resources or {}).get("memory")
     return float(quantity.from_wire(text)) / MIB if text else 0.0
@@ -211,17 +207,9 @@ def _reason(status: Mapping[str, Any]) -> str:
 
 def summary(looks: Mapping[str, Sequence[SceneLook]]) -> list[str]:
     """Return a line for every scene that was seen."""
-    lines = []
-    for name, seen in looks.items():
-        if seen:
-            told = {
-                "worker": _worker_story,
-                "queue": _queue_story,
-                "both": _both_story,
-                "nodes": _nodes_story,
-            }
-            lines.append(told.get(name, _shop_story)(seen))
-    return lines
+    stories = {"shop": _shop_story, "worker": _worker_story, "queue": _queue_story,
+               "both": _both_story, "nodes": _nodes_story}  # fmt: skip
+    return [stories[name](seen) for name, seen in looks.items() if seen]
 
 
 def is_measured(looks: Mapping[str, Sequence[SceneLook]]) -> bool:

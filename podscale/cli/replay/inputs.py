@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -292,10 +293,7 @@ class RecordedCluster:
         plain.pop("status", None)
         hpa = structs.replace(read_hpa(written(plain)), namespace=plain["metadata"]["namespace"])
         template = await _template(self.cluster, hpa)
-        lister = self._lister
-        queries = history.load_queries(
-            hpa, self._rules, lister.custom, lister.external, self._resource_of
-        )
+        queries = self._queries(hpa)
         if self._reader is None:
             self._reader = await self._open.enter_async_context(HistoryReader(self._source))
         reader, self._reader = self._reader, None  # one that was left early is of no use
@@ -316,18 +314,17 @@ class RecordedCluster:
             plain["metadata"]["namespace"], plain["metadata"]["name"], reference, 1,
             tuple(MetricSpec("Resource", each) for each in RESOURCES),
         )  # fmt: skip
-        lister = self._lister
-        queries = history.load_queries(
-            behind, self._rules, lister.custom, lister.external, self._resource_of
-        )
+        queries = self._queries(behind)
         async with HistoryReader(self._source) as reader:
             past = history.PastReader(reader, self._window, told)
             found = {each.key: await past.by_pod(each) for each in queries}
         template = await _template(self.cluster, behind)
         return history_of(self._window.grid, found), history.requests_of_pods(template)
 
-    def _resource_of(self, described: CrossVersionObjectReference) -> str:
-        return history.resource_of(self.cluster.mapper, described)
+    def _queries(self, hpa: HPA) -> list[history.LoadQuery]:
+        lister = self._lister
+        resource_of = partial(history.resource_of, self.cluster.mapper)
+        return history.load_queries(hpa, self._rules, lister.custom, lister.external, resource_of)
 
 
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:

@@ -26,11 +26,6 @@ from podscale.replay.report import (
 )
 
 ReplayForm = Literal["table", "json", "yaml", "csv"]
-_TITLES = {
-    "spec": "spec", "podHours": "pod-hours", "cost": "cost", "unserved": "unserved",
-    "overTarget": "over target", "rescalesADay": "rescales/day",
-    "reversalsADay": "reversals/day", "longestLag": "longest lag", "largest": "largest",
-}  # fmt: skip
 
 
 def print_report(report: ReplayReport, form: ReplayForm) -> None:
@@ -71,10 +66,10 @@ def print_all(found: AllReplays, form: ReplayForm) -> None:
         if isinstance(report := each.report, ReplayReport):
             cells += [
                 {"hpa": each.name, "at least": _cell("podHours", line["oraclePodHours"], report)}
-                | {_TITLES[key]: _cell(key, line[key], report) for key in COLUMNS if key in line}
+                | {COLUMNS[key]: _cell(key, line[key], report) for key in COLUMNS if key in line}
                 for line in each.lines()
             ]
-    titles = [title for title in _TITLES.values() if any(title in line for line in cells)]
+    titles = [title for title in COLUMNS.values() if any(title in line for line in cells)]
     table(["hpa", *titles, "at least"], cells)
     for each in found.replays:
         if not isinstance(each.report, ReplayReport):
@@ -87,8 +82,8 @@ def columns_of(report: ReplayReport) -> tuple[list[str], list[dict[str, str]]]:
     """Return the titles of the columns, and each line by them, as people read it."""
     lines = report.lines()
     named = [each for each in COLUMNS if each in lines[0]]
-    return [_TITLES[each] for each in named], [
-        {_TITLES[each]: _cell(each, line[each], report) for each in named} for line in lines
+    return [COLUMNS[each] for each in named], [
+        {COLUMNS[each]: _cell(each, line[each], report) for each in named} for line in lines
     ]
 
 

@@ -148,16 +148,10 @@ class WorkloadControllers:
         ]
 
     def _write_status(self, plural: str, content: Object, status: dict[str, Any]) -> None:
-        metadata = content["metadata"]
-        held = self._objects.get(plural, metadata["namespace"], metadata["name"])
+        namespace, name = content["metadata"]["namespace"], content["metadata"]["name"]
+        held = self._objects.get(plural, namespace, name)
         if {**held.get("status", {}), **status} != held.get("status"):
-            self._objects.update(
-                plural,
-                metadata["namespace"],
-                metadata["name"],
-                {**held, "status": status},
-                "status",
-            )
+            self._objects.update(plural, namespace, name, {**held, "status": status}, "status")
 
 
 def _revision(content: Object) -> int:

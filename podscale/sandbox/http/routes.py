@@ -16,7 +16,6 @@ from podscale.sandbox.auth import (
     Request,
     SandboxTokens,
     authenticate,
-    peer_certificate,
     read_request,
 )
 from podscale.sandbox.errors import foreign_origin, misdirected, unknown_path
@@ -219,8 +218,8 @@ class Routes:
         if (answer := await self.gate.answer(request)) is not None:
             return answer
         transport = request.transport
-        tls = transport.get_extra_info("ssl_object") if transport else None
-        user = authenticate(request.headers, self.tokens, peer_certificate(tls))
+        certificate = transport.get_extra_info("peercert") if transport else None
+        user = authenticate(request.headers, self.tokens, certificate)
         asked = read_request(request, user)
         self.counts[asked.verb, _counted(asked)] += 1
         await self.gate.admit(asked)

@@ -16,7 +16,7 @@ from podscale.sandbox.errors import already_exists, bad_request, conflict, forbi
 from podscale.sandbox.objects import resources
 from podscale.sandbox.objects.meta import prepare_create, prepare_update
 from podscale.sandbox.objects.resources import SandboxResource, SandboxResources
-from podscale.sandbox.objects.storage import Key, Object, Storage, Stored
+from podscale.sandbox.objects.storage import Key, Object, ObjectTable, Storage, Stored
 
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 _SELECTABLE = {
@@ -144,13 +144,11 @@ class SandboxObjects:
         return self.stored(self._of(resource), namespace, name).object
 
     def find(self, resource: SandboxResource | str, namespace: str, name: str) -> Object | None:
-        resource = self._of(resource)
-        found = self.storage.table(resource.group, resource.plural).objects.get((namespace, name))
+        found = self._table(self._of(resource)).objects.get((namespace, name))
         return found.object if found else None
 
     def stored(self, resource: SandboxResource, namespace: str, name: str) -> Stored:
-        table = self.storage.table(resource.group, resource.plural)
-        found = table.objects.get((namespace, name))
+        found = self._table(resource).objects.get((namespace, name))
         if found is None:
             raise not_found(resource.name, name)
         return found
@@ -178,7 +176,7 @@ class SandboxObjects:
         after: Key | None = None,
     ) -> Iterable[Stored]:
         """Yield stored objects; see ``list``."""
-        table = self.storage.table(resource.group, resource.plural)
+        table = self._table(resource)
         takes_all = label_selector.is_everything and not field_selector
         for key in table.keys(namespace, after):
             stored = table.objects[key]
@@ -195,7 +193,7 @@ class SandboxObjects:
         if resource.namespaced:
             self._check_namespace(resource, namespace, name)
         key = (namespace if resource.namespaced else "", name)
-        if key in self.storage.table(resource.group, resource.plural).objects:
+        if key in self._table(resource).objects:
             raise already_exists(resource.name, name)
         return self._store(resource, key, resources.conform(resource, prepared))
 
@@ -323,6 +321,9 @@ class SandboxObjects:
         phase = (content.get("status") or {}).get("phase")
         has_node = bool((content.get("spec") or {}).get("nodeName"))
         return has_node and phase not in ("Succeeded", "Failed")
+
+    def _table(self, resource: SandboxResource) -> ObjectTable:
+        return self.storage.table(resource.group, resource.plural)
 
     def _of(self, resource: SandboxResource | str) -> SandboxResource:
         return resource if isinstance(resource, SandboxResource) else self.resource(resource)
