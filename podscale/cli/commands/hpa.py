@@ -69,7 +69,7 @@ def evaluate(
 
 
 command = processes.command(
-    "hpa", "Scale by HorizontalPodAutoscalers.", ("hpa",), subcommands={"eval": evaluate}
+    "hpa", "hpa", summary="Scale by HorizontalPodAutoscalers.", subcommands={"eval": evaluate}
 )
 
 

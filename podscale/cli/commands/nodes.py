@@ -91,8 +91,8 @@ def watchdog(
 
 command = processes.command(
     "nodes",
-    "Fill nodes by what pods really use.",
-    ("nodes",),
+    "nodes",
+    summary="Fill nodes by what pods really use.",
     has_page=True,
     subcommands={"off": off, "watchdog": watchdog},
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from podscale.cli.entry import COMMANDS
 from podscale.cli.flag_program import program
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 
 def command(
     name: str,
-    summary: str,
-    parts: Sequence[str],
-    *,
+    *parts: str,
+    summary: str = "",
     leads: bool | None = None,
     has_page: bool = False,
     subcommands: Mapping[str, click.Command] = MappingProxyType({}),
 ) -> click.Command:
     """Return the command that runs ``parts``; ``leads``: under Leases unless a flag says no (None:
-    as each part's own table says). ``subcommands`` are other words that it takes."""
+    as each part's own table says). ``summary`` is that of the list of commands unless it is given,
+    ``subcommands`` are other words that it takes."""
 
     def load() -> "tuple[Sequence[Flag], Any]":
         from podscale.cli.page import FLAGS
@@ -41,6 +42,7 @@ def command(
         table = merged(tables) if len(parts) > 1 else tables[parts[0]]
         return (*table, *(FLAGS if has_page else ())), run
 
+    summary = summary or COMMANDS[name].summary
     if len(parts) > 1:
         summary = (
             f"{summary}\n\n--flag reaches every part that knows it, --PART.flag one of "
@@ -95,24 +97,12 @@ async def _run(
     )
 
 
-serve = command(
-    "serve", "Run what other programs wait for: metrics and admission.", ("adapter", "admission")
-)
-control = command(
-    "control",
-    "Run the HPA, the recommender and the updater.",
-    ("hpa", "recommender", "updater"),
-    leads=True,
-    has_page=True,
-)
+serve = command("serve", "adapter", "admission")
+control = command("control", "hpa", "recommender", "updater", leads=True, has_page=True)
 run = command(
-    "run",
-    "Run everything in one process (small clusters).",
-    ("adapter", "hpa", "recommender", "updater", "admission"),
-    leads=False,
-    has_page=True,
+    "run", "adapter", "hpa", "recommender", "updater", "admission", leads=False, has_page=True
 )
-adapter = command("adapter", "Serve the three metrics APIs from Prometheus.", ("adapter",))
-recommender = command("recommender", "Recommend requests (VPA).", ("recommender",))
-updater = command("updater", "Resize or evict pods whose requests are off (VPA).", ("updater",))
-admission = command("admission", "Set the requests of new pods (VPA webhook).", ("admission",))
+adapter = command("adapter", "adapter")
+recommender = command("recommender", "recommender")
+updater = command("updater", "updater")
+admission = command("admission", "admission")
