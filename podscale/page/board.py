@@ -177,10 +177,9 @@ class WorkloadBoard:
 
     def recent(self) -> Sequence[Recent]:
         """Return what changed lately, the newest first."""
-        return [each for each in reversed(self._recent) if tuple(each.id.split("/")) in self]
-
-    def __contains__(self, id_: object) -> bool:
-        return id_ in self._workloads
+        return [
+            each for each in reversed(self._recent) if tuple(each.id.split("/")) in self._workloads
+        ]
 
     def noted(self, workload: ShownWorkload, change: ShownDecision, explained: Explanation) -> None:
         """Take in something that happened to the size of pods."""

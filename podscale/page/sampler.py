@@ -95,18 +95,16 @@ class Sampler:
             # Another replica decides: what was decided here would be shown as if it stood.
             self.board.forgotten(None)
         if self.sources.vpas is not None:
-            await self._look_at_vpas()
+            await self._look_at_vpas(self.sources.vpas)
         if self.sources.pods is not None and self.sources.provider is not None:
-            await self._sample(self.sources.pods)
+            await self._sample(self.sources.pods, self.sources.provider)
 
-    async def _look_at_vpas(self) -> None:
-        vpas = self.sources.vpas
-        keys = list(vpas.keys()) if vpas is not None else []
+    async def _look_at_vpas(self, vpas: Vpas) -> None:
+        keys = list(vpas.keys())
         pace = LoopPace()
         for key in self._in_turn(keys):
             await pace.rest()
-            sized = vpas.sized(key) if vpas is not None else None
-            if sized is not None:
+            if (sized := vpas.sized(key)) is not None:
                 self._look_at_vpa(key, sized)
         alive = {(key.namespace, key.name) for key in keys}
         self.board.keep_vpas(alive)
@@ -148,7 +146,7 @@ class Sampler:
         mark = shown.sizing_mark(act.at, "pod", title, explained.first_reason, is_up=is_up)
         self.board.noted(workload, mark, explained)
 
-    async def _sample(self, pods: PodStore) -> None:
+    async def _sample(self, pods: PodStore, provider: MetricsProvider) -> None:
         asked: list[_Asked] = []
         left, pace = MOST_PODS, LoopPace()
         for workload in self._by_interest():
@@ -160,7 +158,7 @@ class Sampler:
                 left -= max(len(found.pods), 1)
                 asked.append(found)
         try:
-            answers = await self._ask(asked)
+            answers = await _answers(asked, provider)
         except TimeoutError:
             answers = [Unavailable("Timeout", _NO_ANSWER)] * (2 * len(asked))
         now = self.wall()
@@ -187,18 +185,6 @@ class Sampler:
         found = pods.select(workload.id[0], selector)
         return _Asked(workload, tuple(found.views()), str(selector))
 
-    async def _ask(self, asked: Sequence[_Asked]) -> Sequence[Answer]:
-        provider = self.sources.provider
-        if provider is None or not asked:
-            return ()
-        questions = [
-            PodResource(each.workload.id[0], each.selector, resource)
-            for each in asked
-            for resource in ("cpu", "memory")
-        ]
-        async with asyncio.timeout(_TIMEOUT_S):
-            return await provider.answer(questions)
-
     def _take(self, asked: _Asked, cpu: Answer, memory: Answer, now: float) -> None:
         workload, vpa = asked.workload, asked.workload.vpa
         failure = next((a for a in (cpu, memory) if not isinstance(a, PodSamples)), None)
@@ -213,3 +199,13 @@ class Sampler:
             shown.usage("memory", memory if isinstance(memory, PodSamples) else None, asked.pods,
                          vpa.memory_bytes if vpa is not None else None),
         )  # fmt: skip
+
+
+async def _answers(asked: Sequence[_Asked], provider: MetricsProvider) -> Sequence[Answer]:
+    questions = [
+        PodResource(each.workload.id[0], each.selector, resource)
+        for each in asked
+        for resource in ("cpu", "memory")
+    ]
+    async with asyncio.timeout(_TIMEOUT_S):
+        return await provider.answer(questions) if questions else ()

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
-import yaml
 from msgspec import Struct
 
 from podscale.cli.demo.scenes import Clock
@@ -76,6 +75,13 @@ _STOP_S = 10.0
 _AGAIN_S = 1.0
 _LOOKS = 0.1
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_CONFIG = """\
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+- job_name: sandbox
+  honor_labels: true
+  static_configs: [{{targets: ["{}"]}}]
+"""
 
 
 class Measurements(Struct, frozen=True):
@@ -153,7 +159,8 @@ class _Real:
     async def start(self) -> str:
         """Start it; return why it does not run, empty when it does."""
         config = self._directory / "prometheus.yaml"
-        config.write_text(_scrape_config(self._metrics_url))
+        target = self._metrics_url.removeprefix("http://").removesuffix("/metrics")
+        config.write_text(_CONFIG.format(target))
         problem = ""
         for _ in range(3):  # somebody may take the free port before it does
             self._port = free_port()
@@ -242,15 +249,3 @@ def _ending_with_us() -> Callable[[], object] | None:
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _scrape_config(metrics_url: str) -> str:
-    """Return Prometheus's configuration."""
-    target = metrics_url.removeprefix("http://").removesuffix("/metrics")
-    config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [
-            {"job_name": "sandbox", "honor_labels": True, "static_configs": [{"targets": [target]}]}
-        ],
-    }
-    return yaml.safe_dump(config)
