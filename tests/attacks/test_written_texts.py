@@ -44,7 +44,7 @@ from vpa.model.samples.checkpoints import CheckpointError, check_histogram, from
 from vpa.updater.cluster.pod_disruptor import INFEASIBLE
 from vpa.updater.cluster.pod_observer import remembered_recommendation
 from vpa.updater.decide import disruption_budget
-from vpa.updater.loop import past_disruptions
+from vpa.updater.loop import memory
 
 DEEP = 100_000  # brackets: an annotation may have 256 KB
 
@@ -148,7 +148,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "hpa: autoscaling.alpha.kubernetes.io": _earlier_version,
     "vpa: settings": _vpa_settings,
     "vpa: pace": _pace,
-    "vpa: spent": lambda text: past_disruptions.read({disruption_budget.SPENT: text}),
+    "vpa: spent": lambda text: memory.hours_of({disruption_budget.SPENT: text}),
     "vpa: boost": lambda text: read_original(_pod(ANNOTATION_PREFIX + "app", text), "app"),
     "vpa: infeasible": lambda text: remembered_recommendation(_pod(INFEASIBLE, text)),
     "vpa: reasons": lambda text: admission.read({admission.REASONS: text}),

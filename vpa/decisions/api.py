@@ -36,7 +36,7 @@ from vpa.model.amounts import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.updater.loop.loop import Updater
-from vpa.updater.loop.pod_decisions import gist
+from vpa.updater.loop.memory import gist
 
 _log = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from podscale.kube.objects.vpa import Vpa, VpaCondition, container_policy, is_of
 from vpa.explain.words import explanation
 from vpa.model.amounts import controlled_resources, units
 from vpa.model.estimation.estimator import Bound, Derivation
-from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
+from vpa.model.estimation.recommendation import RecommendationTrace, Step
 from vpa.model.estimation.status import HISTORY_LOST
 from vpa.model.samples.container_rows import PeakWindow
 
@@ -74,8 +74,7 @@ def explain_amount(
     """Return why the VPA's status has that amount; ``trace`` None: nothing is known at all."""
     gate = _gate(question, vpa, target, recommender, pods_matched, trace)
     if gate is not None:
-        reason, facts = gate
-        return explanation([reason], [facts], {"published": False})
+        return explanation([gate[0]], [gate[1]], {"published": False})
     bound: Bound = "target" if question.field == "uncappedTarget" else question.field
     amount = (
         trace.amounts.get((question.container, question.resource, bound))
@@ -83,9 +82,25 @@ def explain_amount(
         else None
     )
     if trace is None or amount is None:
-        facts = {"container": question.container, "resource": question.resource}
-        return explanation(["NoSamples"], [facts], {"published": False})
-    return _explained(question, trace, amount, measured)
+        place: Facts = {"container": question.container, "resource": question.resource}
+        return explanation(["NoSamples"], [place], {"published": False})
+    resource = question.resource
+    estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, trace.containers)
+    steps = amount.steps
+    value = amount.published
+    if question.field == "uncappedTarget":
+        steps = tuple(step for step in steps if step.reason == "CpuRoundedToCore")
+        value = amount.uncapped
+    last_first = steps[::-1]
+    reasons = [*(step.reason for step in last_first), estimate]
+    facts: list[Facts] = [
+        *(_step_facts(step) for step in last_first),
+        estimate_facts,
+        {"uncapped": units(resource, amount.uncapped), "policy": amount.policy},
+        _history_facts(amount.derivation, measured),
+    ]
+    decision: Facts = {"published": True, "amount": units(resource, value), "value": str(value)}
+    return explanation(reasons, facts, decision)
 
 
 def _gate(
@@ -120,31 +135,6 @@ def _gate(
     if question.resource not in controlled_resources(entry):
         return "ResourceNotControlled", {**facts, "resource": question.resource}
     return None
-
-
-def _explained(
-    question: AmountQuestion,
-    trace: RecommendationTrace,
-    amount: AmountTrace,
-    measured: MeasuredBasis,
-) -> Explanation:
-    resource = question.resource
-    estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, trace.containers)
-    steps = amount.steps
-    value = amount.published
-    if question.field == "uncappedTarget":
-        steps = tuple(step for step in steps if step.reason == "CpuRoundedToCore")
-        value = amount.uncapped
-    last_first = steps[::-1]
-    reasons = [*(step.reason for step in last_first), estimate]
-    facts: list[Facts] = [
-        *(_step_facts(step) for step in last_first),
-        estimate_facts,
-        {"uncapped": units(resource, amount.uncapped), "policy": amount.policy},
-        _history_facts(amount.derivation, measured),
-    ]
-    decision: Facts = {"published": True, "amount": units(resource, value), "value": str(value)}
-    return explanation(reasons, facts, decision)
 
 
 def _estimate(

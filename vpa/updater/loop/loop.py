@@ -31,8 +31,7 @@ from vpa.updater.cluster.pod_observer import PodObserver, acts
 from vpa.updater.decide.decision import AdmissionLease, LoopView
 from vpa.updater.decide.disruption_budget import TokenBucket, budget_for
 from vpa.updater.flags import Options
-from vpa.updater.loop.past_disruptions import DailyBudgets, ResizedReturns
-from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.memory import DailyBudgets, PodDecisions, ResizedReturns
 from vpa.updater.loop.vpa_reconcile import DisruptionTools, NotCurrent, OutOfTime, VpaReconcile
 from vpa.updater.selfmetrics import ReconcileReport, Tally, UpdaterMetrics
 

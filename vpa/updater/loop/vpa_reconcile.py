@@ -31,8 +31,7 @@ from vpa.updater.decide.decision import (
     decide_update,
 )
 from vpa.updater.flags import Options
-from vpa.updater.loop.past_disruptions import DailyBudgets, ResizedReturns
-from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.memory import DailyBudgets, PodDecisions, ResizedReturns
 from vpa.updater.selfmetrics import ReconcileReport, UpdaterMetrics
 
 _log = structlog.get_logger()

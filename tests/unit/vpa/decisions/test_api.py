@@ -22,7 +22,7 @@ from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.targets import ResolvedTarget
 from vpa.updater.decide.decision import UpdateDecision
-from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.memory import PodDecisions
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 SHOP = "/namespaces/shop/sizingdecisions"

@@ -10,24 +10,24 @@ from tests.unit.vpa.test_stores import NoKinds
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
 from vpa.updater.decide.disruption_budget import SPENT, EvictionRate, TokenBucket
-from vpa.updater.loop.past_disruptions import DailyBudgets, read, written
+from vpa.updater.loop.memory import DailyBudgets, hours_of, hours_text
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 
 
 def test_what_is_written_is_read_again() -> None:
     hours = {NOON: 3, NOON + 3600.0: 1}
-    assert written(hours) == "2026-03-09T12:3, 2026-03-09T13:1"
-    assert read({SPENT: written(hours)}) == hours
+    assert hours_text(hours) == "2026-03-09T12:3, 2026-03-09T13:1"
+    assert hours_of({SPENT: hours_text(hours)}) == hours
 
 
 @pytest.mark.parametrize("text", ["", "x", "2026-03-09T12", "2026-03-09T12:-4", "2026-13-09T12:1"])
 def test_what_cannot_be_read_counts_for_nothing(text: str) -> None:
-    assert sum(read({SPENT: text}).values()) == 0
+    assert sum(hours_of({SPENT: text}).values()) == 0
 
 
 def test_one_bad_hour_does_not_hide_the_others() -> None:
-    assert read({SPENT: "what, 2026-03-09T12:2"}) == {NOON: 2}
+    assert hours_of({SPENT: "what, 2026-03-09T12:2"}) == {NOON: 2}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from podscale.kube.columns.pod_set import PodView
 from tests.unit.vpa.updater.worlds import RS, pod
 from vpa.admission.patches.patch import OBSERVED
 from vpa.model.samples.membership import VpaKey
-from vpa.updater.loop.past_disruptions import ResizedReturns
+from vpa.updater.loop.memory import ResizedReturns
 
 KEY = VpaKey("shop", "web")
 SIZED = {OBSERVED: "app"}

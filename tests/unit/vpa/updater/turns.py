@@ -26,8 +26,7 @@ from vpa.updater.decide.decision import LoopView
 from vpa.updater.decide.disruption_budget import EvictionRate, OwnerSize, TokenBucket, budget_for
 from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
-from vpa.updater.loop.past_disruptions import ResizedReturns
-from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.memory import PodDecisions, ResizedReturns
 from vpa.updater.loop.vpa_reconcile import DisruptionTools, VpaReconcile
 from vpa.updater.selfmetrics import ReconcileReport, Tally, UpdaterMetrics
 

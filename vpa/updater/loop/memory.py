@@ -1,6 +1,6 @@
-"""What the updater's earlier disruptions mean for the next ones: how many pods of a VPA were
-disturbed within a day, where an annotation limits that, and whether evicted pods come back sized:
-where they do not, evicting more of them helps nobody.
+"""What the updater remembers of earlier loops: what it last said about every pod, by VPA, which
+explanations read; how many pods of a VPA were disturbed within a day, where an annotation limits
+that; and whether evicted pods come back sized: where they do not, evicting more helps nobody.
 
 The Lease says that a webhook runs, not that the API server reaches it, for these pods. What
 comes back says it: both our webhook and upstream's write ``vpaObservedContainers`` on every
@@ -23,7 +23,75 @@ from podscale.kube.objects.vpa import StoredVpa
 from vpa.admission.patches.patch import OBSERVED
 from vpa.model.samples.membership import VpaKey
 from vpa.stores import VpaStores
+from vpa.updater.decide.decision import AppliedDecision, PodDecision, UpdateDecision
 from vpa.updater.decide.disruption_budget import SPENT, Owner
+
+
+def gist(decision: UpdateDecision) -> tuple[str, str]:
+    """Return what makes a decision another one: the action and the reason named first."""
+    return decision.action, decision.reasons[0]
+
+
+class PodDecisions:
+    def __init__(self) -> None:
+        self._by_vpa: dict[VpaKey, dict[str, PodDecision]] = {}
+        self._vpa_of: dict[tuple[str, str], VpaKey] = {}
+        # Called with the VPA when an action or a first reason about a pod is another one, and
+        # when nothing of its pods stands any more because the term has ended.
+        self.followers: list[Callable[[VpaKey], None]] = []
+
+    def note(self, pod: PodView, key: VpaKey, decision: UpdateDecision, now: float) -> None:
+        """Keep what was decided about a pod."""
+        place = (pod.namespace, pod.name)
+        before = self._vpa_of.get(place)
+        if before is not None and before != key:
+            self._drop(place)
+        self._vpa_of[place] = key
+        pods = self._by_vpa.setdefault(key, {})
+        last = pods.get(pod.name)
+        act = last.act if last is not None else None
+        pods[pod.name] = PodDecision(pod.name, now, decision, act)
+        if last is None or gist(last.decision) != gist(decision):
+            self._tell(key)
+
+    def did(self, pod: PodView, key: VpaKey, act: AppliedDecision) -> None:
+        """Keep that a pod was evicted or resized."""
+        pods = self._by_vpa.get(key, {})
+        last = pods.get(pod.name)
+        if last is not None:
+            pods[pod.name] = msgspec.structs.replace(last, act=act)
+
+    def of(self, key: VpaKey) -> Mapping[str, PodDecision]:
+        """Return what was said about the pods of one VPA, by name."""
+        return self._by_vpa.get(key, {})
+
+    def everything(self) -> list[PodDecision]:
+        return [each for pods in self._by_vpa.values() for each in pods.values()]
+
+    def forget(self, stores: VpaStores) -> None:
+        """Drop pods that are gone."""
+        for place in [place for place in self._vpa_of if not stores.pods.exists(*place)]:
+            self._drop(place)
+
+    def clear(self) -> None:
+        """Drop everything, and tell the followers."""
+        dropped = list(self._by_vpa)
+        self._by_vpa.clear()
+        self._vpa_of.clear()
+        for key in dropped:
+            self._tell(key)
+
+    def _tell(self, key: VpaKey) -> None:
+        for follower in self.followers:
+            follower(key)
+
+    def _drop(self, place: tuple[str, str]) -> None:
+        key = self._vpa_of.pop(place)
+        pods = self._by_vpa[key]
+        del pods[place[1]]
+        if not pods:
+            del self._by_vpa[key]
+
 
 _log = structlog.get_logger()
 
@@ -71,7 +139,7 @@ class DailyBudgets:
             except (KubeError, msgspec.DecodeError) as error:
                 _log.warning("disruptions of today not read", **key._asdict(), error=str(error))
                 return None
-            hours = self._hours[key] = read(stored.metadata.annotations)
+            hours = self._hours[key] = hours_of(stored.metadata.annotations)
         return sum(_recent(hours, now).values())
 
     async def spend(self, key: VpaKey, now: float) -> bool:
@@ -79,7 +147,7 @@ class DailyBudgets:
         hours = _recent(self._hours.get(key, {}), now)
         hour = now // _HOUR_S * _HOUR_S
         hours[hour] = hours.get(hour, 0) + 1
-        body = encode({"metadata": {"annotations": {SPENT: written(hours)}}})
+        body = encode({"metadata": {"annotations": {SPENT: hours_text(hours)}}})
         try:
             answer = await self._api.request(
                 "PATCH", VPAS.path(*key), body=body, content_type=MERGE_PATCH, timeout_s=_TIMEOUT_S
@@ -105,7 +173,7 @@ class DailyBudgets:
         hours[hour] = max(hours.get(hour, 0) - 1, 0)
 
 
-def read(annotations: Mapping[str, str] | None) -> Hours:
+def hours_of(annotations: Mapping[str, str] | None) -> Hours:
     """Return the hours of an annotation; entries that cannot be read count for nothing."""
     hours: Hours = {}
     for entry in (annotations or {}).get(SPENT, "").split(","):
@@ -118,7 +186,7 @@ def read(annotations: Mapping[str, str] | None) -> Hours:
     return hours
 
 
-def written(hours: Hours) -> str:
+def hours_text(hours: Hours) -> str:
     return ", ".join(
         f"{datetime.fromtimestamp(begin, UTC).strftime(_HOUR)}:{count}"
         for begin, count in sorted(hours.items())
