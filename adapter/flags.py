@@ -17,7 +17,7 @@ from adapter.discovery.relist import RelistOptions
 from podscale.core.plainwords import plain_words
 from podscale.core.showable import is_http_url, shown_url
 from podscale.feed.http.session import proxy_of
-from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
+from podscale.feed.options import VERBS, FeedOptions, PrometheusOptions, Verb
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.client.connect import is_in_pod as in_pod
 from podscale.kube.client.credentials import SERVICE_ACCOUNT, NoKubeconfig, read_kubeconfig
@@ -164,10 +164,8 @@ def _verb(flags: Flags) -> Verb | None:
     if "prometheus-verb" not in flags.given:
         return None
     verb = flags.text("prometheus-verb")
-    if verb == "GET":
-        return "GET"
-    if verb == "POST":
-        return "POST"
+    if verb in VERBS:
+        return VERBS[verb]
     raise FlagError(f"unsupported Prometheus HTTP verb {verb!r}; supported verbs: GET and POST")
 
 

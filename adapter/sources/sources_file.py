@@ -31,7 +31,7 @@ from adapter.errors import ConfigInvalid
 from adapter.rules.strict_yaml import Fields, YamlReader
 from podscale.core.showable import is_http_url
 from podscale.feed.http.session import proxy_of
-from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.options import VERBS, PrometheusOptions, Verb
 from podscale.feed.prover.confinement import Confinement
 
 _SOURCE = (
@@ -40,7 +40,6 @@ _SOURCE = (
     "headers", "queryParameters", "verb", "timeout", "seriesTimeout", "maxBodyBytes",
     "connections", "namespaces", "namespaceLabel",
 )  # fmt: skip
-_VERBS: Mapping[str, Verb] = {"GET": "GET", "POST": "POST"}
 _MOST_CONNECTIONS = 1024
 _NAMESPACES = "a name of namespaces is expected, * and ? count"
 _ZERO = PrometheusOptions()
@@ -214,9 +213,9 @@ class _SourceReader:
 
     def _verb(self) -> Verb | None:
         text = self._text("verb")
-        if text and text not in _VERBS:
+        if text and text not in VERBS:
             self._refuse("verb", f"GET or POST is expected, not {text!r}")
-        return _VERBS.get(text)
+        return VERBS.get(text)
 
     def _pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         found = []

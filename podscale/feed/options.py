@@ -3,12 +3,14 @@
 The defaults are those of coalescing.md 3 and 4 and of adapter.md 5.5.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
 Verb = Literal["GET", "POST"]
+VERBS: Mapping[str, Verb] = {"GET": "GET", "POST": "POST"}
 
 
 class PrometheusOptions(Struct, frozen=True):

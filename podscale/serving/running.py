@@ -85,7 +85,11 @@ async def running(
         await trust.look_up(clusters.authentication)
     files = await asyncio.to_thread(read_files, flags)
     tls = await _tls(flags, files, keeper)
-    authenticator = _authenticator(flags, trust, clusters, metrics)
+    reviews = None
+    if clusters.authentication is not None:
+        ttl_s = flags.seconds("authentication-token-webhook-cache-ttl")
+        reviews = TokenReviews(clusters.authentication, metrics, ttl_s=ttl_s)
+    authenticator = Authenticator(trust.current, reviews, metrics)
     authorizer = Authorizer(
         clusters.authorization,
         metrics,
@@ -121,7 +125,11 @@ async def running(
     )
     server = HttpServer(
         front.respond,
-        limits=limits or _limits(flags),
+        limits=limits
+        or ServerLimits(
+            reading=flags.number("max-requests-inflight"),
+            mutating=flags.number("max-mutating-requests-inflight"),
+        ),
         body_limit=front.body_limit,
         believes=authenticator.believes,
     )
@@ -168,23 +176,6 @@ async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | No
     )
     tls.use_pair(pair, files.named)
     return tls
-
-
-def _authenticator(
-    flags: Flags, trust: trust_.TrustSource, clusters: Clusters, metrics: SelfMetrics
-) -> Authenticator:
-    reviews = None
-    if clusters.authentication is not None:
-        ttl_s = flags.seconds("authentication-token-webhook-cache-ttl")
-        reviews = TokenReviews(clusters.authentication, metrics, ttl_s=ttl_s)
-    return Authenticator(trust.current, reviews, metrics)
-
-
-def _limits(flags: Flags) -> ServerLimits:
-    return ServerLimits(
-        reading=flags.number("max-requests-inflight"),
-        mutating=flags.number("max-mutating-requests-inflight"),
-    )
 
 
 async def _follow_files(

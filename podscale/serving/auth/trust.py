@@ -52,11 +52,16 @@ def is_issued_by(
     """
     if not authorities:
         return False
+    anything, either = verification.ExtensionPolicy.permit_all(), verification.Criticality.AGNOSTIC
+    of_leaf = anything.may_be_present(x509.ExtendedKeyUsage, either, _names_client_auth)
+    of_authority = anything.require_present(
+        x509.BasicConstraints, either, _is_authority
+    ).may_be_present(x509.KeyUsage, either, _may_sign)
     verifier = (
         verification.PolicyBuilder()
         .store(verification.Store(list(authorities)))
         .time(datetime.fromtimestamp(now, UTC))
-        .extension_policies(ee_policy=_leaf_policy(), ca_policy=_authority_policy())
+        .extension_policies(ee_policy=of_leaf, ca_policy=of_authority)
         .build_client_verifier()
     )
     try:
@@ -64,20 +69,6 @@ def is_issued_by(
     except verification.VerificationError:
         return False
     return True
-
-
-def _leaf_policy() -> verification.ExtensionPolicy:
-    return verification.ExtensionPolicy.permit_all().may_be_present(
-        x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, _names_client_auth
-    )
-
-
-def _authority_policy() -> verification.ExtensionPolicy:
-    return (
-        verification.ExtensionPolicy.permit_all()
-        .require_present(x509.BasicConstraints, verification.Criticality.AGNOSTIC, _is_authority)
-        .may_be_present(x509.KeyUsage, verification.Criticality.AGNOSTIC, _may_sign)
-    )
 
 
 def _names_client_auth(
