@@ -10,12 +10,12 @@ from msgspec import structs
 from hpa.decide import conditions as words
 from hpa.decide.behavior import remember_scale
 from hpa.decide.conditions import DecisionEvent, drop, put, warning
-from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
+from hpa.decide.decision import Decision, Labels, Outcome, TargetUnreadable
 from hpa.decide.observation import Scale
 
 
-def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
-    """Return status, events, past and labels as the writes left them.
+def conclude(decision: Decision, outcome: Outcome, now: float) -> Decision:
+    """Return the decision with status, events, past and labels as the writes left them.
 
     ``outcome.scale`` is not looked at where the decision leaves the target alone.
     """
@@ -33,19 +33,15 @@ def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
     if outcome.status_error is not None:
         events = (*events, warning("FailedUpdateStatus", outcome.status_error))
         # Where the pass failed before, upstream returns that error and drops this one.
-        has_failed = bool(known.closing) or (decision.replicas is None and _lacks_scale(decision))
+        steps = decision.trace.steps
+        has_failed = known.closing or any(isinstance(each, TargetUnreadable) for each in steps)
         if not has_failed and outcome.scale in ("written", "not_tried"):
             labels = structs.replace(labels, error="internal")
             error = outcome.status_error
     trace = structs.replace(decision.trace, outcome=outcome, outcome_at=now)
-    return Conclusion(
-        known.status,
-        known.is_status_changed,
-        known.past,
-        labels,
-        (*events, *known.closing),
-        error,
-        trace,
+    events = (*events, *known.closing)
+    return structs.replace(
+        known, labels=labels, events=events, closing=(), error=error, trace=trace, draft=None
     )
 
 
@@ -107,10 +103,4 @@ def _not_tried(draft: Decision) -> Decision:
         is_status_changed=False,
         events=(),
         labels=Labels("none", "none", draft.labels.metrics),
-    )
-
-
-def _lacks_scale(decision: Decision) -> bool:
-    return not isinstance(decision.trace.observation.scale, Scale) or (
-        decision.trace.observation.hpa.target.api_version.count("/") > 1
     )

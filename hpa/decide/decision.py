@@ -189,7 +189,8 @@ class Trace(Struct, frozen=True, gc=False):
 class Decision(Struct, frozen=True, gc=False):
     """What to do and what to say, as if every write succeeded; ``conclude`` corrects that.
 
-    ``events`` come before the status is written, ``closing`` after it.
+    ``events`` come before the status is written, ``closing`` after it. Of one that is concluded
+    ``events`` are all of the pass in order, FailedUpdateStatus included.
     """
 
     replicas: int | None  # to write; None: leave the target alone
@@ -203,18 +204,3 @@ class Decision(Struct, frozen=True, gc=False):
     error: str | None = None  # what upstream's pass would return
     reason: str = ""  # of the rescale, as events say it
     draft: "Decision | None" = None  # with ``replicas``: as it stands before these are written
-
-
-class Conclusion(Struct, frozen=True, gc=False):
-    """What to write into the status and remember, now that the outcome is known.
-
-    ``events`` are all events of the pass in order, FailedUpdateStatus included.
-    """
-
-    status: HpaStatus
-    is_status_changed: bool
-    past: Past
-    labels: Labels
-    events: tuple[DecisionEvent, ...]
-    error: str | None
-    trace: Trace

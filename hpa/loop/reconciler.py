@@ -16,7 +16,7 @@ from hpa.cluster.record import AutoscalerRecord, AutoscalerView, SentScale, Targ
 from hpa.cluster.writer import REPORTS_S, WriteTurns, is_status_due
 from hpa.decide.conclusion import conclude
 from hpa.decide.conditions import DecisionEvent
-from hpa.decide.decision import DONE, Conclusion, Corrected, Decision, Outcome
+from hpa.decide.decision import DONE, Corrected, Decision, Outcome
 from hpa.decide.observation import Scale, ScaleUnreadable
 from hpa.decide.reconcile import decide
 from hpa.forecast.demand import measured
@@ -237,7 +237,7 @@ class Reconciler:
             self._state.memory.sent(record, SentScale(write.before, write.after, write.sent_at))
         return answer.outcome
 
-    async def _write_status(self, view: AutoscalerView, conclusion: Conclusion) -> str | None:
+    async def _write_status(self, view: AutoscalerView, conclusion: Decision) -> str | None:
         """Write the status; returns why that failed."""
         record = view.record
         error = await self._state.writer.write_status(
@@ -286,7 +286,7 @@ class Reconciler:
             return False
         return not self._state.foreign.must_watch(record.foreign, self._clock.now())
 
-    def _is_report_due(self, view: AutoscalerView, conclusion: Conclusion) -> bool:
+    def _is_report_due(self, view: AutoscalerView, conclusion: Decision) -> bool:
         """Return whether a status is to be written now: at once where it tells of more than
         values that moved by little, and of these at the object's own moments."""
         if not conclusion.is_status_changed or conclusion.trace.settings.mode == "shadow":
@@ -302,7 +302,7 @@ class Reconciler:
     def _remember(
         self,
         view: AutoscalerView,
-        conclusion: Conclusion,
+        conclusion: Decision,
         size: int | None,
         at: float,
         started: float,

@@ -15,7 +15,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from hpa.decide.conclusion import conclude
-from hpa.decide.decision import DONE, Conclusion
+from hpa.decide.decision import DONE, Decision
 from hpa.decide.reconcile import decide
 from hpa.explain.explanation import explain, first_reason
 from tests.bench.figures import Figures
@@ -113,12 +113,12 @@ class Fleet:
             for first, *later in zip(*self.rounds, strict=True)
         ]
 
-    def decided(self) -> tuple[list[float], list[int], list[Conclusion]]:
+    def decided(self) -> tuple[list[float], list[int], list[Decision]]:
         """Return CPU seconds and the sum of desired sizes of each round, and the last round."""
         settings = given.settings({"release": RELEASE, "inputs": self.fixed})
         read = given.hpa(self.fixed)
         hpas, pasts = [replace(read, generation=7)] * HPAS, [given.past(self.fixed)] * HPAS
-        spent, desired, made = [], [], list[Conclusion]()
+        spent, desired, made = [], [], list[Decision]()
         for number, passes in enumerate(self.rounds):
             later_s = number * PERIOD_S
             seen = [
@@ -148,7 +148,7 @@ def _later(seen: Case, by_s: float) -> Case:
     return seen | samples
 
 
-def rate(step: Callable[[Conclusion], object], made: list[Conclusion]) -> float:
+def rate(step: Callable[[Decision], object], made: list[Decision]) -> float:
     began = time.process_time()
     for each in made:
         step(each)

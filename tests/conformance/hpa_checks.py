@@ -16,7 +16,7 @@ from hpa.decide.behavior import (
     stored,
 )
 from hpa.decide.conclusion import conclude
-from hpa.decide.decision import Conclusion
+from hpa.decide.decision import Decision
 from hpa.decide.metrics.answers import summed
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate
 from hpa.decide.metrics.replicas import (
@@ -308,7 +308,7 @@ def selector_store(case: Case, inputs: Case, expected: Case) -> None:
         assert len(found[: match["limit"] or None]) == match["count"]
 
 
-def concluded(case: Case, inputs: Case) -> tuple[Any, Conclusion]:
+def concluded(case: Case, inputs: Case) -> tuple[Any, Decision]:
     decision = decide(given.observation(inputs), given.past(inputs), given.settings(case), NOW)
     assert replay(decision.trace) == decision
     return decision, conclude(decision, given.outcome(inputs), NOW)

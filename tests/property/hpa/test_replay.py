@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 
 from hpa.decide.conclusion import conclude
-from hpa.decide.decision import Conclusion, Decision, Outcome, Trace
+from hpa.decide.decision import Decision, Outcome, Trace
 from hpa.decide.reconcile import decide, replay
 from hpa.explain.explanation import explain
 from tests.property.hpa import worlds
@@ -53,7 +53,7 @@ def test_everything_decided_can_be_stored_and_explained() -> None:
         draw = Random(SEED - 1 - number)
         decision = made(draw)
         done = conclude(decision, draw.choice(OUTCOMES), NOW + 0.5)
-        assert msgspec.msgpack.decode(encode(done), type=Conclusion, dec_hook=read) == done
+        assert msgspec.msgpack.decode(encode(done), type=Decision, dec_hook=read) == done
         # JSON has no infinity: what is read back decides the same all the same.
         text = msgspec.json.encode(done.trace, enc_hook=float)
         again = replay(msgspec.json.decode(text, type=Trace, dec_hook=read))

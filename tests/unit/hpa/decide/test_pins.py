@@ -9,7 +9,7 @@ from hpa.decide.api.reading import DOWN, UP, read_rules
 from hpa.decide.api.spec import Behavior, HpaStatus, MetricSpec, Rules
 from hpa.decide.behavior import limit, rate_limit, stabilize_down, stored
 from hpa.decide.conclusion import conclude
-from hpa.decide.decision import Conclusion, Decision, Measured, MetricLabels, Outcome
+from hpa.decide.decision import Decision, Measured, MetricLabels, Outcome
 from hpa.decide.observation import Observation, Past, Recommendation, ScaleEvent
 from hpa.decide.pods import group
 from hpa.decide.reconcile import decide
@@ -302,7 +302,7 @@ def test_a_selector_that_cannot_be_parsed_is_told_bare(spec: MetricSpec, prefix:
     assert decision.error.endswith(f"first error is: {prefix}{NO_OPERATOR}")
 
 
-def concluded(observation: Observation, outcome: Outcome) -> Conclusion:
+def concluded(observation: Observation, outcome: Outcome) -> Decision:
     return conclude(made(observation), outcome, NOW)
 
 
