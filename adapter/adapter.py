@@ -8,6 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -129,12 +130,14 @@ class Adapter:
         self._sources = ports.sources
         path = flags.text("sources")
         self._sources_file = FollowedFile(
-            Path(path), read_sources, self._take_sources, self._refuse_sources,
+            Path(path), read_sources, self._take_sources,
+            partial(self._not_reloaded, "sources", "ones"),
             what="sources", when_empty="`sources: []` where none are to be asked",
         ) if path else None  # fmt: skip
         path = flags.text("external-backends")
         self._backends_file = FollowedFile(
-            Path(path), read_backends, self._take_backends, self._refuse_backends,
+            Path(path), read_backends, self._take_backends,
+            partial(self._not_reloaded, "backends", "ones"),
             what="external backends", when_empty="`backends: []` where none are to be asked",
         ) if path else None  # fmt: skip
         self._feed = feed = FeedBySource(ports.sources)
@@ -332,22 +335,14 @@ class Adapter:
         await self._ports.backends.replace(named)
         self._told("BackendsReloaded", "the backends file has changed and is in force")
 
-    def _refuse_backends(self, problem: str) -> None:
-        self._told(
-            "BackendsNotReloaded", f"the backends file does not read well, old ones stay: {problem}"
-        )
-
-    def _refuse_sources(self, problem: str) -> None:
-        self._told(
-            "SourcesNotReloaded", f"the sources file does not read well, old ones stay: {problem}"
-        )
-
     def _refuse(self, problem: str) -> None:
         self._ports.metrics.reloads.labels("failure").inc()
         self._ports.metrics.config_ok.set(0)
-        self._told(
-            "RulesNotReloaded", f"the rules file does not read well, old rules stay: {problem}"
-        )
+        self._not_reloaded("rules", "rules", problem)
+
+    def _not_reloaded(self, file: str, old: str, problem: str) -> None:
+        text = f"the {file} file does not read well, old {old} stay: {problem}"
+        self._told(f"{file.capitalize()}NotReloaded", text)
 
     def _pods_synced(self) -> HealthVerdict:
         pods = self._ports.pods

@@ -7,7 +7,7 @@ A request becomes one question, its answer the bytes that are kept while they st
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from itertools import chain
 
 import structlog
@@ -274,12 +274,12 @@ class ExternalApi(_MetricApi):
     async def _response(self, metric: str, answer: core.ExternalSamples) -> ApiResponse:
         pages: list[bytes] = []
         pace = LoopPace()
-        oldest_s = math.inf
+        oldest_s, asked_s, no_labels = math.inf, answer.asked_s, readings.NO_LABELS
         for start in range(0, len(answer.series), _PAGE):
             if pages:
                 await pace.rest()
             items = [
-                bodies.item(_labels(one), one.sample, answer.asked_s)
+                bodies.item(None if one.labels is no_labels else one.labels, one.sample, asked_s)
                 for one in answer.series[start : start + _PAGE]
             ]
             oldest_s = min(oldest_s, *(item[2] for item in items))
@@ -291,18 +291,13 @@ class ExternalApi(_MetricApi):
             headers = (("Warning", f'{LEFT_OUT}{readings.left_out(answer)}"'),)
         # Joining 16 MB takes the loop 10 ms; a thread does it beside it, since a join of bytes
         # needs no interpreter lock.
-        if sum(map(len, pages)) > _JOINED_AT_ONCE:
-            return ApiResponse(
-                await asyncio.to_thread(bodies.external_list, pages), headers=headers
-            )
-        return ApiResponse(bodies.external_list(pages), headers=headers)
+        is_large = sum(map(len, pages)) > _JOINED_AT_ONCE
+        join = bodies.external_list
+        body = await asyncio.to_thread(join, pages) if is_large else join(pages)
+        return ApiResponse(body, headers=headers)
 
 
 _GET = ("get",)
-
-
-def _labels(one: core.ExternalSample) -> Mapping[str, str] | None:
-    return None if one.labels is readings.NO_LABELS else one.labels
 
 
 class _Target(Struct, frozen=True):

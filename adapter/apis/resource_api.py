@@ -251,10 +251,13 @@ def _rows(
 
     ``is_whole``: each row holds its object, not only the metadata.
     """
+    kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
     made = [
         {
             "cells": [one.name, *_cells(one), window],
-            "object": body(one, window, now) if is_whole else _partial(one, now),
+            "object": body(one, window, now)
+            if is_whole
+            else {**kind, "metadata": _metadata(one, now)},
         }
         for one in found
     ]
@@ -276,14 +279,6 @@ def _item(one: MeasuredUsage, window: str, now: float) -> dict[str, Any]:
         {"name": name, "usage": _usage(amounts)} for name, amounts in sorted(one.parts.items())
     ]
     return {**common, "containers": containers}
-
-
-def _partial(one: MeasuredUsage, now: float) -> dict[str, Any]:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": _metadata(one, now),
-    }
 
 
 def _metadata(one: MeasuredUsage, now: float) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def advance(
     if state is None or state.signer.not_after <= now:
         # Nothing is left to overlap with: an expired CA verifies nobody.
         return AuthorityState(make_authority(_NAME, now=now, life_s=times.life_s))
-    alive = tuple(pem for pem in state.retired if _not_after(pem) > now)
+    alive = tuple(pem for pem in state.retired if KeyPair(pem, b"").not_after > now)
     if alive != state.retired:
         return AuthorityState(state.signer, state.successor, state.promote_at, alive)
     if state.successor is None:
@@ -273,7 +273,3 @@ def from_secret(data: Mapping[str, str]) -> AuthorityState:
 def _split(pem: bytes) -> tuple[bytes, ...]:
     end = b"-----END CERTIFICATE-----\n"
     return tuple(part + end for part in pem.split(end) if part.strip())
-
-
-def _not_after(pem: bytes) -> float:
-    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
