@@ -48,8 +48,6 @@ class Series(Struct, frozen=True, tag=True):
 
 
 class Point(Struct, frozen=True):
-    """One sample of a result."""
-
     labels: Mapping[str, str]
     value: float | Literal["nan", "inf", "-inf"]  # JSON has no number for these
     age_s: float | None = None  # None: not known
@@ -63,13 +61,10 @@ class Point(Struct, frozen=True):
 
     @property
     def number(self) -> float:
-        """The value as it was measured."""
         return float(self.value)
 
 
 class Result(Struct, frozen=True, tag=True):
-    """The samples of an instant query."""
-
     points: Sequence[Point]
 
 

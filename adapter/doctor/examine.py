@@ -77,7 +77,6 @@ class Examiner:
         return longest_interval_s(written)
 
     async def answer(self, need: evidence.Need) -> evidence.Given:
-        """Return what Prometheus says."""
         if need not in self._known:
             self._asked(need)
             try:

@@ -23,8 +23,6 @@ _NOT_SECRET = frozenset(["", "*"])
 
 
 class RecordedAnswer(Struct, frozen=True):
-    """One question and its answer."""
-
     need: evidence.Need
     given: evidence.Given
 
@@ -45,7 +43,6 @@ class RecordingInvalid(ValueError):
 
 
 def encode(recording: Recording) -> bytes:
-    """Return the JSON document."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=1)
 
 

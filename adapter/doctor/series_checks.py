@@ -60,7 +60,6 @@ def _answering(rule: Rule, asked: AskedEvidence, given: Given) -> str | Diagnosi
 
 
 def refusal(rule: Rule, given: Rejected) -> Diagnosis:
-    """Return how Prometheus refuses seriesQuery."""
     if lighter := advice(given.error):
         return Diagnosis(
             Stage.QUERY_INVALID,

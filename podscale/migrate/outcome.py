@@ -62,8 +62,6 @@ def _within(compared: Comparable, sizes: Sequence[int | None]) -> int | None:
 
 
 class Remark(Struct, frozen=True):
-    """One thing about one object of the input."""
-
     about: str  # "ScaledObject shop/web: triggers[1]"
     text: str
 
@@ -96,11 +94,9 @@ class RemarksOn(Struct, frozen=True):
     outcome: MigrationOutcome
 
     def lose(self, text: str) -> None:
-        """Say what cannot be carried over."""
         self.outcome.lost.append(Remark(self.about, text))
 
     def differ(self, text: str) -> None:
-        """Say what will behave differently."""
         self.outcome.differs.append(Remark(self.about, text))
 
 

@@ -14,8 +14,6 @@ _SECTIONS = frozenset(["rules", "externalRules", "resourceRules"])
 
 
 class RulesText(Struct, frozen=True):
-    """Rules, and what they were found in."""
-
     text: str
     file: str
     form: str  # "rules file", "ConfigMap monitoring/adapter-config", "Helm values"

@@ -225,7 +225,6 @@ def _refusal(program: str, flag: str, value: str) -> str:
 
 
 def is_controller_manager(manifest: Object) -> bool:
-    """Return whether a Pod, or a workload, runs kube-controller-manager."""
     return any(
         "kube-controller-manager" in text
         for container in _of_pod(manifest)
@@ -293,7 +292,6 @@ def _words_of(container: Object) -> list[str]:
 
 
 def _is_script(container: Object) -> bool:
-    """Return whether a shell starts the container's program."""
     words = [*texts_at(container, "command"), *texts_at(container, "args")]
     return bool(words) and words[0].rpartition("/")[2] in _SHELLS
 

@@ -37,7 +37,6 @@ class ClusterFailed(CommandFailed):
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such object."""
         return isinstance(self.__cause__, ObjectNotFound)
 
 

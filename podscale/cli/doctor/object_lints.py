@@ -127,8 +127,6 @@ class LintedWorkload(Struct, frozen=True):
 
 
 class World(Struct):
-    """The objects to look at."""
-
     hpas: list[LintedHpa] = []
     vpas: dict[Target, list[LintedVpa]] = {}
     workloads: dict[Target, LintedWorkload] = {}

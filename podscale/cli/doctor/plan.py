@@ -29,8 +29,6 @@ from podscale.migrate.rules_source import RulesText, find, of_config_map
 
 
 class DoctorOptions(Struct, frozen=True, kw_only=True):
-    """The options as click hands them over."""
-
     what: str | None
     config: str
     config_map: str

@@ -42,8 +42,6 @@ class DoctorPlan(Struct, frozen=True, kw_only=True):
 
 
 class RuleReport(Struct, frozen=True):
-    """What one rule finds and exposes."""
-
     rule: str
     series: int  # distinct names that its query finds and its filters keep
     names: Sequence[str]  # metrics, sorted
@@ -52,8 +50,6 @@ class RuleReport(Struct, frozen=True):
 
 
 class DoctorReport(Struct, kw_only=True):
-    """Everything that was found."""
-
     findings: list[tuple[AskedEvidence, Diagnosis]] = []
     config_problem: Diagnosis | None = None
     rules: list[RuleReport] = []
@@ -65,7 +61,6 @@ class DoctorReport(Struct, kw_only=True):
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether nothing has to change."""
         return (
             self.config_problem is None
             and all(each.is_hint for each in self.lints)

@@ -158,7 +158,6 @@ def add_objects(plan: DoctorPlan, stored: Sequence[ReadObject], report: DoctorRe
 
 
 def _reported(stored: objects.StoredMetricRule, rule: Rule | objects.RuleRefusal) -> RuleReport:
-    """Return what became of an object."""
     status = written_status(stored)
     if isinstance(rule, objects.RuleRefusal):
         return RuleReport(stored.origin, 0, (), f"{rule.reason}: {rule.message}")

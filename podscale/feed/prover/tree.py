@@ -16,8 +16,6 @@ MatchOp = Literal["=", "!=", "=~", "!~"]
 
 
 class Matcher(Struct, frozen=True):
-    """One condition on one label."""
-
     label: str
     op: MatchOp
     value: str
@@ -146,7 +144,6 @@ def is_vector(node: Node) -> bool:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return the nodes directly below."""
     match node:
         case Negation(operand) | Subquery(operand):
             return (operand,)
@@ -184,7 +181,6 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def selectors(node: Node) -> Iterator[VectorSelector]:
-    """Yield each selector of the query."""
     return (each for each in walk(node) if isinstance(each, VectorSelector))
 
 

@@ -37,8 +37,6 @@ AGGREGATIONS = frozenset({
 
 
 class WidenedNode(Struct, frozen=True):
-    """A node, and what is known of its value."""
-
     node: promql.Node
     bound: frozenset[str]  # B: key labels its series were selected by; empty: copied unchanged
     carries: bool  # p: the request's own output has the namespace label

@@ -54,7 +54,6 @@ class ScaledObjectConversion:
         self._restores = flag_at(self._spec, *_RESTORE.split(".")) is True
 
     def outcome(self) -> MigrationOutcome:
-        """Return manifests, rules and remarks."""
         outcome, where = self._outcome, self._where
         outcome.refused += self._unfit()
         if outcome.refused:

@@ -107,7 +107,6 @@ def target(metric_type: str, threshold: str) -> dict[str, str]:
 
 
 def slug(*words: str) -> str:
-    """Return a metric name made of ``words``."""
     return "-".join(_UNSAFE.sub("-", word.lower()).strip("-") for word in words if word)
 
 
