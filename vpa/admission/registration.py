@@ -267,9 +267,6 @@ def _without_defaults(value: Any) -> Any:
     return value
 
 
-_log = structlog.get_logger()
-
-
 class WebhookCertificate:
     """One replica's part in it. Hand ``keeper`` to the server, then ``run``."""
 

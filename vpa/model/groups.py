@@ -101,15 +101,14 @@ class ContainerGroups:
         self._aggregates = aggregates
         self.version = version  # of the cluster
         self.keys: list[Named] = []
-        self.first: dict[VpaKey, int] = {}  # where the containers of a VPA begin
-        self.count: dict[VpaKey, int] = {}
+        self.rows: dict[VpaKey, slice] = {}  # of the containers of a VPA
         groups: list[Columns] = []
         for key, entry in vpas.items():
-            self.first[key] = len(self.keys)
+            first = len(self.keys)
             for container in entry.containers():
                 self.keys.append((key, container))
                 groups.append(entry.group(container))
-            self.count[key] = len(self.keys) - self.first[key]
+            self.rows[key] = slice(first, len(self.keys))
         self._groups = groups
         sizes = np.array([group.size for group in groups], dtype=np.intp)
         self._single, self._several = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1)

@@ -32,20 +32,20 @@ Amounts = NDArray[np.int64]
 
 
 class Estimates(Struct, frozen=True):
-    """One pass, in the order of ``keys``."""
+    """One pass, in the order of the groups' keys."""
 
-    keys: Sequence[Named]
-    first: dict[VpaKey, int]  # where the containers of a VPA begin
-    count: dict[VpaKey, int]
+    groups: ContainerGroups
     read: Mapping[str, ResourceColumns]  # by resource, a column for each container
     # (containers, resources, bounds), before rounding and caps; -1 where nothing was measured.
     amounts: Amounts
 
     def usages(self, key: VpaKey) -> list[RecommendedUsage]:
         """Return what is known of the containers of one VPA."""
-        start = self.first.get(key, 0)
-        rows = range(start, start + self.count.get(key, 0))
-        return [RecommendedUsage(self.keys[row][1], usage_of(self.read, row)) for row in rows]
+        rows = self.groups.rows.get(key, slice(0, 0))
+        named = enumerate(self.groups.keys[rows], rows.start)
+        return [
+            RecommendedUsage(container, usage_of(self.read, row)) for row, (_, container) in named
+        ]
 
 
 class HistoryBegins(Struct, frozen=True):
@@ -94,7 +94,7 @@ class RecommendationReader:
         for aggregates, rows, columns in groups.parts():
             for settings, chosen in self._by_settings(rows):
                 self._estimate(aggregates, rows[chosen], columns[chosen], settings, read, amounts)
-        return Estimates(groups.keys, groups.first, groups.count, read, amounts)
+        return Estimates(groups, read, amounts)
 
     def begins(self) -> HistoryBegins:
         """Return when what is known of each container begins."""
@@ -132,7 +132,7 @@ class RecommendationReader:
         rows = np.flatnonzero(waiting)
         rows = rows[np.unique(self._vpas[rows], return_index=True)[1]]  # one of each VPA
         ages = now - self._written_at[rows]
-        old = rows[paced(ages, len(estimates.count), band.age_s, interval_s)]
+        old = rows[paced(ages, len(estimates.groups.rows), band.age_s, interval_s)]
         found.update(dict.fromkeys(keys[row][0] for row in old))
         return list(found)
 
@@ -143,9 +143,8 @@ class RecommendationReader:
     def published(self, estimates: Estimates, key: VpaKey, now: float) -> None:
         """Note that the status of a VPA was written with these estimates."""
         self._forced.discard(key)
-        start = estimates.first.get(key, 0)
-        rows = slice(start, start + estimates.count.get(key, 0))
-        if estimates.keys is self._groups.keys:
+        rows = estimates.groups.rows.get(key, slice(0, 0))
+        if estimates.groups is self._groups:
             self._written[rows] = estimates.amounts[rows]
             self._written_at[rows] = now
 
@@ -173,7 +172,7 @@ class RecommendationReader:
             written[new] = self._written[old]
             written_at[new] = self._written_at[old]
         self._groups, self._written, self._written_at = groups, written, written_at
-        counts = list(groups.count.values())
+        counts = [rows.stop - rows.start for rows in groups.rows.values()]
         self._vpas = np.repeat(np.arange(len(counts)), counts)
         return groups
 
@@ -193,7 +192,8 @@ class RecommendationReader:
         read: Mapping[str, ResourceColumns],
         amounts: Amounts,
     ) -> None:
-        shares = np.array([self._groups.count[self._groups.keys[row][0]] for row in rows])
+        alike = [self._groups.rows[self._groups.keys[row][0]] for row in rows]
+        shares = np.array([each.stop - each.start for each in alike])
         for column, resource in enumerate(RESOURCES):
             known = self._autopilots(resource, rows)
             if known is None:

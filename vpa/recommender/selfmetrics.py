@@ -252,7 +252,7 @@ class QualitySamples:
 
     def follow(self, estimates: Estimates, matched: Mapping[VpaKey, int]) -> None:
         """Take over what is published now; ``matched`` are the pods of each VPA."""
-        keys = estimates.keys
+        keys = estimates.groups.keys
         if keys is not self._keys:
             # Rows have other numbers: whatever is published has to be read again.
             is_same = keys == self._keys
@@ -262,12 +262,12 @@ class QualitySamples:
         else:
             is_same, before = True, self._published
         self._published = before.copy()
-        for key, first in estimates.first.items():
+        for key, rows in estimates.groups.rows.items():
             found = self._stores.vpa(key), matched.get(key, 0)
             seen = self._seen.get(key)
             if seen is None or seen[0] is not found[0] or seen[1] != found[1]:
                 self._seen[key] = found
-                self._read(keys, slice(first, first + estimates.count[key]), *found)
+                self._read(keys, rows, *found)
         kinds = list(self._numbers)
         if is_same:
             for number, resource in enumerate(RESOURCES):
