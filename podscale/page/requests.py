@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.core.loopback import is_loopback
@@ -47,24 +46,16 @@ TYPES = {
 }
 
 
-class File(Struct, frozen=True):
-    """One file as it is served."""
-
-    body: bytes
-    content_type: str
-    etag: str
-
-
-def load() -> Mapping[str, File]:
+def load() -> Mapping[str, Reply]:
     """Return the files by name; "" is the page itself. Blocking."""
-    found: dict[str, File] = {}
+    found: dict[str, Reply] = {}
     for entry in files("podscale.page").joinpath("static").iterdir():
         suffix = entry.name[entry.name.rfind(".") :]
         if suffix not in TYPES:
             continue
         body = entry.read_bytes()
         etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-        found[entry.name] = File(body, TYPES[suffix], etag)
+        found[entry.name] = Reply(200, TYPES[suffix], body, (*HEADERS, ("ETag", etag)))
     return {**found, "": found["index.html"]}
 
 
@@ -79,7 +70,7 @@ _FRESH = (*HEADERS, ("Cache-Control", "no-store"))
 
 
 class PageRequests:
-    def __init__(self, answers: PageAnswers, files: Mapping[str, File]) -> None:
+    def __init__(self, answers: PageAnswers, files: Mapping[str, Reply]) -> None:
         self._answers = answers
         self._files = files
 
@@ -104,10 +95,7 @@ class PageRequests:
         file = self._files.get(name)
         if file is None or not path.startswith(PREFIX):
             return Reply(404, _TEXT, b"there is no such file\n", HEADERS)
-        headers = (*HEADERS, ("ETag", file.etag))
-        if seen == file.etag:
-            return Reply(304, file.content_type, b"", headers)
-        return Reply(200, file.content_type, file.body, headers)
+        return replace(file, status=304, body=b"") if ("ETag", seen) in file.headers else file
 
     def _routed(self, request: ApiRequest) -> Answered:
         seen = request.headers.get("if-none-match", "")

@@ -16,7 +16,7 @@ from multidict import MultiDict, MultiMapping
 
 from podscale.core.ascii_text import whole_number
 from podscale.core.pace import LoopPace
-from podscale.core.times.duration import DurationError, parse_prometheus_ns
+from podscale.core.times.duration import parse_prometheus_ns
 from podscale.feed.prover.tree import Node, NotPromql, VectorSelector, parse
 from podscale.sandbox.load import ExposedSample
 from podscale.sandbox.promql import series
@@ -27,29 +27,26 @@ _STEPS = 11_000  # as Prometheus
 
 def time_ms(text: str, name: str) -> int:
     """Return unix milliseconds of unix seconds or RFC 3339; raises ``BadData``."""
-    try:
-        return round(float(text) * 1000)  # which refuses what is not finite
-    except (OverflowError, ValueError):
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            raise series.BadData(
-                f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp'
-            ) from None
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+    def seconds(text: str) -> float:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    return _milliseconds(text, name, "timestamp", seconds)
 
 
 def duration_ms(text: str, name: str) -> int:
     """Return milliseconds of seconds or ``1h30m``; raises ``BadData``."""
-    try:
-        return round(float(text) * 1000)
-    except (OverflowError, ValueError):
+    return _milliseconds(text, name, "duration", lambda text: parse_prometheus_ns(text) / 1e9)
+
+
+def _milliseconds(text: str, name: str, what: str, read: Callable[[str], float]) -> int:
+    for seconds in (float, read):
         try:
-            return parse_prometheus_ns(text) // 1_000_000
-        except DurationError:
-            raise series.BadData(
-                f'invalid parameter "{name}": cannot parse "{text}" to a valid duration'
-            ) from None
+            return round(seconds(text) * 1000)  # which refuses what is not finite
+        except (OverflowError, ValueError):  # a DurationError is one
+            continue
+    raise series.BadData(f'invalid parameter "{name}": cannot parse "{text}" to a valid {what}')
 
 
 def steps(start_ms: int, end_ms: int, step_ms: int) -> range:
@@ -87,6 +84,7 @@ def selection(text: str) -> VectorSelector:
 _PREFIX = "/api/v1/"
 _EVER_MS = 2**53
 VERSION = "3.0.0-podscale-stand-in"
+BUILD = {"version": VERSION, "revision": "", "branch": "", "goVersion": ""}
 
 Fields = MultiMapping[str]
 
@@ -99,14 +97,18 @@ class PromqlApi:
         self._head = head
         self._clock = clock
         self._evaluation = Evaluation(head)
-        self._paths: Mapping[str, Callable[[Fields], Awaitable[object]]] = {
+        self._paths: Mapping[str, Callable[[Fields], object]] = {
             "query": self._query,
             "query_range": self._query_range,
             "series": self._series,
             "labels": self._labels,
-            "metadata": self._metadata,
-            "status/buildinfo": self._build,
-            "status/runtimeinfo": self._runtime,
+            "metadata": lambda _: {},  # pages tell no types
+            "status/buildinfo": lambda _: BUILD,
+            "status/runtimeinfo": lambda _: {
+                "serverTime": self._clock(),
+                "storageRetention": "6h",
+                "GOMAXPROCS": 1,
+            },
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -120,7 +122,9 @@ class PromqlApi:
             if request.method == "POST":
                 for name, value in (await request.post()).items():
                     fields.add(name, str(value))
-            body: dict[str, object] = {"status": "success", "data": await act(fields)}
+            data = act(fields)
+            data = await data if isinstance(data, Awaitable) else data
+            body: dict[str, object] = {"status": "success", "data": data}
             status = 200
         except series.PromqlError as error:
             status = error.status
@@ -135,7 +139,7 @@ class PromqlApi:
             response.enable_compression(web.ContentCoding.gzip)
         return response
 
-    def _action(self, path: str) -> Callable[[Fields], Awaitable[object]] | None:
+    def _action(self, path: str) -> Callable[[Fields], object] | None:
         if not path.startswith(_PREFIX):
             return None
         action = path.removeprefix(_PREFIX)
@@ -144,7 +148,7 @@ class PromqlApi:
             return lambda fields: self._label_values(fields, after.removesuffix("/values"))
         return self._paths.get(action)
 
-    async def _query(self, fields: Fields) -> object:
+    def _query(self, fields: Fields) -> object:
         node = query(_one(fields, "query"))
         at = fields.get("time")
         now_ms = time_ms(at, "time") if at else round(self._clock() * 1000)
@@ -188,7 +192,7 @@ class PromqlApi:
             await pace.rest()
         return _matrix(dict(sorted(points.items())))
 
-    async def _series(self, fields: Fields) -> object:
+    def _series(self, fields: Fields) -> object:
         if not fields.getall("match[]", []):
             raise series.BadData("no match[] parameter provided")
         limit = whole_number(fields.get("limit", "0"))
@@ -196,22 +200,13 @@ class PromqlApi:
             raise series.BadData('invalid parameter "limit": not a whole number')
         return [dict(labels) for labels in sorted(self._selected(fields))[: limit or None]]
 
-    async def _labels(self, fields: Fields) -> object:
+    def _labels(self, fields: Fields) -> object:
         return sorted({name for labels in self._selected(fields) for name, _ in labels})
 
-    async def _label_values(self, fields: Fields, name: str) -> object:
+    def _label_values(self, fields: Fields, name: str) -> object:
         return sorted(
             {value for labels in self._selected(fields) for key, value in labels if key == name}
         )
-
-    async def _metadata(self, _: Fields) -> object:
-        return {}  # pages tell no types
-
-    async def _build(self, _: Fields) -> object:
-        return {"version": VERSION, "revision": "", "branch": "", "goVersion": ""}
-
-    async def _runtime(self, _: Fields) -> object:
-        return {"serverTime": self._clock(), "storageRetention": "6h", "GOMAXPROCS": 1}
 
     def _selected(self, fields: Fields) -> list[series.Labels]:
         start, end = fields.get("start"), fields.get("end")
