@@ -19,8 +19,7 @@ from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
 from podscale.nodes.part import NodesPart
 from podscale.page.health import FeedSource
-from podscale.page.part import PERIOD_S, PagePart
-from podscale.page.requests import HOST, listening
+from podscale.page.part import HOST, PERIOD_S, PagePart, listening
 from podscale.page.sampler import PageSources
 from podscale.process.compose import Composed, composed
 from podscale.process.part import Flagged, Kinds, Shared

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Literal
 
-from podscale.page.requests import listening
+from podscale.page.part import listening
 from tests.browser.chromium import browser, opened
 from tests.browser.scenes import Played
 

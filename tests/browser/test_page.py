@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 
 from podscale.feed.errors import Kind
 from podscale.feed.http import refusals
-from podscale.page.requests import listening
+from podscale.page.part import listening
 from tests.browser.chromium import opened
 from tests.browser.crowd import crowd
 from tests.browser.measures import CONTRAST, NAMELESS, PAINTED

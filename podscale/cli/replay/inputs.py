@@ -250,39 +250,31 @@ class RecordedCluster:
 
     async def __aenter__(self) -> Self:
         """Read the rules and what metrics there are."""
-        try:
-            await self._learn(self._options)
-        except BaseException:
-            await self._open.aclose()
-            raise
-        return self
-
-    async def _learn(self, options: ReplayOptions) -> None:
+        options = self._options
         since_s, step_s = seconds("--since", options.since), seconds("--step", options.step)
         source = options.prometheus.options(_DEADLINE_S)
         if source is None:
             raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
         self._source = source
-        api = await self._open.enter_async_context(self._choice.connect("replay"))
-        self.cluster = DoctorCluster(api)
-        await self.cluster.learn_resources()
-        text, _ = await rules_of(options.config, options.config_map, self.cluster)
-        try:
-            _, self._rules = read_rules(text.text, text.file, self.cluster.mapper)
-        except ConfigInvalid as error:
-            raise ReplayError(f"the rules: {error}") from None
-        async with PrometheusClient(source) as client:
-            end_s = await client.clock_s()
-            # Series that have ended since count, too: --since is how far the list looks back.
-            self._lister = Relister(
-                OneSource(client),
-                self._rules,
-                RelistOptions(interval_s=since_s),
-                clock=lambda: end_s,
-            )
-            await self._lister.relist()
+        async with AsyncExitStack() as opening:
+            api = await opening.enter_async_context(self._choice.connect("replay"))
+            self.cluster = DoctorCluster(api)
+            await self.cluster.learn_resources()
+            text, _ = await rules_of(options.config, options.config_map, self.cluster)
+            try:
+                _, self._rules = read_rules(text.text, text.file, self.cluster.mapper)
+            except ConfigInvalid as error:
+                raise ReplayError(f"the rules: {error}") from None
+            async with PrometheusClient(source) as client:
+                end_s = await client.clock_s()
+                # Series that have ended since count, too: --since is how far the list looks back.
+                relist = RelistOptions(interval_s=since_s)
+                self._lister = Relister(OneSource(client), self._rules, relist, clock=lambda: end_s)
+                await self._lister.relist()
+            self._open = opening.pop_all()
         start_s, step = float(int(end_s - since_s)), max(1, round(step_s))
         self._window = history.HistoryWindow(start_s, float(int(end_s)), step, options.max_samples)
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close connections and end the child that reads."""

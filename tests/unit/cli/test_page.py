@@ -11,8 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from podscale.cli.page import PageChoice, on_loopback, page_over
-from podscale.page.part import PagePart
-from podscale.page.requests import PageRequests
+from podscale.page.part import PagePart, PageRequests
 from podscale.serving.flags import FlagError, parse
 from podscale.serving.http.server import HttpServer
 from tests.unit.vpa.test_stores import API, NoKinds

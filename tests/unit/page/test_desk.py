@@ -7,7 +7,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from podscale.page.requests import Loopback
+from podscale.page.part import Loopback
 from podscale.serving.http.request import NOBODY, HttpRequest, Reply
 from tests.browser.scenes import Played
 
