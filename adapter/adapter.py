@@ -50,6 +50,7 @@ from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
+from podscale.kube.objects.cluster import ObjectReference
 from podscale.process.part import Work
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
@@ -71,6 +72,7 @@ class AdapterPorts(Struct, frozen=True):
     backends: BackendRouter
     metrics: AdapterMetrics
     recorder: Recorder
+    pod: ObjectReference | None = None  # ours, which events are about; None: there are none
     elector: Elector | None = None  # who leads writes the status of rules; None: there is one
     is_server: bool = True  # of the APIs; who only reads writes no status
 
@@ -95,19 +97,16 @@ class Adapter:
         ports: AdapterPorts,
         *,
         others: Sequence[MetricsProvider] | None = None,
-        told: Callable[[str, str], None] | None = None,
         poll_s: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``others`` are providers of other packages (None: those installed); ``told`` takes
-        reason and message of what should become an event (None: nothing does); ``poll_s`` lies
+        """``others`` are providers of other packages (None: those installed); ``poll_s`` lies
         between two looks at the files; ``clock`` is that of the feed and of Prometheus.
         """
         self._poll_s = poll_s
         self._clock = clock
         self._flags = flags
         self._ports = ports
-        self._told = told or (lambda _reason, _message: None)
         self._rules = RuleSet.empty()
         mapper = NewestMapper(ports.discovery)
         self._file = FollowedFile(
@@ -339,6 +338,11 @@ class Adapter:
         self._ports.metrics.reloads.labels("failure").inc()
         self._ports.metrics.config_ok.set(0)
         self._not_reloaded("rules", "rules", problem)
+
+    def _told(self, reason: str, message: str) -> None:
+        recorder, pod = self._ports.recorder, self._ports.pod
+        if pod is not None:
+            recorder.event(pod, "Warning" if "Not" in reason else "Normal", reason, message)
 
     def _not_reloaded(self, file: str, old: str, problem: str) -> None:
         text = f"the {file} file does not read well, old {old} stay: {problem}"

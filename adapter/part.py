@@ -59,9 +59,6 @@ def reader(
             BackendRouter(shared.api, metrics) as backends,
         ):
             metrics.watch_feeds(sources.stats)
-            recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
-            # A launcher has upstream's rights, and those do not include events.
-            told = None if shared.is_launcher else announcing(recorder)
             ports = AdapterPorts(
                 shared.api,
                 shared.discovery,
@@ -70,13 +67,13 @@ def reader(
                 sources,
                 backends,
                 metrics,
-                recorder,
+                Recorder(shared.api, "podscale-adapter", clock=shared.wall),
+                # A launcher has upstream's rights, and those do not include events.
+                None if shared.is_launcher else own_pod(),
                 _elector(flags, shared),
                 KIND.name in shared.names,
             )
-            adapter = Adapter(
-                flags, ports, others=others, told=told, poll_s=poll_s, clock=shared.wall
-            )
+            adapter = Adapter(flags, ports, others=others, poll_s=poll_s, clock=shared.wall)
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:
@@ -129,16 +126,3 @@ KIND = PartKind(
     has_lease=False,
     rights=NEEDED,
 )
-
-
-def announcing(recorder: Recorder) -> Callable[[str, str], None]:
-    """Return what makes an event of a reason and a message; without our pod's name there are
-    none."""
-    about = own_pod()
-    if about is None:
-        return lambda _reason, _message: None
-
-    def tell(reason: str, message: str) -> None:
-        recorder.event(about, "Warning" if "Not" in reason else "Normal", reason, message)
-
-    return tell
