@@ -93,7 +93,11 @@ class NodeApis:
         # A node that we do not know yet is admitted, and the last choice.
         if is_filter:
             full = np.flatnonzero(refuses(decided.columns, decided.plan, requested, pod)).tolist()
-            return ApiResponse(value=_filtered(names, {nodes.names[place] for place in full}))
+            # Unresolvable: evicting pods would change nothing about the load.
+            refused = dict.fromkeys({nodes.names[place] for place in full}.intersection(names),
+                                    _REFUSED)  # fmt: skip
+            left = list(filterfalse(refused.__contains__, names))
+            return ApiResponse(value={"NodeNames": left, "FailedAndUnresolvableNodes": refused})
         found = scores(decided.columns, nodes.thresholds, requested, pod).tolist()
         by_name = dict(zip(nodes.names, found, strict=True))
         return ApiResponse(value=[{"Host": each, "Score": by_name.get(each, 0)} for each in names])
@@ -137,13 +141,6 @@ class NodeApis:
             except (KubeError, msgspec.DecodeError) as error:
                 return status.unavailable(f"pods and nodes were not read: {error}", retry_after_s=5)
             return ApiResponse(value=await asyncio.to_thread(explain, pod, cluster, self.wall()))
-
-
-def _filtered(names: Sequence[str], full: set[str]) -> dict[str, object]:
-    # Unresolvable: evicting pods would change nothing about the load.
-    refused = dict.fromkeys(full.intersection(names), _REFUSED)
-    left = list(filterfalse(refused.__contains__, names))
-    return {"NodeNames": left, "FailedAndUnresolvableNodes": refused}
 
 
 def _watched(decided: DecidedNodes, window: str, which: slice, usage: Floats, now: int) -> bytes:

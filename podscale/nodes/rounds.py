@@ -162,7 +162,7 @@ class NodeRounds:
         return DecidedNodes(nodes, columns, sums, made, written_s, now)
 
     async def _unused(self, sums: PodSums, nodes: NodeArrays) -> Floats:
-        young = self._totals.young_pods(sums)
+        young = self.pods.at(sums.young_rows)
         if not young:
             return np.zeros((2, len(nodes.names)))
         namespaces = tuple(sorted({view.namespace for view in young}))

@@ -199,35 +199,25 @@ def samples(load: Load, now: float) -> list[ExposedSample]:
         for name, queue in load.queues.items()
     ]
     for pod, usage in load.pods():
-        labels = _labels(pod)
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
+        labels = {"namespace": metadata["namespace"], "pod": metadata["name"], "node": node}
         found.append(ExposedSample("http_requests_total", labels, usage.requests))
         for inner, part in _containers(pod, labels):
-            found += [
-                ExposedSample("container_cpu_usage_seconds_total", inner, usage.cpu_s * part),
-                ExposedSample(
-                    "container_memory_working_set_bytes", inner, usage.memory_bytes * part
-                ),
-            ]
+            for name, value in (
+                ("container_cpu_usage_seconds_total", usage.cpu_s),
+                ("container_memory_working_set_bytes", usage.memory_bytes),
+            ):
+                found.append(ExposedSample(name, inner, value * part))
     return found
 
 
 def metrics_page(load: Load, now: float) -> str:
     """Return ``samples`` in the text format, families together."""
-    lines: dict[str, list[str]] = {name: [] for name in _TYPES}
+    families = {name: [f"# TYPE {name} {kind}\n"] for name, kind in _TYPES.items()}
     for sample in samples(load, now):
-        lines[sample.name].append(_line(sample.name, sample.labels, sample.value))
-    return "".join(
-        text for name, kind in _TYPES.items() for text in _family(name, kind, lines[name])
-    )
-
-
-def _labels(pod: Object) -> dict[str, str]:
-    metadata = pod["metadata"]
-    return {
-        "namespace": metadata["namespace"],
-        "pod": metadata["name"],
-        "node": pod["spec"].get("nodeName", ""),
-    }
+        shown = ",".join(f"{key}={quote(text)}" for key, text in sample.labels.items() if text)
+        families[sample.name].append(f"{sample.name}{{{shown}}} {sample.value!r}\n")
+    return "".join(line for lines in families.values() if len(lines) > 1 for line in lines)
 
 
 def _containers(pod: Object, labels: Mapping[str, str]) -> Iterable[tuple[dict[str, str], float]]:
@@ -236,12 +226,3 @@ def _containers(pod: Object, labels: Mapping[str, str]) -> Iterable[tuple[dict[s
     rest = 0.02 * (len(names) - 1)
     for place, name in enumerate(names):
         yield {**labels, "container": name}, 0.02 if place else 1 - rest
-
-
-def _family(name: str, kind: str, lines: list[str]) -> list[str]:
-    return [f"# TYPE {name} {kind}\n", *lines] if lines else []
-
-
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f"{key}={quote(text)}" for key, text in labels.items() if text)
-    return f"{name}{{{shown}}} {value!r}\n"

@@ -118,9 +118,6 @@ class PodTotals:
                 if pod.node == node and is_ballast(pod.namespace, pod.labels, home)]  # fmt: skip
         return pods if len(pods) == len(rows) else []
 
-    def young_pods(self, sums: PodSums) -> list[PodView]:
-        return self._pods.at(sums.young_rows)
-
     def _places(self, placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
         # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
         known, names = self._known
