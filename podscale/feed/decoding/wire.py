@@ -5,8 +5,10 @@ VictoriaMetrics add (``isPartial``, warnings). The label sets of raw pages stay 
 round at ten thousand autoscalers, with the same labels as the last time.
 """
 
+import asyncio
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter, itemgetter
 from typing import Literal, TypeVar
@@ -21,6 +23,30 @@ from podscale.core.times.rfc3339 import LAST_S
 from podscale.feed.decoding.splitter import PAGE_BYTES
 
 T = TypeVar("T")
+
+
+class LabelSets(list[dict[str, str]]):
+    """Decoded label sets; a long list is freed a part in a turn of the loop, since it takes 12 ms
+    to free those of 100,000 rows."""
+
+    __slots__ = ()
+    MOST_FREED = 256  # in one turn, about 0.03 ms
+
+    @classmethod
+    def of(cls, labels: Sequence[dict[str, str]]) -> "LabelSets":
+        """Return ``labels`` themselves where they are some."""
+        return labels if isinstance(labels, cls) else cls(labels)
+
+    def __del__(self) -> None:
+        if len(self) > self.MOST_FREED:
+            # No loop: another thread, or the end of the process, and nobody waits.
+            with suppress(RuntimeError):
+                asyncio.get_running_loop().call_soon(self._free)
+
+    def _free(self) -> None:
+        del self[-self.MOST_FREED :]
+        if self:
+            asyncio.get_running_loop().call_soon(self._free)
 
 
 class LabelText(Struct, frozen=True):
@@ -208,7 +234,7 @@ class VectorReader:
         # row takes a fifth longer, of the 80 MB that ten thousand autoscalers ask for in a round.
         self.page_bytes = 4 * PAGE_BYTES if is_raw else PAGE_BYTES
         self._digest = sha256()
-        self._metrics: list[dict[str, str]] = []
+        self._metrics = LabelSets()
         self._values = array("d")
         self._times = array("d")
         self._is_float_only = True

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer
+from podscale.feed.decoding.wire import PAGE_ROWS, InstantAnswer, LabelSets
 from podscale.feed.plan import KeyLabels, QueryPlan, Reading
 from podscale.feed.prover.proof import Default
 
@@ -42,7 +42,7 @@ class AnswerRows(Struct):
     objects: dict[str, int] = field(default_factory=dict)
     containers: dict[tuple[str, str], int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
-    labels: list[dict[str, str]] = field(default_factory=list)
+    labels: LabelSets = field(default_factory=LabelSets)
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
     times: dict[int, float] = field(default_factory=dict)  # row -> the time that came with it
     stamps: dict[str, float] | None = None  # object -> time by the second query; None: not asked
@@ -141,7 +141,7 @@ def own_at_once(answer: InstantAnswer, asked_s: float) -> AnswerRows | None:
         asked_s,
         array("d", answer.values),
         names=[""] * len(answer.values),
-        labels=list(answer.metrics),
+        labels=LabelSets.of(answer.metrics),
         is_scalar=answer.kind == "scalar",
     )
 
@@ -151,7 +151,7 @@ def reading(
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
     values: Sequence[float] = rows.values
-    labels: Sequence[Mapping[str, str]] = rows.labels
+    labels: Sequence[dict[str, str]] = rows.labels
     times, stale, kept = _ages(rows, max_sample_age_s)
     if kept is not None:
         values = [values[row] for row in kept]
@@ -165,7 +165,8 @@ def reading(
         time_s=np.array(times, dtype=np.float64),
         objects=_moved(rows.objects, moved),
         containers=_moved(rows.containers, moved),
-        labels=tuple(labels),  # the rows may still grow
+        # Few ones are copied: the rows may still grow.
+        labels=labels if len(labels) > LabelSets.MOST_FREED else tuple(labels),
         is_scalar=rows.is_scalar,
         stale=stale,
         nameless=rows.nameless,
