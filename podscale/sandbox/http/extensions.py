@@ -33,6 +33,7 @@ _HOP = frozenset(
     {"connection", "keep-alive", "te", "trailers", "transfer-encoding", "upgrade", "host"}
 )
 _CHECK_S = 5.0
+_SERVICES = "apiservices.apiregistration.k8s.io"
 
 
 class Extensions:
@@ -57,27 +58,28 @@ class Extensions:
         self,
         method: str,
         path: str,
+        config: Mapping[str, Any],
         *,
-        url: str,
-        service: Mapping[str, Any],
-        ca_bundle: str | None,
         headers: Iterable[tuple[str, str]],
         body: bytes | None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Return the request to send, ``url`` or else ``service`` says where; raises OSError.
+        """Return the request to send; raises OSError.
 
-        ``ca_bundle`` is base64 as in objects; None: the certificate is not verified.
+        ``config`` is a webhook's clientConfig: ``url`` or else ``service`` says where, and without
+        a ``caBundle`` the certificate is not verified.
         """
         if self._session is None:
             raise OSError("the sandbox is not running")
-        bundle = base64.b64decode(ca_bundle) if ca_bundle else None
+        service, bundle = config.get("service") or {}, None
+        if config.get("caBundle"):
+            bundle = base64.b64decode(config["caBundle"])
         if bundle not in self._contexts:
             self._contexts[bundle] = self._pki.proxy_context(bundle)
         namespace, name = service.get("namespace", ""), service.get("name", "")
         return self._session.request(
             method,
-            (url.rstrip("/") or self._url(service)) + path,
+            (config.get("url", "").rstrip("/") or self._url(service)) + path,
             headers=headers,
             data=body,
             ssl=self._contexts[bundle],
@@ -105,18 +107,11 @@ class Aggregator:
 
     def services(self) -> list[Object]:
         """Return the APIServices that are not served by the sandbox itself."""
-        return [
-            service
-            for service in self._objects.list("apiservices.apiregistration.k8s.io")
-            if (service.get("spec") or {}).get("service") or _annotated(service)
-        ]
+        return [service for service in self._objects.list(_SERVICES) if _is_foreign(service)]
 
     def find(self, group: str, version: str) -> Object | None:
-        name = f"{version}.{group}"
-        service = self._objects.find("apiservices.apiregistration.k8s.io", "", name)
-        if service is None or not (service["spec"].get("service") or _annotated(service)):
-            return None
-        return service
+        service = self._objects.find(_SERVICES, "", f"{version}.{group}")
+        return service if service is not None and _is_foreign(service) else None
 
     async def forward(
         self, service: Object, request: web.BaseRequest, user: User
@@ -166,14 +161,11 @@ class Aggregator:
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Any:
-        spec = service["spec"]
         groups = [("X-Remote-Group", group) for group in user.groups]
         return self._extensions.request(
             method,
             path,
-            url=_annotated(service),
-            service=spec.get("service") or {},
-            ca_bundle=spec.get("caBundle"),
+            {**service["spec"], "url": _annotated(service)},
             headers=[*headers.items(), ("X-Remote-User", user.name), *groups],
             body=body,
         )
@@ -181,17 +173,14 @@ class Aggregator:
     async def _check_one(self, service: Object) -> None:
         spec = service["spec"]
         path = f"/apis/{spec['group']}/{spec['version']}"
-        answer = await self.fetch(service, path, "application/json")
-        condition = {
-            "type": "Available",
-            "status": "True" if answer is not None else "False",
-            "reason": "Passed" if answer is not None else "FailedDiscoveryCheck",
-            "message": "all checks passed"
-            if answer is not None
-            else f"failing or missing response from {path}",
-        }
+        found = "False", "FailedDiscoveryCheck", f"failing or missing response from {path}"
+        if await self.fetch(service, path, "application/json") is not None:
+            found = "True", "Passed", "all checks passed"
+        condition = {"type": "Available"} | dict(
+            zip(("status", "reason", "message"), found, strict=True)
+        )
         name = service["metadata"]["name"]
-        current = self._objects.find("apiservices.apiregistration.k8s.io", "", name)
+        current = self._objects.find(_SERVICES, "", name)
         if current is None:
             return
         held = ((current.get("status") or {}).get("conditions") or [{}])[0]
@@ -199,7 +188,11 @@ class Aggregator:
             return
         condition["lastTransitionTime"] = self._objects.now_text()
         new = {**current, "status": {"conditions": [condition]}}
-        self._objects.update("apiservices.apiregistration.k8s.io", "", name, new, "status")
+        self._objects.update(_SERVICES, "", name, new, "status")
+
+
+def _is_foreign(service: Object) -> bool:
+    return bool((service.get("spec") or {}).get("service") or _annotated(service))
 
 
 def _annotated(service: Object) -> str:
@@ -281,13 +274,10 @@ class Admission:
 
     async def _post(self, webhook: Mapping[str, Any], review: Object) -> dict[str, Any]:
         config = webhook["clientConfig"]
-        service = config.get("service") or {}
         async with self._extensions.request(
             "POST",
-            service.get("path", "/") if service else "",
-            url=config.get("url", ""),
-            service=service,
-            ca_bundle=config.get("caBundle"),
+            config["service"].get("path", "/") if config.get("service") else "",
+            config,
             headers=[("Content-Type", "application/json")],
             body=msgspec.json.encode(review),
             timeout_s=webhook.get("timeoutSeconds", 10),
