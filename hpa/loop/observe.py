@@ -220,8 +220,6 @@ def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> 
     )
 
 
-_KEPT_PLACES = 1000
-
 Topmost = Callable[[str, OwnerReference], OwnerReference]
 
 
@@ -231,7 +229,6 @@ class SelectedPods:
     def __init__(self, topmost: Topmost) -> None:
         """``topmost`` follows a pod's controller, in a namespace, to the workload above it."""
         self._topmost = topmost
-        self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def of(self, namespace: str, found: PodSet) -> Pods:
         """Return the pods of one selection, sorted by name."""
@@ -251,7 +248,7 @@ class SelectedPods:
             deleted=(~np.isnan(found.deleted[order])).tobytes(),
             started=_times(found.started[order], known),
             ready_since=_times(found.ready_since[order], known),
-            template=self._shared(tuple([position[number] for number in numbers])),
+            template=tuple([position[number] for number in numbers]),
             templates=tuple([found.templates[number] for number in position]),
             owner=owner,
             owners=owners,
@@ -266,13 +263,7 @@ class SelectedPods:
             top = self._topmost(namespace, reference)
             by_uid[uid] = places.setdefault(f"{top.kind}/{top.name}", len(places))
         uids = found.owner_uids
-        return self._shared(tuple([by_uid[uids[row]] for row in order])), tuple(places)
-
-    def _shared(self, places: tuple[int, ...]) -> tuple[int, ...]:
-        """Return an equal column, if there is one: mostly they are all zeros, or all ones."""
-        if len(self._places) >= _KEPT_PLACES:
-            self._places.clear()
-        return self._places.setdefault(places, places)
+        return tuple([by_uid[uids[row]] for row in order]), tuple(places)
 
 
 def _times(column: NDArray[np.float64], known: dict[float, float]) -> tuple[float | None, ...]:

@@ -161,7 +161,6 @@ BOUNDED = {
     "podscale/serving/auth/trust.py:TrustSource._published": CODE,
     "podscale/serving/apis/negotiate.py:_dumper": CODE,
     "hpa/loop/slot.py:SlotQuestions._windows": "the namespaces of one slot; gone with it",
-    "hpa/loop/observe.py:SelectedPods._places": "1,000 lists of columns, which are shared",
     "hpa/selfmetrics.py:HpaMetrics.decisions": CODE,
     "hpa/selfmetrics.py:HpaMetrics.forecasts": CODE,
     "hpa/selfmetrics.py:HpaMetrics.writes": CODE,
