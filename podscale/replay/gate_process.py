@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -66,12 +65,12 @@ class _Answers(Struct, frozen=True):
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [value.shape, value.dtype.str, value.tobytes()]
-    return str(value)  # a path
+    return float(value) if isinstance(value, float) else str(value)  # a time of the wire; a path
 
 
 def _made(kind: type, value: Any) -> Any:
-    if kind is Path:
-        return Path(value)
+    if not isinstance(value, list):
+        return kind(value)
     shape, dtype, data = value
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape)
 

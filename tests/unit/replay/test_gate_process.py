@@ -3,13 +3,17 @@
 import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.settings import Settings
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion
 from hpa.forecast.demand import DAY
 from hpa.simulate.workload import key_of
 from podscale.feed.range_reader import HistoryColumns, HistorySlice
-from podscale.replay.gate_process import _answered, _Asked, _Batch
+from podscale.kube.client.wire import Time
+from podscale.kube.objects.autoscaler import AutoscalerCondition
+from podscale.replay.gate_process import _answered, _Asked, _Batch, _batches, _encode
 from podscale.replay.history import LoadQuery
 from tests.unit.hpa.forecast.demands import jumps
 from tests.unit.hpa.simulate.loads import web
@@ -41,3 +45,12 @@ async def test_metrics_that_ended_before_today_leave_the_others_their_answers(mi
     assert "no sample of the metrics since" in gone
     assert isinstance(there, GateAnswer)
     assert there.plan is not None
+
+
+def test_an_autoscaler_that_had_a_pass_comes_to_the_child_as_it_is() -> None:
+    condition = AutoscalerCondition("AbleToScale", "True", last_transition_time=Time(TODAY_S))
+    passed = structs.replace(web(), status=HpaStatus(conditions=(condition,)))
+    sent = _Batch([_Asked(GateQuestion(passed, {}), [])], Settings(), TODAY_S)
+    (asked,) = _batches.decode(_encode(sent)).asked
+    assert asked.question.hpa == passed
+    assert type(asked.question.hpa.status.conditions[0].last_transition_time) is Time
