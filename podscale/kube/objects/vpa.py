@@ -7,7 +7,7 @@ depend on it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -296,13 +296,12 @@ def vpa_of(stored: StoredVpa) -> Vpa:
     return Vpa(stored.metadata, spec, status)
 
 
-def readable(stored: Iterable[StoredVpa]) -> Iterator[Vpa]:
-    """Yield the VPAs whose specs can be read."""
-    for each in stored:
-        try:
-            yield vpa_of(each)
-        except ObjectError:
-            continue
+def readable(stored: StoredVpa) -> Vpa | None:
+    """Return the VPA; None for a spec that cannot be read."""
+    try:
+        return vpa_of(stored)
+    except ObjectError:
+        return None
 
 
 def update_mode(vpa: Vpa) -> str:

@@ -6,7 +6,7 @@ where a node autoscaler knows that API.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
+from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.kube.client import errors
@@ -29,7 +30,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, Taint
-from podscale.kube.objects.vpa import StoredVpa, readable
+from podscale.kube.objects.vpa import StoredVpa, Vpa, readable
 from podscale.nodes.cluster.pod_sums import HEADROOM_LABELS, HEADROOM_NAMESPACE
 from podscale.nodes.headroom import shapes
 from podscale.nodes.headroom.shapes import SizeClass
@@ -39,6 +40,8 @@ from podscale.nodes.scheduling.objects import PodController
 from podscale.nodes.selfmetrics import NodesMetrics
 
 _log = structlog.get_logger(__name__)
+
+_Target = tuple[str, str, str]  # namespace, kind, name
 
 _BUFFERS_GROUP = "autoscaling.x-k8s.io"
 _TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
@@ -221,9 +224,21 @@ class HeadroomKeeper:
             if present is not None and present < size.replicas:
                 short.append((workload, decision, size.replicas - present))
         self._expected = sizes
-        taints = self._taints({decision.metadata.namespace for _, decision, _ in short})
-        found = [await self._shaped(*each, taints) for each in short]
+        namespaces = {decision.metadata.namespace for _, decision, _ in short}
+        taints, vpas = self._taints(namespaces), await self._vpas_by_target(namespaces)
+        found = [await self._shaped(*each, taints, vpas) for each in short]
         return [each for each in found if each is not None]
+
+    async def _vpas_by_target(self, namespaces: Iterable[str]) -> dict[_Target, list[Vpa]]:
+        found: dict[_Target, list[Vpa]] = {}
+        pace = LoopPace()
+        for namespace in namespaces:
+            for stored in self.vpas.values(namespace):
+                vpa = readable(stored)
+                if vpa is not None and (target := vpa.spec.target_ref) is not None:
+                    found.setdefault((namespace, target.kind, target.name), []).append(vpa)
+                await pace.rest()
+        return found
 
     def _taints(self, namespaces: Iterable[str]) -> dict[str, set[Taint]]:
         # Of the nodes on which pods of each namespace run.
@@ -243,6 +258,7 @@ class HeadroomKeeper:
         decision: shapes.ScalingDecision,
         count: int,
         taints: Mapping[str, Iterable[Taint]],
+        vpas: Mapping[_Target, Sequence[Vpa]],
     ) -> shapes.ComingPods | None:
         namespace, target = decision.metadata.namespace, decision.spec.scale_target_ref
         if target.kind not in shapes.WITH_TEMPLATES:
@@ -252,6 +268,5 @@ class HeadroomKeeper:
             template = await read_one(self.api, path, shapes.TemplatedWorkload)
         except (errors.ObjectNotFound, msgspec.DecodeError):
             return None  # gone, or not made of containers
-        vpas = [each for each in readable(self.vpas.values(namespace))
-                if each.has_target(target.kind, target.name)]  # fmt: skip
-        return shapes.coming(workload, count, template, vpas, taints[namespace])
+        sizing = vpas.get((namespace, target.kind, target.name), ())
+        return shapes.coming(workload, count, template, sizing, taints[namespace])

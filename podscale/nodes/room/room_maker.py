@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.pace import LoopPace
 from podscale.core.pod_state import PodPhase
 from podscale.kube.client import resource
 from podscale.kube.client.api import Api
@@ -80,7 +81,7 @@ class RoomMaker:
             return
         now = self.wall()
         waiting = [pod for pod in self.pods.resizing() if _waits(pod)]
-        vpas = self._opted_in() if waiting else {}
+        vpas = await self._opted_in() if waiting else {}
         waiting = [pod for pod in waiting if pod.namespace in vpas]
         self._again = {pod.uid: self._again[pod.uid] for pod in waiting if pod.uid in self._again}
         nodes = {pod.node for pod in waiting if self._is_due(pod.uid, now)}
@@ -94,11 +95,24 @@ class RoomMaker:
                 self.metrics.room_plans.labels("Unreadable").inc()
                 _log.warning("no room made: not read", node=node, error=str(error))
 
-    def _opted_in(self) -> dict[str, tuple[Vpa, ...]]:
-        # All VPAs of the namespaces in which one has opted in.
+    async def _opted_in(self) -> dict[str, tuple[Vpa, ...]]:
+        # All VPAs of the namespaces in which one has opted in. One that cannot be read may size
+        # any pod of its namespace: where it has not opted in, none has.
         opted_in = filter(planning.has_opted_in, self.vpas.values())
-        found = {each.metadata.namespace for each in opted_in}
-        return {name: tuple(readable(self.vpas.values(name))) for name in found}
+        found: dict[str, tuple[Vpa, ...]] = {}
+        pace = LoopPace()
+        for namespace in {each.metadata.namespace for each in opted_in}:
+            vpas: list[Vpa] = []
+            for stored in self.vpas.values(namespace):
+                vpa = readable(stored)
+                if vpa is not None:
+                    vpas.append(vpa)
+                elif not planning.has_opted_in(stored):
+                    break
+                await pace.rest()
+            else:
+                found[namespace] = tuple(vpas)
+        return found
 
     async def _make_room(self, node: str, round_: "_Round") -> None:
         view = await self._read(node, round_)

@@ -23,7 +23,7 @@ from podscale.kube.discovery import Mapper
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.vpa import StoredVpa
+from podscale.kube.objects.vpa import StoredVpa, Vpa, readable
 from podscale.nodes.headroom.keeper import HeadroomChoice, HeadroomKeeper
 from podscale.nodes.headroom.shapes import HOLD_S, HeadroomLimit
 from podscale.nodes.selfmetrics import NodesMetrics
@@ -229,6 +229,24 @@ async def test_pods_come_in_the_size_that_their_vpa_gives_them(
 ) -> None:
     cluster.size("web", "2", mode)
     assert await cluster.round() == {expected: 3}
+
+
+async def test_a_round_reads_each_vpa_once_however_many_workloads_are_short(
+    cluster: HeadroomCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.size("web", "2")
+    for name in ("api", "jobs"):
+        cluster.workload(name, "1")
+        cluster.decide(name, 1, 2)
+    reads: list[str] = []
+
+    def counted(stored: StoredVpa) -> Vpa | None:
+        reads.append(stored.metadata.name)
+        return readable(stored)
+
+    monkeypatch.setattr("podscale.nodes.headroom.keeper.readable", counted)
+    assert await cluster.round() == {"2": 3, "1": 2}
+    assert reads == ["web"]
 
 
 async def test_pause_pods_go_where_the_pods_would_and_harm_nobody(

@@ -56,6 +56,17 @@ async def test_a_vpa_that_cannot_be_read_keeps_no_other_from_room(
     assert names(await cluster.round()) == ["large"]
 
 
+async def test_a_vpa_that_cannot_be_read_and_has_not_opted_in_speaks_for_its_namespace(
+    cluster: RoomCluster, writing: None
+) -> None:
+    # It may size the workload of another that has.
+    cluster.workload("large", "3500m", "a", "b")
+    cluster.workload("other", "3", "a", "b", opted_in=False)
+    cluster.vpas["other"]["spec"]["targetRef"] = "large"
+    cluster.resize("web", "6")
+    assert await cluster.round() == []
+
+
 def opted_out(cluster: RoomCluster) -> None:
     cluster.workload("other", "3", "a", "b", opted_in=False)
 
