@@ -1,4 +1,4 @@
-"""The adapter's command line: prometheus-adapter's own flags (adapter.md 6.1) and ours.
+"""The adapter's command line: prometheus-adapter's own flags and ours.
 
 The API server's flags are ``podscale.serving.flag_table``; together they accept whatever
 upstream's manifests, charts and values files pass.

@@ -1,8 +1,7 @@
 """What the adapter says about itself on ``/metrics``.
 
 Upstream has one latency histogram; what people looked for and did not find is here by
-rule: when it was listed, how long that took, what it exposes and what it lost
-(adapter.md 6.3 and 9).
+rule: when it was listed, how long that took, what it exposes and what it lost.
 """
 
 import time

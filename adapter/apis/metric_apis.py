@@ -1,5 +1,5 @@
 """custom.metrics.k8s.io v1beta1 and v1beta2, metrics of objects, and external.metrics.k8s.io
-v1beta1, metrics of nothing in the cluster (adapter.md 3).
+v1beta1, metrics of nothing in the cluster.
 
 A request becomes one question, its answer the bytes that are kept while they stay true.
 """

@@ -100,7 +100,7 @@ def echo(selector: Selector) -> dict[str, object] | None:
     """Return the LabelSelector that is shown beside the value, ``None`` for none.
 
     ``!=`` has no LabelSelector form and is shown as NotIn; upstream answers 500 after it
-    has done the work (adapter.md 12).
+    has done the work.
     """
     return selectors.to_wire(selector)
 

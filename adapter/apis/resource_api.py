@@ -1,7 +1,7 @@
-"""metrics.k8s.io v1beta1: CPU and memory of pods and nodes (adapter.md 4).
+"""metrics.k8s.io v1beta1: CPU and memory of pods and nodes.
 
 What Prometheus fails to answer is an error and never an empty list: an empty list reads
-as "nothing runs" (adapter.md 12).
+as "nothing runs".
 """
 
 import asyncio

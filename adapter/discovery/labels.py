@@ -3,7 +3,7 @@
 Forward (resource to label) serves queries, reverse (label to resource) serves discovery.
 Follows ``resourceConverter`` in prometheus-adapter ``pkg/naming``, except that a forward
 lookup never teaches the reverse direction anything: upstream's list of metrics changes
-after the first query (adapter.md 1.3), ours does not.
+after the first query, ours does not.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from adapter.rules.config import ResourceMapping
 from podscale.core import gotemplate
 from podscale.kube.client.resource import Resource
 
-# Registered as not namespaced, whatever else the series carries (adapter.md 2, step 6).
+# Registered as not namespaced, whatever else the series carries.
 ROOT_RESOURCES = frozenset(["namespaces", "nodes", "persistentvolumes"])
 
 _MOST_PARTS, _LONGEST_PARTS = 4096, 256  # labels remembered, characters of one: a search is 10 us

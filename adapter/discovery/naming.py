@@ -2,7 +2,7 @@
 
 ``name.matches`` is searched in the series name (RE2, unanchored), ``name.as`` is expanded
 from the match with Go's ``Regexp.Expand``: the name is the expansion alone, not the series
-name with a part replaced (adapter.md 1.2, cases B.1).
+name with a part replaced.
 """
 
 import re

@@ -1,7 +1,7 @@
 """PromQL from a rule and a request: its matchers, and the query with them.
 
 Follows ``processQueryParts``, ``selectMatcher`` and, with the plans, ``metricsQuery.Build`` and
-``BuildExternal`` in prometheus-adapter ``pkg/naming`` (adapter.md 1.5): the text is part of the
+``BuildExternal`` in prometheus-adapter ``pkg/naming``: the text is part of the
 contract, down to Go's ``%q`` quoting. Pure: the same rule and request render the same text.
 """
 

@@ -1,7 +1,7 @@
 """From the feed's rows to the answers of ``podscale.core.metrics``.
 
 Pure. Here NaN, ±Inf and what does not fit stop being values (upstream serves them as 0 or as
--9223372036854775808m, and autoscalers believed it: adapter.md 3.4 and 12), floats become
+-9223372036854775808m, and autoscalers believed it), floats become
 milli-units, and absences get their reason.
 """
 

@@ -2,7 +2,7 @@
 (``UsageByRules``) and in the past (``past_queries``).
 
 NaN, negative and absent usage is no usage: such a container lacks that resource, it is
-not idle (adapter.md 12).
+not idle.
 """
 
 import math

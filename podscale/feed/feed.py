@@ -1,7 +1,7 @@
 """The feed: many demands in, few queries out.
 
 A demand is answered from its group's snapshot, from a refresh that it joins or causes, or
-by its own query (coalescing.md 3 and 4). One feed serves everybody in the process.
+by its own query. One feed serves everybody in the process.
 """
 
 import asyncio

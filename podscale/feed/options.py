@@ -1,7 +1,4 @@
-"""Settings of the feed and of its connection to Prometheus.
-
-The defaults are those of coalescing.md 3 and 4 and of adapter.md 5.5.
-"""
+"""Settings of the feed and of its connection to Prometheus."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 The adapter makes one ``QueryPlan`` per (rule, series, resource, metric selector) and keeps it; a
 ``Demand`` is a plan for one namespace and some objects. A ``Reading`` is immutable, shared by all
-who asked: an unchanged snapshot is the same object (``reference/coalescing.md``).
+who asked: an unchanged snapshot is the same object.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Our image answers to the programs' names (``/adapter``, ``/recommender``, …) and takes their
 arguments, so a Deployment stays and only its image and command change. Of kube-controller-manager
-the flags of the group HPAController become ours (hpa.md 5), and the two take turns.
+the flags of the group HPAController become ours, and the two take turns.
 """
 
 import shlex

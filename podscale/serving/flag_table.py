@@ -1,4 +1,4 @@
-"""The API server's flags (adapter.md 6.2) and ours, as data, and what makes them invalid.
+"""The API server's flags and ours, as data, and what makes them invalid.
 
 Upstream: k8s.io/apiserver 0.30 ``SecureServingOptionsWithLoopback``, the delegating
 authentication and authorization options, ``AuditOptions``, ``FeatureOptions``, and

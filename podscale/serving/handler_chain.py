@@ -157,8 +157,7 @@ class HandlerChain:
             route.methods if route is not None else (),
             started + timeout_s,
         )
-        # A public route takes its own methods only: "POST /" may be a webhook where
-        # "GET /" is the index.
+        # A public route takes its own methods only: others of its path are authorized as any.
         return exchange, route is not None and route.is_public and request.method in route.methods
 
     def _route(self, path: str) -> api.Route | None:

@@ -1,7 +1,7 @@
 """Which VPA decides about a pod: index by target, then selector, then age.
 
-Used by admission for a pod that is created and by the updater for pods that run. The
-topmost controller of the pod is found by the shell (``kube``), this is the choice.
+For a pod that is created; the updater shares the order of age. ``vpa/targets.py`` finds the pod's
+topmost controller, this is the choice.
 """
 
 from collections import Counter

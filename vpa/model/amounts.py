@@ -174,7 +174,7 @@ def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, l
     """Return ``value`` within the bounds that are set, and which of them changed it.
 
     maxAllowed comes second and therefore wins over minAllowed, also where it is the
-    cluster-wide one: upstream's order, wanted by the conformance cases (D18).
+    cluster-wide one: upstream's order.
     """
     caps = []
     least, most = bounds.lowest.get(resource), bounds.highest.get(resource)

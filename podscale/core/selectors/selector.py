@@ -33,7 +33,7 @@ _WIRE: dict[str, Operator] = {
     "DoesNotExist": "!",
 }
 # `!=` has no operator of its own in the object form; NotIn of one value means the same.
-# Upstream's echo fails there (adapter.md 12).
+# Upstream's echo fails there.
 _TO_WIRE = {**{operator: name for name, operator in _WIRE.items()}, "!=": "NotIn"}
 _SYMBOL = {"gt": ">", "lt": "<"}
 

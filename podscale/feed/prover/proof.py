@@ -2,7 +2,7 @@
 
 Renders the template once with opaque marks (the skeleton), fills it with sentinels, parses, binds
 (takes the matchers that a request injects out of the tree), widens, prints, and parses the print
-again to compare it with the tree that was meant (coalescing.md 1). A request whose own text differs
+again to compare it with the tree that was meant. A request whose own text differs
 from the filled skeleton (a branch, a cut, a formatted value) is not covered by the proof and takes
 its own query; so ``if``, ``range``, ``printf`` need no analysis. Pure but for the random texts.
 """

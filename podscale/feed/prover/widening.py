@@ -1,4 +1,4 @@
-"""Widens a tree node by node, or says why it must not (coalescing.md 1.4).
+"""Widens a tree node by node, or says why it must not.
 
 For every node two facts are kept: which key labels its value is bound to (B), and whether
 the request's own output carries the namespace label (p). By induction the widened output,

@@ -1,7 +1,7 @@
 """What the feed remembers of one plan: who wanted what, what was read, what went wrong.
 
 No I/O and no clock: ``now_s`` is unix seconds. A group lives while somebody wants its plan.
-What goes into one query (coalescing.md 3): a *wide* batch reads all objects of its namespaces, a
+What goes into one query: a *wide* batch reads all objects of its namespaces, a
 *named* one those of a union of names. Both list their namespaces; cluster-scoped plans have the
 one namespace ``""``.
 """

@@ -2,7 +2,7 @@
 
 All batches of a refresh are for the same whole second, so that replicas agree. Who waits
 gets a ``NamespaceRead``, a ``Failure``, or ``None``: "take your own query". An error of a widened
-query is never shown: it only leads there (coalescing.md 1.6 and 3).
+query is never shown: it only leads there.
 """
 
 import asyncio

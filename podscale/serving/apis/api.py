@@ -1,9 +1,9 @@
 """What a product registers with the server, and what passes between the two.
 
 ``ApiGroup`` serves everything below ``/apis/<group>/<version>``; ``Route`` serves one
-path outside the APIs (a webhook, the page). The server has authenticated, authorized
-and parsed the request before a handler sees it, and encodes, compresses and counts
-the answer after it.
+path outside the APIs (a webhook, the page). The server has authenticated, authorized (but
+for public routes) and parsed the request before a handler sees it, and encodes, compresses
+and counts the answer after it.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -32,7 +32,7 @@ def nobody(_: RequestInfo) -> Permission:
 
 
 class ApiRequest(Struct, frozen=True, gc=False):
-    """One authenticated and authorized request."""
+    """One request, authenticated and authorized unless its route is public."""
 
     method: str
     path: str  # decoded, without the query

@@ -1,6 +1,6 @@
 """What the server says about itself on ``/metrics``, under upstream's names.
 
-Names and buckets follow k8s.io/apiserver and component-base (adapter.md 6.3). What counts every
+Names and buckets follow k8s.io/apiserver and component-base. What counts every
 request is a plain addition, and a metric family when somebody scrapes: prometheus_client's counter
 and histogram cost 2.5 µs a request, a tenth of our whole chain. All additions happen on the loop's
 thread, so they need no lock.
