@@ -28,8 +28,8 @@ def always() -> bool:
     return True
 
 
-class _Entry(Struct, frozen=True):
-    response: ApiResponse
+class _Entry(Struct):
+    response: ApiResponse | None  # None: it was found out of date
     asked_s: float
     is_same: Callable[[], bool]
 
@@ -56,9 +56,11 @@ class ResponseCache:
     def find(self, key: Key) -> ApiResponse | None:
         """Return the response if it would come out the same now."""
         entry = self._entries.get(key)
-        if entry is None or not self._is_fresh(entry.asked_s) or not entry.is_same():
+        if entry is None:
             return None
-        return entry.response
+        if not self._is_fresh(entry.asked_s):
+            entry.response = None  # for good: a clock that is set back makes it no younger
+        return entry.response if entry.is_same() else None
 
     def keep(
         self, key: Key, response: ApiResponse, asked_s: float, is_same: Callable[[], bool] = always

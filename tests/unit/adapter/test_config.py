@@ -326,7 +326,9 @@ def test_the_text_of_a_problem_can_be_jumped_to():
 
 
 def test_a_rule_without_resources_is_accepted():
-    assert rules("rules: [{seriesQuery: a, metricsQuery: b}]").custom
+    (rule,) = rules("rules: [{seriesQuery: a, metricsQuery: b}]").custom
+    assert not rule.labels.has_template
+    assert not rule.labels.override_labels
 
 
 def test_equal_rules_have_equal_fingerprints_wherever_they_stand():

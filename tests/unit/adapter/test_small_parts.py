@@ -56,6 +56,7 @@ def test_a_clock_set_back_ends_the_reuse_of_what_is_now_from_the_future():
     reuse.keep(("b",), ApiResponse(b"{}"), 1000.0)  # asked before it was set
     assert reuse.find(("b",)) is None
     now[0] = 1001.0
+    assert reuse.find(("a",)) is None
     assert reuse.find(("b",)) is None
 
 
