@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,13 @@ def as_the_predicate_says(plane: Plane, scheduler: str = "") -> None:
             by_load = usage + size <= THETA * CORES or not HELD[node]
             expected = by_load and REQUESTED[node] + size <= CORES
             name = f"probe-{node}-{round(size * 1000)}"
+            before = names_of_ballast(plane, node)
+            admitted = is_admitted(plane, name, size, node, scheduler)
             # While ballast is made anew, which a probe brings about, two pods hold it for a moment.
-            admitted = is_admitted(plane, name, size, node, scheduler) or (
-                expected and is_admitted(plane, name, size, node, scheduler)
-            )
+            is_settled = len(before) == 1 and names_of_ballast(plane, node) == before
+            if expected and not admitted and not is_settled:
+                wait_until("it is made anew", partial(is_alone, plane, node), 20.0)
+                admitted = is_admitted(plane, name, size, node, scheduler)
             assert admitted == expected, (node, size)
             probes += 1
     print(f"{scheduler or 'ballast'}: {probes} of {probes} placements as the predicate says")
@@ -259,6 +263,14 @@ def renew_quickly(plane: Plane) -> None:
 
 def ballast_of(plane: Plane, node: str) -> list[dict[str, Any]]:
     return [each for each in plane.pods(BALLAST) if each["spec"].get("nodeName") == node]
+
+
+def names_of_ballast(plane: Plane, node: str) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in ballast_of(plane, node))
+
+
+def is_alone(plane: Plane, node: str) -> bool:
+    return len(names_of_ballast(plane, node)) == 1
 
 
 def are_renewed(ballast: list[dict[str, Any]], newest: str) -> bool:
