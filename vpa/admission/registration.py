@@ -141,7 +141,8 @@ async def keep_registered(
     bundle: Callable[[], bytes],
     registered: Callable[[bytes], None] = lambda _bundle: None,
 ) -> None:
-    """Register, and look after it for ever: a deleted or foreign one is put right.
+    """Register, and look after it for ever: a foreign one is put right, and a deleted one where the
+    account may create it.
 
     ``registered`` is told of what the API server trusts from then on. Another bundle is put
     there at once: its certificate may be served already.

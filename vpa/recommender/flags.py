@@ -1,4 +1,4 @@
-"""The recommender's command line: upstream's flags, and the dead-bands that are ours; and what
+"""The recommender's command line: upstream's flags and ours, and what
 those of ``--storage=prometheus`` ask Prometheus for at the start (``history_of``).
 """
 

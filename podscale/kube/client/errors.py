@@ -2,7 +2,7 @@
 
 KubeError
 ├── NotConfigured          no usable kubeconfig, context or in-cluster credentials
-├── NoMatch                no resource or kind of that name is served (restmapper)
+├── NoMatch                no resource or kind of that name is served (discovery)
 ├── ApiUnreachable         no HTTP answer: refused, reset, TLS, or the deadline passed
 └── ApiError               the server answered with a Status
     ├── BadRequest         400

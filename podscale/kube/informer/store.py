@@ -1,4 +1,4 @@
-"""The objects of a store by what they name: those that scale one workload, for example."""
+"""Objects as a watch brings them, and by what they name: those that scale one workload, say."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
