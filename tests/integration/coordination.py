@@ -146,7 +146,7 @@ class VerticalAxis:
     def _estimates(self) -> VerticalEstimates | None:
         found = self.reader.read()
         cpu = found.read["cpu"]
-        if not len(found.keys) or not cpu.measured[0]:
+        if not len(found.groups.keys) or not cpu.measured[0]:
             return None
         lower, target, upper = (int(each) for each in found.amounts[0, 0])
         if self._is_coordinated:

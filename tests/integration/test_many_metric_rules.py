@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from tests.integration import many_metric_rules as many
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
-NAMESPACES = 50 if os.environ.get("PODSCALE_SHORT") else 500
+# A tenth takes hundredths of a second, and counts by the least of three.
+NAMESPACES, TURNS = (50, 3) if os.environ.get("PODSCALE_SHORT") else (500, 1)
 MOST = 1.5
 
 
@@ -32,6 +34,10 @@ def series_url(tmp_path: Path) -> Iterator[str]:
 
 
 def measured(form: str, url: str) -> dict[str, float]:
+    return min((relisted(form, url) for _ in range(TURNS)), key=itemgetter("cpu_s"))
+
+
+def relisted(form: str, url: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", many.__name__, form, url, str(NAMESPACES)],
         capture_output=True, text=True, check=False,
