@@ -254,13 +254,6 @@ def test_ballast_is_renewed_without_a_gap(stack: NodesStack) -> None:
     stack.wait_held(HELD | {"node-1": 0.0})
 
 
-def renew_quickly(plane: Plane) -> None:
-    # Of a minute as shipped: some rounds, since a resize is refused until the kubelet has told
-    # what the younger pod has.
-    plane.kubectl("patch", "daemonset", "podscale-ballast", f"--namespace={BALLAST}",
-                  '--patch={"spec": {"minReadySeconds": 5}}')  # fmt: skip
-
-
 def ballast_of(plane: Plane, node: str) -> list[dict[str, Any]]:
     return [each for each in plane.pods(BALLAST) if each["spec"].get("nodeName") == node]
 
@@ -294,7 +287,6 @@ def requested_cores(pod: dict[str, Any]) -> float:
 def test_a_pod_of_a_higher_class_preempts_ballast_and_no_users_pod(stack: NodesStack) -> None:
     # Of equals the older stays: ballast is made anew where a user's pod is younger (decision 056).
     plane = stack.plane
-    renew_quickly(plane)
 
     def classed(name: str, cores: float, node: str) -> None:
         made = pod(f"{name}-{node}", cores, node)
