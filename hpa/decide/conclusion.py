@@ -65,9 +65,11 @@ def applied(draft: Decision, now: float) -> Decision:
     event = DecisionEvent(
         "Normal", "SuccessfulRescale", f"New size: {desired}; reason: {draft.reason}"
     )
+    status = structs.replace(draft.status, last_scale_s=now, conditions=tuple(conditions))
     return structs.replace(
         draft,
-        status=structs.replace(draft.status, last_scale_s=now, conditions=tuple(conditions)),
+        status=status,
+        is_status_changed=status != hpa.status,
         events=(*draft.events, event),
         past=remember_scale(draft.past, hpa.behavior, current, desired, now),
         draft=draft,

@@ -71,22 +71,23 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
     return Rules(
         default.window_s if window is None else min(window, LONGEST_WINDOW_S),
         select,
-        default.policies if rules.policies is None else _deciding(rules.policies, select),
+        default.policies if rules.policies is None else _deciding(rules.policies),
         None if rules.tolerance is None else quantity.from_wire(rules.tolerance).approximate,
     )
 
 
-def _deciding(policies: tuple[wire.Policy, ...], select: str) -> tuple[wire.Policy, ...]:
-    # Of those of one type and period one decides: of thousands few are left.
-    found: dict[tuple[str, int], wire.Policy] = {}
-    for each in policies:
-        key = each.type, min(each.period_seconds, LONGEST_POLICY_S)
-        known = found.get(key)
-        sign = -1 if select == "Min" else 1
-        if known is None or sign * each.value > sign * known.value:
-            found.pop(key, None)  # of equals the first in order is named
-            found[key] = structs.replace(each, period_seconds=key[1])
-    return tuple(found.values())
+def _deciding(policies: tuple[wire.Policy, ...]) -> tuple[wire.Policy, ...]:
+    # Of those of one type and period the least or the greatest decides. Which, a pass knows: scale
+    # events may take the size before them below zero, where percents turn round. Few are left.
+    capped = [
+        structs.replace(each, period_seconds=min(each.period_seconds, LONGEST_POLICY_S))
+        for each in policies
+    ]
+    by_value = sorted(capped, key=lambda each: each.value)
+    least = {(each.type, each.period_seconds): each for each in reversed(by_value)}
+    greatest = {(each.type, each.period_seconds): each for each in by_value}
+    deciding = {*least.values(), *greatest.values()}
+    return tuple(each for each in dict.fromkeys(capped) if each in deciding)
 
 
 def read_metric(metric: wire.AutoscalerMetric) -> MetricSpec:

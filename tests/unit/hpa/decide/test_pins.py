@@ -372,6 +372,14 @@ def test_the_pod_named_for_a_missing_request_is_the_first_by_name() -> None:
     assert "Pod web-1" in (decision.error or "")
 
 
+def test_a_rescale_that_leaves_the_very_same_status_writes_none() -> None:
+    first = growing()
+    status = concluded(first, Outcome()).status
+    again = structs.replace(first, hpa=structs.replace(first.hpa, status=status))
+    assert concluded(first, Outcome()).is_status_changed
+    assert not concluded(again, Outcome()).is_status_changed
+
+
 def test_a_write_that_was_not_tried_leaves_no_trace_in_status_or_events() -> None:
     done = concluded(growing(), Outcome("not_tried"))
     assert done.events == ()

@@ -44,21 +44,22 @@ def of(*policies: Policy, select: str = "Max") -> Rules:
 
 
 @pytest.mark.parametrize("select", ["Max", "Min"])
-def test_of_one_type_and_period_one_policy_is_left_which_decides_as_all_would(select: str) -> None:
+def test_the_least_and_the_greatest_of_a_type_and_period_decide_as_all_would(select: str) -> None:
     chance = random.Random(40)
-    for _ in range(200):
+    values = (1, 2, 10, 33, 50, 100, 200, 700)
+    for _ in range(400):
         policies = tuple(
-            Policy(
-                chance.choice(["Pods", "Percent"]), chance.randint(1, 9), chance.choice([15, 60])
-            )
-            for _ in range(20)
+            Policy(chance.choice(["Pods", "Percent"]), chance.choice(values), period_s)
+            for period_s in chance.choices([15, 60], k=20)
         )
         few = of(*policies, select=select)
-        assert len(few.policies) <= 4
+        assert len(few.policies) <= 8
         every = structs.replace(few, policies=policies)
         past = (events(chance.randint(0, 30)), events(chance.randint(0, 30)))
+        size = chance.choice([1, 3, 10, 500])  # with a size before those events below zero, too
         for to in ("up", "down"):
-            assert rate_limit(to, 500, *past, few, NOW) == rate_limit(to, 500, *past, every, NOW)
+            left, whole = (rate_limit(to, size, *past, each, NOW) for each in (few, every))
+            assert left.replicas == whole.replicas
 
 
 def test_policies_times_events_is_no_number_of_steps() -> None:
