@@ -49,7 +49,7 @@ from tests.cluster.beside_watch import History
 from tests.kit.stores import fill
 from tests.tools.programs import release
 
-_INFORMER_LAG_S = 0.25  # the controller's cache and our watch are told of a change apart
+INFORMER_LAG_S = 0.25  # the controller's cache and our watch are told of a change apart
 # What 1.37.2 shows for status.replicas 0, on amd64; the cases have 0, and so do we.
 _QUOTIENT = '"averageValue": "-9223372036854775808m"'
 _NOT_A_NUMBER = (
@@ -173,9 +173,11 @@ class Selectors:
                     del after[name]
                 self._known.append((at, after))
 
-    def rivals(self, one: Pass, labels: Sequence[Mapping[str, str]]) -> set[tuple[str, ...]]:
+    def rivals(
+        self, one: Pass, labels: Sequence[Mapping[str, str]], lag_s: float
+    ) -> set[tuple[str, ...]]:
         """Return whom the pass may have found to select pods with these labels, sorted."""
-        since, until = one.began - _INFORMER_LAG_S, one.ended + _INFORMER_LAG_S
+        since, until = one.began - lag_s, one.ended + lag_s
         last = max(number for number, (at, _) in enumerate(self._known) if at <= until)
         first = max(number for number, (at, _) in enumerate(self._known) if at <= since)
         return {
@@ -201,7 +203,7 @@ class Sights:
 
     def states(self, one: Pass) -> list[dict[str, Any]]:
         """Return the versions of the HPA that the pass may have had, the newest first."""
-        since = one.began - _INFORMER_LAG_S
+        since = one.began - INFORMER_LAG_S
         seen = [each for each in self._world.hpas.versions(one.name, since, one.began) if each]
         if one.statuses:
             # The write names the version that the pass had in its hands.
@@ -214,15 +216,22 @@ class Sights:
         return list(reversed(seen))
 
     async def of(
-        self, one: Pass, states: Sequence[dict[str, Any]], pasts: Sequence[tuple[Past, str]]
+        self,
+        one: Pass,
+        states: Sequence[dict[str, Any]],
+        pasts: Sequence[tuple[Past, str]],
+        lag_s: float = INFORMER_LAG_S,
     ) -> list[Sight]:
-        """Return every way; raises ``UnaskedError`` where we read metrics otherwise in each."""
+        """Return every way in which a watch was at most ``lag_s`` late with a pod or a rival.
+
+        Raises ``UnaskedError`` where we read metrics otherwise in each.
+        """
         scale = await self._scale(one, states[0])
         found: list[Sight] = []
         unasked: UnaskedError | None = None
         for state in states:
             try:
-                found += await self._at(one, read(state), scale, pasts)
+                found += await self._at(one, read(state), scale, pasts, lag_s)
             except UnaskedError as error:
                 unasked = error
         if unasked and not found:
@@ -258,6 +267,7 @@ class Sights:
         hpa: HPA,
         scale: Scale | ScaleUnreadable,
         pasts: Sequence[tuple[Past, str]],
+        lag_s: float,
     ) -> list[Sight]:
         selector = scale.selector if isinstance(scale, Scale) else ""
         others = tuple(
@@ -269,7 +279,7 @@ class Sights:
         )
         ways = product(
             pasts,
-            self._pods_at(one, selector),
+            self._pods_at(one, selector, lag_s),
             [(others, ""), ((), "same-target")] if others else [((), "")],
             await self._answers(one, hpa, selector),
             _moments(one),
@@ -307,7 +317,9 @@ class Sights:
         listed = [(tuple(theirs), "not-a-number")] if theirs != found else []
         return [(tuple(found), ""), *listed]
 
-    def _pods_at(self, one: Pass, selector: str) -> list[tuple[Pods, tuple[str, ...]]]:
+    def _pods_at(
+        self, one: Pass, selector: str, lag_s: float
+    ) -> list[tuple[Pods, tuple[str, ...]]]:
         """Return which pods it may have seen, and whose selectors meet them."""
         try:
             wanted = parse(selector)
@@ -321,7 +333,7 @@ class Sights:
                 for pod, told in self._world.pods.told.items()
                 if any(state and wanted.matches(_labels(state)) for _, state in told)
             ]
-        since, until = one.began - _INFORMER_LAG_S, one.ended + _INFORMER_LAG_S
+        since, until = one.began - lag_s, one.ended + lag_s
         moments = {since}
         for name in self._candidates[selector]:
             moments |= {at for at, _ in self._world.pods.told[name] if since < at <= until}
@@ -334,7 +346,7 @@ class Sights:
                 and wanted.matches(_labels(state))
             ]
             pods = self._made(states, selector)
-            for rivals in self._selectors.rivals(one, [_labels(each) for each in states]):
+            for rivals in self._selectors.rivals(one, list(map(_labels, states)), lag_s):
                 found[repr(pods), rivals] = (pods, rivals)
         return list(found.values())
 
