@@ -16,14 +16,7 @@ from adapter.discovery.objects import Names, WatchedObjects, askable, name_probl
 from adapter.discovery.registry import MetricRegistry
 from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries import promql, readings
-from adapter.queries.inquiry import (
-    Inquiry,
-    JoinedQuestions,
-    LongInquiry,
-    PodsOfSelector,
-    ask,
-    parse,
-)
+from adapter.queries.inquiry import Inquiry, JoinedQuestions, PodsOfSelector, ask, parse
 from adapter.queries.plans import Plans
 from adapter.queries.readings import Origin
 from adapter.queries.usage import UsageByRules
@@ -69,7 +62,7 @@ class ObjectsMetric(Struct, frozen=True):
 
 
 ApiQuestion = Question | ObjectsMetric
-_Inquiry = Inquiry[Answer | list[Answer]] | LongInquiry[Answer] | Failure
+_Inquiry = Inquiry[Answer | list[Answer]] | Failure
 _Plan = tuple[QueryPlan, Origin] | Failure
 
 
@@ -190,7 +183,7 @@ class FeedProvider:
 
     def _prepared(
         self, question: ApiQuestion, plans: dict[tuple[str, str, str], _Plan]
-    ) -> Inquiry[Answer] | LongInquiry[Answer] | Failure | _PodQuestion:
+    ) -> Inquiry[Answer] | Failure | _PodQuestion:
         try:
             match question:
                 case PodMetric():
@@ -268,7 +261,8 @@ class FeedProvider:
         if plan.labels.namespace and not is_label(namespace):
             return NoData(Stage.OBJECT_MISMATCH, f"no namespace can be called {namespace!r}")
         scope = namespace if resource or plan.labels.namespace else ""
-        return Inquiry((Demand(plan, scope, names, known),), lambda got: read(got[0], origin))
+        demand = Demand(plan, scope, names, known, "" if scope else question.namespace)
+        return Inquiry((demand,), lambda got: read(got[0], origin))
 
     def _plan(self, resource: str, namespace: str, metric: str, metric_selector: str) -> _Plan:
         """Return the query for ``metric`` of ``resource[.group]`` ("": an external one).

@@ -61,6 +61,8 @@ OWN: tuple[Flag, ...] = (
               "cluster's metrics APIs, whoever serves them.", choices=("feed", "api")),
     Flag("metrics-timeout", "duration", 30.0, "How long one batch of metrics is waited for.",
          must_be="greater than 0"),
+    Flag("min-sync-period", "duration", 1.0,
+         "The shortest period that podscale.io/sync-period sets; a shorter one counts as this."),
     Flag("metric-max-age", "duration", 0.0,
          "Older samples fail their metric; 0: the source's own limit is the only one."),
     Flag("status-deadband", "float", 0.1,
@@ -135,6 +137,7 @@ def settings_of(flags: Flags) -> Settings:
             "horizontal-pod-autoscaler-initial-readiness-delay"
         ),
         sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
+        min_sync_period_s=flags.seconds("min-sync-period"),
         coordinates=flags.switch("coordinate"),
         holds_after_outage=flags.switch("hold-after-outage"),
         metric_max_age_s=flags.seconds("metric-max-age") or None,

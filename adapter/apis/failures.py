@@ -8,18 +8,19 @@ be allowed to see it.
 from adapter.backends import backend
 from adapter.discovery.registry import NOT_LISTED_YET
 from adapter.stages import Stage
-from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
+from podscale.core.metrics import NO_BUDGET, Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.http.refusals import QUERY_TIMEOUT
 from podscale.serving import status
 from podscale.serving.status import Cause, Details, Status
 
-PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"  # of another package
+# Of another package.
+_PROVIDERS = PROVIDER_TIMEOUT, PROVIDER_FAILED = "ProviderTimeout", "ProviderFailed"
 
 _FETCH = "unable to fetch metrics"
 _SHOWS = "`podscale doctor --metric NAME --prometheus-url URL` shows why"
 # Failures that are not Prometheus's, and name whose they are.
-_OTHERS = (backend.REASON, PROVIDER_TIMEOUT, PROVIDER_FAILED, NOT_LISTED_YET, Stage.NO_SERIES)
+_OTHERS = (backend.REASON, *_PROVIDERS, NOT_LISTED_YET, NO_BUDGET, Stage.NO_SERIES)
 
 
 def metric_not_found(

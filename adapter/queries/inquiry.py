@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from adapter.discovery.objects import WatchedObjects
@@ -37,17 +37,12 @@ V = TypeVar("V")
 
 
 class Inquiry(Struct, Generic[T_co], frozen=True):
-    """Demands, and the function that reads their outcomes (in the same order)."""
+    """Demands, and the function that reads their outcomes (in the same order): in one turn of the
+    loop, or, awaited, in several.
+    """
 
     demands: tuple[Demand, ...]
-    finish: Callable[[Sequence[Outcome]], T_co]
-
-
-class LongInquiry(Struct, Generic[T_co], frozen=True):
-    """As ``Inquiry``, where reading the outcomes takes more than one turn of the loop."""
-
-    demands: tuple[Demand, ...]
-    finish: Callable[[Sequence[Outcome]], Awaitable[T_co]]
+    finish: Callable[[Sequence[Outcome]], T_co | Awaitable[T_co]]
 
 
 def _as_it_is(_demand: Demand, _outcome: Outcome, answer: T) -> T:
@@ -56,35 +51,40 @@ def _as_it_is(_demand: Demand, _outcome: Outcome, answer: T) -> T:
 
 async def ask(
     feed: DemandReader,
-    inquiries: Sequence[Inquiry[T] | LongInquiry[T] | Failure],
+    inquiries: Sequence[Inquiry[T] | Failure],
     amend: Callable[[Demand, Outcome, T], T] = _as_it_is,
 ) -> list[T | Failure]:
     """Return the answers of all inquiries with one read of the feed.
 
-    Demands for the same plan and namespace become one for all their objects, so that thousands of
-    questions are few demands. ``amend`` is given each answer with the first of its demands (what
-    was asked for; another tells what is there) and the outcome of that.
+    Demands of one asker for the same plan and namespace become one for all their objects, so that
+    thousands of questions are few demands. ``amend`` is given each answer with the first of its
+    demands (what was asked for; another tells what is there) and the outcome of that.
     """
-    merged: dict[tuple[object, str], list[Demand]] = {}
+    merged: dict[tuple[object, str, str], list[Demand]] = {}
     for inquiry in inquiries:
-        if isinstance(inquiry, Inquiry | LongInquiry):
+        if isinstance(inquiry, Inquiry):
             for demand in inquiry.demands:
-                merged.setdefault((demand.plan.key, demand.namespace), []).append(demand)
+                merged.setdefault(_key(demand), []).append(demand)
     outcomes = await feed.read([_union(demands) for demands in merged.values()])
     by_key = dict(zip(merged, outcomes, strict=True))
     answers: list[T | Failure] = []
     pace = LoopPace()
     for inquiry in inquiries:
         await pace.rest()
-        if not isinstance(inquiry, Inquiry | LongInquiry):
+        if not isinstance(inquiry, Inquiry):
             answers.append(inquiry)
             continue
-        found = [by_key[d.plan.key, d.namespace] for d in inquiry.demands]
-        if isinstance(inquiry, Inquiry):
-            answers.append(amend(inquiry.demands[0], found[0], inquiry.finish(found)))
+        found = [by_key[_key(demand)] for demand in inquiry.demands]
+        answer = inquiry.finish(found)
+        if isinstance(answer, Awaitable):
+            answers.append(await answer)
         else:
-            answers.append(await inquiry.finish(found))
+            answers.append(amend(inquiry.demands[0], found[0], answer))
     return answers
+
+
+def _key(demand: Demand) -> tuple[object, str, str]:
+    return demand.plan.key, demand.namespace, demand.asker
 
 
 def _union(demands: Sequence[Demand]) -> Demand:
@@ -93,7 +93,7 @@ def _union(demands: Sequence[Demand]) -> Demand:
         return first
     names = sorted({name for demand in demands for name in demand.names})
     known = max((d.known for d in demands if d.known is not None), default=None)
-    return Demand(first.plan, first.namespace, tuple(names), known)
+    return structs.replace(first, names=tuple(names), known=known)
 
 
 class PodsOfSelector(Struct, eq=False, gc=False):
@@ -254,7 +254,7 @@ class JoinedQuestions:
             found = Joined(members, origin, demand)
             self._joined.put((plan, namespace), found)
         elif found.demand.known != known:
-            found.demand = Demand(plan, namespace, found.demand.names, known)
+            found.demand = structs.replace(found.demand, known=known)
         return found
 
 

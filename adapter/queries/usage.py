@@ -16,7 +16,7 @@ from msgspec import Struct
 from adapter.discovery.objects import Names, WatchedObjects
 from adapter.errors import RuleQueryError
 from adapter.queries import readings
-from adapter.queries.inquiry import Inquiry, LongInquiry
+from adapter.queries.inquiry import Inquiry
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule, ResourceRules
 from adapter.stages import Stage
@@ -148,7 +148,7 @@ class UsageByRules:
 
     def containers(
         self, namespaces: Sequence[str]
-    ) -> LongInquiry[ContainerColumns | Failure] | Failure:
+    ) -> Inquiry[ContainerColumns | Failure] | Failure:
         """Return how to ask for all containers of running pods, in columns."""
         asked: list[tuple[str, Names]] = []
         demands: list[Demand] = []
@@ -161,7 +161,7 @@ class UsageByRules:
                 return pair
             asked.append((namespace, found))
             demands += pair
-        return LongInquiry(tuple(demands), lambda got: _columns(got, asked))
+        return Inquiry(tuple(demands), lambda got: _columns(got, asked))
 
     def _containers(self, namespace: str, pods: Names) -> tuple[Demand, Demand] | Failure:
         return self._demands(self._plans.containers, namespace, pods)

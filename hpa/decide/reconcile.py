@@ -213,7 +213,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> steps.Deci
     pass_.path.extend(found.steps)
     label: steps.ErrorLabel = "none"
     if found.first_invalid is not None:
-        label = found.first_invalid.label if settings.labels_spec_errors else "internal"
+        label = found.first_invalid.label if settings.is_after_1_36 else "internal"
     if found.replicas is None:
         if found.first_invalid is not None:
             reason, text = found.first_invalid.condition, found.first_invalid.text

@@ -35,7 +35,7 @@ def check(observation: Observation, scale: Scale, settings: Settings) -> Conflic
     every = {hpa.name, *rivals}
     listed = _listed(hpa.namespace, every)
     text = f"pods by selector {scale.selector} are controlled by multiple HPAs: {listed}"
-    if settings.has_new_texts:
+    if settings.is_after_1_36:
         some = {hpa.name, min(rivals)} if settings.gates.optimized_selector_store else every
         text = f"pods by selector {scale.selector} are controlled by more than one HPA"
         text += f" (e.g. {_listed(hpa.namespace, some)})"

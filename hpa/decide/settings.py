@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import HPA
+
 Release = Literal["1.36", "1.37", "1.38"]
 RELEASES: Mapping[str, Release] = {each: each for each in get_args(Release)}
 Mode = Literal["replace", "shadow"]
@@ -38,9 +40,15 @@ class Settings(Struct, frozen=True):
     cpu_initialization_s: float = 300.0
     initial_readiness_delay_s: float = 30.0
     sync_period_s: float = 15.0
+    min_sync_period_s: float = 1.0  # that an object may set
     coordinates: bool = False  # with VPAs, where an object does not say
     holds_after_outage: bool = True  # while a window reaches into an outage, nothing shrinks
     metric_max_age_s: float | None = None  # None: a provider's own limit is the only one
+
+    def period_of(self, hpa: HPA) -> float:
+        """Return how many seconds lie between two passes over ``hpa``."""
+        own_s = hpa.options.sync_period_s
+        return self.sync_period_s if own_s is None else max(own_s, self.min_sync_period_s)
 
     @property
     def ignores_succeeded(self) -> bool:
@@ -48,27 +56,19 @@ class Settings(Struct, frozen=True):
         return self.release == "1.38"
 
     @property
-    def guards_zero_status(self) -> bool:
-        """AverageValue with status.replicas 0 reports 0, and Object usage is capped.
+    def is_after_1_36(self) -> bool:
+        """Of HPAs that select one pod an example is told, an Object metric is named in order, and a
+        pass whose first invalid metric is wrong in the spec counts as ``spec``.
 
-        So say the cases; 1.37.2 as released still shows -2^63 (on amd64), and caps nothing.
+        AverageValue with status.replicas 0 reports 0, and Object usage is capped: so say the cases;
+        1.37.2 as released still shows -2^63 (on amd64), and caps nothing.
         """
-        return self.release != "1.36"
-
-    @property
-    def has_new_texts(self) -> bool:
-        """Of HPAs that select one pod an example is told; an Object metric is named in order."""
-        return self.release != "1.36"
-
-    @property
-    def labels_spec_errors(self) -> bool:
-        """A pass whose first invalid metric is wrong in the spec counts as ``spec``."""
         return self.release != "1.36"
 
     @property
     def writes_generation(self) -> bool:
         """Gate HPAGeneration, which 1.36 does not have."""
-        return self.gates.generation and self.release != "1.36"
+        return self.gates.generation and self.is_after_1_36
 
 
 def acts_at_once(settings: Settings, old_generation: int, new_generation: int) -> bool:

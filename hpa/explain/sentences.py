@@ -57,6 +57,9 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     yield from _limit(told)
     yield from _woken(told)
     yield from _done(told)
+    period_s = told.trace.settings.period_of(hpa)
+    if (hpa.options.sync_period_s or period_s) < period_s:
+        yield f"It is decided every {period_s:g} s: --min-sync-period allows no shorter period."
     for problem in hpa.options.problems:
         yield f"An annotation could not be read: {problem}."
 

@@ -43,7 +43,7 @@ class LoopRules(Struct, frozen=True):
         up = 0 if behavior is None else behavior.up.window_s or 0
         down = None if behavior is None else behavior.down.window_s
         down_s = settings.downscale_stabilization_s if down is None else down
-        period_s = hpa.options.sync_period_s or settings.sync_period_s
+        period_s = settings.period_of(hpa)
         return cls(
             round(delay_s / SLOT_S), None if behavior is None else behavior.up,
             None if behavior is None else behavior.down,

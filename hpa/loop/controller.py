@@ -6,11 +6,9 @@ slot that is late delays no other: each runs as a task of its own.
 
 import asyncio
 import gc
-import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import count
 
 import structlog
 from msgspec import structs
@@ -226,7 +224,9 @@ class AutoscalerChanges:
                 record.foreign, record.written.metadata.last_writer("status"), now, is_first=True
             )
         if record.hpa is not None:
-            self.schedule.own_period(record, record.hpa.options.sync_period_s, now)
+            own_s = record.hpa.options.sync_period_s
+            period_s = None if own_s is None else self._settings.period_of(record.hpa)
+            self.schedule.own_period(record, period_s, now)
         if self.reconciler is not None:
             self.tell_problems(record)
             if acts_at_once(self._settings, 0, 1):
@@ -250,6 +250,7 @@ class AutoscalerChanges:
         self._ports.metrics.counts.autoscalers -= 1
         if is_last:
             self.schedule.drop(record.key[0])
+        self.schedule.own_period(record, None, self._clock.now())
         self._memory.forget(record.key)
         self._ports.traces.forget(record.key)
         self.overlapping.drop(*record.key)
@@ -299,7 +300,7 @@ _FEWEST = 5  # slots also keep the trouble of one namespace from the others
 
 
 class Schedule:
-    """Slots of one period, and a heap of individual deadlines."""
+    """Slots of one period, and the deadlines of objects with a period of their own."""
 
     def __init__(self, period_s: float) -> None:
         tick_s = min(max(period_s / _SLOTS, _SHORTEST_TICK_S), _LONGEST_TICK_S, period_s)
@@ -308,8 +309,7 @@ class Schedule:
         self._order: list[str] = []
         self._slot: dict[str, int] = {}
         self._twice: dict[int, list[str]] = {}  # due in their old slot once more
-        self._heap: list[tuple[float, int, AutoscalerRecord]] = []  # when, and a number of its own
-        self._numbers = count()
+        self._own: dict[AutoscalerRecord, OwnPeriod] = {}  # of those that have one
 
     def spread(self, sizes: Mapping[str, int]) -> None:
         """Even the slots out; ``sizes`` are autoscalers by namespace. Once a period."""
@@ -353,23 +353,16 @@ class Schedule:
         """Give an object its own period, or (None) put it back under its namespace."""
         if period_s is None:
             record.period = None
+            self._own.pop(record, None)
         elif record.period is None or record.period.period_s != period_s:
-            record.period = OwnPeriod(period_s, now + period_s)
-            self._wind(record, now + period_s)
+            record.period = self._own[record] = OwnPeriod(period_s, now + period_s)
 
     def due(self, now: float) -> list[AutoscalerRecord]:
-        """Return the objects whose own period has passed, and wind them up again."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
-            at, _, record = heapq.heappop(self._heap)
-            period = record.period
-            if period is None or period.next_at != at or record.is_gone:
-                continue  # of before
-            found.append(record)
+        """Return the objects whose own period has passed; each begins anew."""
+        found = [record for record, period in self._own.items() if period.next_at <= now]
+        for period in map(self._own.__getitem__, found):
             # From the deadline, not from now: no drift; but what was missed is not caught up.
-            period.next_at = max(at + period.period_s, now)
-            self._wind(record, period.next_at)
-        return list(dict.fromkeys(found))
-
-    def _wind(self, record: AutoscalerRecord, at: float) -> None:
-        heapq.heappush(self._heap, (at, next(self._numbers), record))
+            period.next_at += period.period_s
+            if period.next_at <= now:
+                period.next_at = now + period.period_s
+        return found

@@ -253,11 +253,6 @@ def first_size(hpa: HPA, load: LoadHistory, plant: Plant) -> int:
     return int(min(max(np.ceil(wanted - _ROUNDING), hpa.min_replicas, 1), hpa.max_replicas))
 
 
-def period_of(hpa: HPA, settings: Settings) -> float:
-    """Return how many seconds lie between two passes over ``hpa``."""
-    return hpa.options.sync_period_s or settings.sync_period_s
-
-
 def _hidden(load: LoadHistory, times: NDArray[np.float64]) -> NDArray[np.bool_]:
     rows = np.maximum(np.searchsorted(load.time_s, times, side="right") - 1, 0)
     found: NDArray[np.bool_] = load.hidden[rows]

@@ -13,6 +13,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+NO_BUDGET = "NoBudget"  # reason of ``Unavailable``: the source was not asked
+
 
 class PodResource(Struct, frozen=True, gc=False, tag=True):
     """Usage of ``cpu`` or ``memory`` by the pods that ``selector`` matches."""

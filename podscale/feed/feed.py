@@ -99,31 +99,24 @@ class Feed:
             self._after_silence.put(key, (found.until_s, empty_s), _EMPTY_BYTES)
         return found
 
-    async def read(
-        self, demands: Sequence[Demand], max_age_s: float | None = None
-    ) -> list[Outcome]:
-        """Return one outcome per demand, in order. Never raises for a failed source.
-
-        ``max_age_s`` narrows ``FeedOptions.max_age_s`` for this call.
-        """
-        age_s = self.options.max_age_s if max_age_s is None else max_age_s
-        age_s = min(age_s, self.options.max_age_s)
+    async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
+        """Return one outcome per demand, in order. Never raises for a failed source."""
         outcomes: list[Outcome | None] = []
         pace = LoopPace()  # a plan that is new is proved, which takes up to 10 ms
         for demand in demands:
             await pace.rest()
-            outcomes.append(self._at_once(demand, age_s))
+            outcomes.append(self._at_once(demand))
         waiting = [place for place, outcome in enumerate(outcomes) if outcome is None]
         if len(waiting) == 1:
-            outcomes[waiting[0]] = await self._later(demands[waiting[0]], age_s)
+            outcomes[waiting[0]] = await self._later(demands[waiting[0]])
         elif waiting:
-            for place, outcome in await self._all_later(demands, waiting, age_s):
+            for place, outcome in await self._all_later(demands, waiting):
                 outcomes[place] = outcome
         return [self._counted(outcome) for outcome in outcomes if outcome is not None]
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot answers; ``None``: only ``read`` can tell."""
-        outcome = self._at_once(demand, self.options.max_age_s)
+        outcome = self._at_once(demand)
         return None if outcome is None else self._counted(outcome)
 
     def relisted(self) -> None:
@@ -166,27 +159,27 @@ class Feed:
             self._indexes[namespace] = index
         return self._indexes[namespace]
 
-    def _at_once(self, demand: Demand, max_age_s: float) -> Outcome | None:
+    def _at_once(self, demand: Demand) -> Outcome | None:
         if not self.options.is_coalescing:
             return None
         now_s, group = self._clock(), self.group(demand)
         if not group.remember(demand, now_s):
             return None
-        snapshot = group.snapshot(demand, now_s, max_age_s)
+        snapshot = group.snapshot(demand, now_s)
         if snapshot is None or not snapshot.duplicated.isdisjoint(demand.names):
             return None
         self.stats.hits += 1
         return snapshot.reading
 
-    async def _later(self, demand: Demand, max_age_s: float) -> Outcome:
-        found = self._awaited(demand, max_age_s)
+    async def _later(self, demand: Demand) -> Outcome:
+        found = self._awaited(demand)
         if isinstance(found, asyncio.Future):
             found = await asyncio.shield(found)
         outcome = _served(found, demand)
-        return await self._alone(demand, max_age_s) if outcome is None else outcome
+        return await self._alone(demand) if outcome is None else outcome
 
     async def _all_later(
-        self, demands: Sequence[Demand], places: Sequence[int], max_age_s: float
+        self, demands: Sequence[Demand], places: Sequence[int]
     ) -> list[tuple[int, Outcome]]:
         """Return the outcomes of the demands at ``places``, each with its place.
 
@@ -200,8 +193,7 @@ class Feed:
         def settle(place: int, found: Result) -> None:
             outcome = _served(found, demands[place])
             if outcome is None:
-                own = self._alone(demands[place], max_age_s)
-                alone.append((place, tasks.create_task(own)))
+                alone.append((place, tasks.create_task(self._alone(demands[place]))))
             else:
                 outcomes.append((place, outcome))
 
@@ -212,7 +204,7 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             known: list[tuple[int, Result]] = []
             for place in places:
-                found = self._awaited(demands[place], max_age_s)
+                found = self._awaited(demands[place])
                 if isinstance(found, asyncio.Future):
                     waiting.setdefault(found, []).append(place)
                 else:
@@ -235,23 +227,25 @@ class Feed:
                 raise asyncio.CancelledError
         return [*outcomes, *((place, task.result()) for place, task in alone)]
 
-    async def _alone(self, demand: Demand, max_age_s: float) -> Outcome:
+    async def _alone(self, demand: Demand) -> Outcome:
         self.stats.singles += 1
-        return await self._singles.read(demand, self.group(demand).verdict, max_age_s)
+        return await self._singles.read(demand, self.group(demand).verdict)
 
-    def _awaited(self, demand: Demand, max_age_s: float) -> Result | asyncio.Future[Result]:
+    def _awaited(self, demand: Demand) -> Result | asyncio.Future[Result]:
         """Return what a snapshot or a refresh answers, or will; ``None``: its own query does."""
         group, now_s = self.group(demand), self._clock()
         if not self.options.is_coalescing or not group.remember(demand, now_s):
             return None
-        snapshot = group.snapshot(demand, now_s, max_age_s)
+        snapshot = group.snapshot(demand, now_s)
         if snapshot is not None:
             return snapshot
         running = self._refreshes.setdefault(group.plan.key, [])
         for refresh in running:
-            if refresh.takes(demand.namespace, demand.names, now_s, max_age_s):
+            if refresh.takes(demand.namespace, demand.names, now_s):
                 self.stats.merged += 1
                 return refresh.awaited(demand.namespace)
+        if refusal := self._queries.refusal(demand, group.plan.key, now_s):
+            return refusal
         self.stats.misses += 1
         refresh = Refresh(group, self._queries, self.stats, self._clock, is_get=self._client.is_get)
         running.append(refresh)

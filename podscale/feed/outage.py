@@ -119,11 +119,6 @@ class OutageWatch:
                     found = SampleGap(since_s, ended_s, each.range_s, whole_s)
         return found
 
-    def text(self, now_s: float) -> str:
-        """Return the outage in words, ``""`` where there is none."""
-        found = self.current(now_s)
-        return "" if found is None else found.failure.message
-
 
 def _told(error: QueryError, outage: Outage | None) -> QueryError:
     return error if outage is None else QueryError(error.kind, outage.failure, error.detail)

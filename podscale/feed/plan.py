@@ -129,3 +129,4 @@ class Demand(Struct, frozen=True, eq=False, gc=False):
     namespace: str = ""  # "" where the plan has no namespace label
     names: tuple[str, ...] = ()  # objects wanted, sorted; empty for external metrics
     known: int | None = None  # objects of the kind that exist in the namespace, if known
+    asker: str = ""  # the namespace that wants to know, where ``namespace`` does not say it

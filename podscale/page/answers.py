@@ -75,8 +75,7 @@ class DecisionTrail:
         if last is None or ring is None:
             return None
         hpa = last.observation.hpa
-        period_s = hpa.options.sync_period_s or last.settings.sync_period_s
-        found = load_csv(ring, hpa.max_replicas, period_s)
+        found = load_csv(ring, hpa.max_replicas, last.settings.period_of(hpa))
         if found is None:
             return None
         load, replicas = found

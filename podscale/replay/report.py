@@ -81,7 +81,7 @@ def question(
 
 def need_of(asked: ReplayQuestion, hpa: HPA) -> loop.NeededPods:
     """Return d(t) at the times at which ``hpa`` is decided on."""
-    return loop.needed(asked.load, asked.capacities, loop.period_of(hpa, asked.settings))
+    return loop.needed(asked.load, asked.capacities, asked.settings.period_of(hpa))
 
 
 def run(asked: ReplayQuestion, candidate: ReplayCandidate, *, is_drawn: bool) -> ReplayRow:

@@ -388,7 +388,7 @@ def read(found: dict[str, Any]) -> HPA:
 
 def has_quotient(found: Mapping[str, Any]) -> bool:
     """Return whether it shows what Go makes of a division by zero."""
-    return settings_for(release()).guards_zero_status and _QUOTIENT in json.dumps(found)
+    return settings_for(release()).is_after_1_36 and _QUOTIENT in json.dumps(found)
 
 
 def _moments(one: Pass) -> list[float]:

@@ -135,7 +135,7 @@ def external_value(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def average_value(case: Case, inputs: Case, usage: int) -> Any:
-    guards = given.settings(case).guards_zero_status
+    guards = given.settings(case).is_after_1_36
     return by_average_value(
         inputs["status_replicas"],
         inputs["target_average_value"],
@@ -157,7 +157,7 @@ def external_average_value(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def per_pod_usage(case: Case, inputs: Case, expected: Case) -> None:
-    guards = given.settings(case).guards_zero_status
+    guards = given.settings(case).is_after_1_36
     usage, replicas = inputs["usage"], inputs["status_replicas"]
     per_pod = usage_per_pod(usage, replicas, guards_zero=guards, caps=guards)
     assert per_pod == expected["per_pod"]

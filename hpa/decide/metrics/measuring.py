@@ -288,7 +288,7 @@ def _is_target(target: int | None) -> TypeGuard[int]:
 def _of_whole(spec: MetricSpec, target: int, usage: int, pass_: MetricEvaluation) -> _Found:
     scale, pods, tolerance = pass_.scale, pass_.pods, pass_.tolerance
     if not spec.is_by_value:
-        guards = pass_.settings.guards_zero_status
+        guards = pass_.settings.is_after_1_36
         return calculations.by_average_value(
             scale.status_replicas,
             target,
@@ -373,6 +373,6 @@ def _of_object(spec: MetricSpec, pass_: MetricEvaluation) -> str:
     if described is None:
         return f"{about}: "
     kind, name, namespace = described.kind, described.name, pass_.observation.hpa.namespace
-    if pass_.settings.has_new_texts:
+    if pass_.settings.is_after_1_36:
         return f"{about} on {kind} {namespace}/{name}: "
     return f"{about}: {kind} on {namespace} {name}/"  # misplaced, as 1.36 has it

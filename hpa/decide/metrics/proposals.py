@@ -5,16 +5,16 @@ stands in for a metric that cannot be read: that is a decision, not an error, so
 freely, and lowers only where the object allows it.
 """
 
-from bisect import bisect_left
-from operator import itemgetter
+from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from hpa.decide.api.spec import Fallback, MetricSpec, MetricStatus, Options
+from hpa.decide.api.spec import Fallback, MetricSpec, MetricStatus
 from hpa.decide.conditions import DecisionEvent, warning
 from hpa.decide.decision import Action, Blocked, Chosen, Measured, MetricLabels, Step
 from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate, name_of
 from hpa.decide.observation import GoodProposal, Past
+from podscale.core.metrics import NO_BUDGET
 
 
 class Proposals(Struct, frozen=True, gc=False):
@@ -37,6 +37,7 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
     """
     observation, current = pass_.observation, pass_.scale.spec_replicas
     hpa = observation.hpa
+    fallbacks = dict(hpa.options.fallbacks)
     before = hpa.status.current_replicas
     statuses, labels = [], []
     events: list[DecisionEvent] = []
@@ -47,7 +48,7 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
     for index, spec in enumerate(hpa.metrics):
         answer = observation.answers[index] if index < len(observation.answers) else None
         result = evaluate(spec, answer, pass_)
-        written = _fallback_of(spec, hpa.options)
+        written = _fallback_of(spec, fallbacks)
         stand_in = None
         if isinstance(result, Valid):
             replicas = result.calculation.replicas
@@ -62,7 +63,10 @@ def propose(pass_: MetricEvaluation, past: Past) -> Proposals:
             labels.append(MetricLabels(spec.type, "none", result.label))
             events.append(warning(result.condition, result.text))
             if written is not None:
-                stand_in = _stand_in(written, spec, hpa.options, past, current, pass_.now)
+                # A source that was not asked has not failed: nothing shrinks for that.
+                is_asked = result.failure is None or result.failure.reason != NO_BUDGET
+                may_lower = hpa.options.may_lower and is_asked
+                stand_in = _stand_in(written, spec, past, current, pass_.now, may_lower=may_lower)
             if stand_in is None:
                 unusable += 1
                 steps.append(Measured(index, result))
@@ -108,26 +112,14 @@ def action_of(before: int, after: int) -> Action:
     return "scale_down" if after < before else "none"
 
 
-def _fallback_of(metric: MetricSpec, options: Options) -> Fallback | None:
+def _fallback_of(metric: MetricSpec, fallbacks: Mapping[str, Fallback]) -> Fallback | None:
     """Return the fallback of ``metric``; container metrics may be named container/resource."""
-    if not options.fallbacks:
-        return None
-    if metric.container:
-        found = _named(options, f"{metric.container}/{metric.name}")
-        if found is not None:
-            return found
-    return _named(options, metric.name)
-
-
-def _named(options: Options, name: str) -> Fallback | None:
-    place = bisect_left(options.fallbacks, name, key=itemgetter(0))
-    if place < len(options.fallbacks) and options.fallbacks[place][0] == name:
-        return options.fallbacks[place][1]
-    return None
+    own = fallbacks.get(f"{metric.container}/{metric.name}") if metric.container else None
+    return own or fallbacks.get(metric.name)
 
 
 def _stand_in(
-    fallback: Fallback, metric: MetricSpec, options: Options, past: Past, current: int, now: float
+    fallback: Fallback, metric: MetricSpec, past: Past, current: int, now: float, *, may_lower: bool
 ) -> int | None:
     """Return the number that stands in, or None where the fallback has run out."""
     match fallback.kind:
@@ -141,7 +133,7 @@ def _stand_in(
             if last is None or now - last.at > fallback.max_age_s:
                 return None
             number = last.replicas
-    return number if options.may_lower else max(number, current)
+    return number if may_lower else max(number, current)
 
 
 def _with_good(past: Past, metric: MetricSpec, replicas: int, now: float) -> Past:

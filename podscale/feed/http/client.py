@@ -101,7 +101,8 @@ class PrometheusClient:
 
     def outage_text(self) -> str:
         """Return since when and why Prometheus does not answer, ``""`` where it does."""
-        return self.outage.text(self._clock())
+        found = self.outage.current(self._clock())
+        return "" if found is None else found.failure.message
 
     def no_place(self, waited_s: float) -> QueryError:
         """Return the failure of a query that waited so long for those before it, and was not sent:

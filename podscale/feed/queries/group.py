@@ -265,12 +265,12 @@ class QueryGroup:
             self._packed = None
         return True
 
-    def snapshot(self, demand: Demand, now_s: float, max_age_s: float) -> NamespaceRead | None:
+    def snapshot(self, demand: Demand, now_s: float) -> NamespaceRead | None:
         """Return the snapshot that may answer; "not asked for" never does."""
-        snapshot = self.snapshots.get(demand.namespace)
-        if snapshot is None or not is_fresh(snapshot.reading.asked_s, now_s, max_age_s):
+        last = self.snapshots.get(demand.namespace)
+        if last is None or not is_fresh(last.reading.asked_s, now_s, self.options.max_age_s):
             return None
-        return snapshot if snapshot.covers(demand.names) else None
+        return last if last.covers(demand.names) else None
 
     def batches(self, now_s: float, limits: BatchLimits) -> list[Batch]:
         """Return the queries that read all namespaces with demand; forget the others."""

@@ -72,10 +72,11 @@ class Refresh:
         self._parts: dict[str, _Parts] = {}
         self.asked_s: float | None = None  # None while gathering
 
-    def takes(self, namespace: str, names: Iterable[str], now_s: float, max_age_s: float) -> bool:
+    def takes(self, namespace: str, names: Iterable[str], now_s: float) -> bool:
         """Return whether this refresh will answer a demand that comes now."""
         if self.asked_s is None:
             return True
+        max_age_s = self._group.options.max_age_s
         if namespace not in self._parts or not is_fresh(self.asked_s, now_s, max_age_s):
             return False
         covered = self._parts[namespace].covered

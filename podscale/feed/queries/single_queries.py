@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 import structlog
 from msgspec import Struct, field
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import Failure, Refused, Unavailable
 from podscale.core.pace import LoopPace
 from podscale.feed.decoding.wire import InstantAnswer
@@ -26,8 +27,7 @@ from podscale.feed.stats import FeedStats
 
 log = structlog.get_logger(__name__)
 
-HELD = 1024  # answers at most
-_MOST_BYTES = 16 * 1024 * 1024  # of answers and their queries; a single larger one is kept too
+_MOST_BYTES = 16 * 1024 * 1024  # of answers and their queries
 _ROW_BYTES = 400
 _TEXT_BYTES = 8  # for each character of a query, which the plans of its readings hold again
 
@@ -37,7 +37,7 @@ class _Held(Struct):
     answer: InstantAnswer
     stamps: InstantAnswer | None  # the times of its samples, from a second query
     size: int
-    readings: dict[object, Reading] = field(default_factory=dict)  # by the key of the plan
+    readings: dict[object, Reading] = field(default_factory=dict)  # by what tells them apart
 
 
 QueryOutcome = _Held | Failure
@@ -65,11 +65,12 @@ class SingleQueries:
         self._stats = stats
         self._clock = clock
         self._spawn = spawn
-        self._held: dict[str, _Held] = {}
-        self._held_bytes = 0
+        self._held: BoundedCache[str, _Held] = BoundedCache(
+            _MOST_BYTES, age_s=2 * options.max_age_s, largest=1.0
+        )
         self._running: dict[str, asyncio.Task[QueryOutcome | None]] = {}
 
-    async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
+    async def read(self, demand: Demand, verdict: Verdict | None) -> Outcome:
         """Return the answer to the request's own query. ``verdict`` tells whether a second query
         can ask for the times of the samples, and whether the text is the same for everybody.
         """
@@ -80,7 +81,7 @@ class SingleQueries:
         if not text.strip():
             return Refused("QueryInvalid", "metricsQuery renders to nothing")
         stamp_text = self._stamp_text(demand, verdict)
-        keep_s = max_age_s
+        keep_s = self._options.max_age_s
         if not isinstance(verdict, Constant):
             keep_s = min(keep_s, self._options.text_cache_s)
         found = await self._fetch(demand, text, stamp_text, keep_s)
@@ -99,18 +100,21 @@ class SingleQueries:
         self, demand: Demand, text: str, stamp_text: str | None, keep_s: float
     ) -> QueryOutcome:
         if not self._options.is_coalescing:
-            return await self._ask(demand, text, stamp_text)
+            refusal = self._queries.refusal(demand, text, self._clock())
+            return refusal or await self._ask(demand, text, stamp_text)
         held = self._held.get(text)
         if held is not None and is_fresh(held.asked_s, self._clock(), keep_s):
             return held
         task = self._running.get(text)
         if task is None:
+            if refusal := self._queries.refusal(demand, text, self._clock()):
+                return refusal
             task = self._running[text] = self._spawn(self._ask(demand, text, stamp_text))
             task.add_done_callback(lambda done: self._ended(text, done))
         return await asyncio.shield(task) or _BROKEN
 
     async def _ask(self, demand: Demand, text: str, stamp_text: str | None) -> QueryOutcome:
-        asked_s, rule, tenant = self._clock(), demand.plan.rule, demand.namespace
+        asked_s, rule, tenant = self._clock(), demand.plan.rule, demand.namespace or demand.asker
         try:
             answer, stamps = await self._queries.ask(
                 "single", text, stamp_text, asked_s, rule=rule, tenant=tenant
@@ -130,19 +134,8 @@ class SingleQueries:
 
     def _ended(self, text: str, task: asyncio.Task[QueryOutcome | None]) -> None:
         self._running.pop(text, None)
-        if task.cancelled() or not isinstance(held := task.result(), _Held):
-            return
-        before = self._held.pop(text, None)
-        self._held[text] = held
-        self._held_bytes += held.size - (0 if before is None else before.size)
-        # Oldest first. One answer may be 100,000 series, so what is too old goes at once.
-        now_s, keep_s = self._clock(), self._options.max_age_s
-        while self._held and (
-            len(self._held) > HELD
-            or (self._held_bytes > _MOST_BYTES and len(self._held) > 1)
-            or not is_fresh(next(iter(self._held.values())).asked_s, now_s, keep_s)
-        ):
-            self._held_bytes -= self._held.pop(next(iter(self._held))).size
+        if not task.cancelled() and isinstance(held := task.result(), _Held):
+            self._held.put(text, held, held.size)
 
     async def _reading(self, held: _Held, demand: Demand) -> Outcome:
         plan, answer = demand.plan, held.answer
@@ -151,7 +144,7 @@ class SingleQueries:
                 f"ResultIs{answer.kind.capitalize()}",
                 f"the query of the rule gives a {answer.kind}, not a vector: correct metricsQuery",
             )
-        key = (plan.key, held.stamps is not None)
+        key = plan.api, plan.labels
         made = held.readings.get(key)
         if made is None:
             pace = LoopPace()

@@ -240,6 +240,14 @@ def test_a_query_that_prometheus_gave_up_is_told_to_be_it_and_who_shows_why():
         assert "Prometheus gave up on the rule's query; `podscale doctor --metric NAME" in text
 
 
+def test_what_was_not_asked_is_told_to_be_so():
+    text = "not asked: the budget of the namespace is 1000 queries in 15 s"
+    told = source_failed(Unavailable("NoBudget", text))
+    assert (told.code, told.details.causes[0].reason) == (503, "NoBudget")
+    assert not told.details.retry_after_seconds
+    assert text in told.message
+
+
 async def test_who_hangs_is_not_waited_for_where_another_has_answered():
     made = await chained(SampleProvider(PODS_OF_SHOP), Hanging())
     external = ExternalMetric("shop", "my-external-metric", "foo=bar")

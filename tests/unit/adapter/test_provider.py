@@ -404,3 +404,21 @@ async def test_an_answer_tells_of_the_gap_that_its_own_query_reaches_into():
         found = await (await provider(feed, text=RESOURCES)).answer(asked)
         assert [each.gap for each in found[:5]] == [gap, gap, gap, None, None]
         assert isinstance(found[5], NoData)
+
+
+UNSCOPED = RULES.replace("resources: {overrides:", "resources: {namespaced: false, overrides:")
+
+
+async def test_a_query_without_a_namespace_is_asked_for_the_namespace_that_wants_to_know():
+    feed = RecordingFeed()
+    made = await provider(feed, text=UNSCOPED)
+    questions = [ExternalMetric(namespace, "queue_depth") for namespace in ("a", "b")] * 2
+    questions += [
+        ObjectMetric("a", "namespaces", "a", METRIC),
+        PodMetric("shop", METRIC, "app=web"),
+    ]
+    await made.answer(questions)
+    (demands,) = feed.asked
+    assert [(demand.namespace, demand.asker) for demand in demands] == [
+        ("", "a"), ("", "b"), ("", "a"), ("shop", ""),
+    ]  # fmt: skip

@@ -40,11 +40,11 @@ def test_what_is_no_answer_of_prometheus_for_a_while_is_an_outage(kind):
 def test_an_answer_ends_it_and_one_that_came_meanwhile_prevents_it():
     watch = OutageWatch()
     watch.failed(refusals.error("unreachable"), 1000.0, 1000.0)
-    assert watch.text(1000.0 + SILENT_S).endswith(SINCE)
+    assert watch.current(1000.0 + SILENT_S).failure.message.endswith(SINCE)
     watch.answered(1016.0)
-    assert watch.text(1100.0) == ""
+    assert watch.current(1100.0) is None
     watch.failed(refusals.error("deadline"), 1015.0, 1035.0)
-    assert watch.text(1100.0) == ""
+    assert watch.current(1100.0) is None
 
 
 def test_a_clock_that_was_set_back_hides_none():
@@ -52,7 +52,7 @@ def test_a_clock_that_was_set_back_hides_none():
     watch.answered(5000.0)
     watch.failed(refusals.error("unreachable"), 1000.0, 1000.0)
     watch.failed(refusals.error("unreachable"), 1020.0, 1020.0)
-    assert watch.text(1020.0).endswith(SINCE)
+    assert watch.current(1020.0).failure.message.endswith(SINCE)
 
 
 def test_the_reason_is_the_newest_and_the_time_the_first():
@@ -118,15 +118,15 @@ async def test_series_that_take_long_begin_no_silence_of_queries(fake, clock):
 
 
 async def test_the_feed_says_it_to_everybody_and_the_page_its_age(fake, opened):
-    feed = await opened(prometheus={"deadline_s": 1.0})
+    feed = await opened(prometheus={"deadline_s": 1.0}, max_age_s=0.0)
     demand = want(pods_plan(), "n1", "p0")
     fake.react = lambda _: web.Response(status=503, text="starting")
     clock = opened.clock
     began = clock.now_s
-    (failed,) = await feed.read([demand], 0.0)
+    (failed,) = await feed.read([demand])
     assert "since" not in failed.message
     clock.now_s += 100.0
-    (failed,) = await feed.read([demand], 0.0)
+    (failed,) = await feed.read([demand])
     outage = feed.outage()
     assert outage is not None
     assert outage.since_s == began
@@ -135,7 +135,7 @@ async def test_the_feed_says_it_to_everybody_and_the_page_its_age(fake, opened):
     shown = health.answer(clock.now_s)
     assert (shown.outage, shown.age_s) == (failed.message, 100.0)
     fake.react = None
-    await feed.read([demand], 0.0)
+    await feed.read([demand])
     assert feed.outage() is None
     assert health.answer(clock.now_s).outage == ""
 
@@ -200,12 +200,12 @@ def test_an_outage_that_is_not_over_is_no_gap_nor_is_a_refused_query():
 
 
 async def test_the_feed_knows_a_gap_once_prometheus_answers_again(fake, opened):
-    feed = await opened()
+    feed = await opened(max_age_s=0.0)
     demand = want(pods_plan(), "n1", "p0")
     began_s = opened.clock.now_s
 
     async def known():
-        (outcome,) = await feed.read([demand], 0.0)
+        (outcome,) = await feed.read([demand])
         return feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
 
     # Nor is any when a process starts: nobody walks the query.
@@ -220,11 +220,11 @@ async def test_the_feed_knows_a_gap_once_prometheus_answers_again(fake, opened):
 
 
 async def test_an_outage_goes_on_for_a_query_that_gives_nothing(fake, opened):
-    feed = await opened()
+    feed = await opened(max_age_s=0.0)
     empty, other = want(pods_plan(), "nobody", "p0"), want(pods_plan(), "n1", "p0")
 
     async def whole_s(demand):
-        (outcome,) = await feed.read([demand], 0.0)
+        (outcome,) = await feed.read([demand])
         found = feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
         return None if found is None else found.whole_s
 
@@ -247,11 +247,11 @@ async def test_an_outage_goes_on_for_a_query_that_gives_nothing(fake, opened):
 
 
 async def test_who_gives_nothing_when_it_is_over_holds_nobody(fake, opened):
-    feed = await opened(is_coalescing=False)  # each asks for its own objects
+    feed = await opened(is_coalescing=False, max_age_s=0.0)  # each asks for its own objects
     empty, other = want(pods_plan(), "n1", "nobody"), want(pods_plan(), "n1", "p0")
 
     async def gap_of(demand):
-        (outcome,) = await feed.read([demand], 0.0)
+        (outcome,) = await feed.read([demand])
         return feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)])
 
     fake.react = lambda _: web.Response(status=503, text="starting")
@@ -269,10 +269,10 @@ async def test_who_gives_nothing_when_it_is_over_holds_nobody(fake, opened):
 
 
 async def test_a_query_that_is_empty_now_and_then_is_held_for_one_range(fake, opened):
-    feed = await opened(is_coalescing=False)
+    feed = await opened(is_coalescing=False, max_age_s=0.0)
     demand = want(pods_plan(), "idle", "p0")
     fake.react = lambda _: web.Response(status=503, text="starting")
-    await feed.read([demand], 0.0)
+    await feed.read([demand])
     opened.clock.now_s += 100.0
     fake.react = None
     known = []
@@ -280,7 +280,7 @@ async def test_a_query_that_is_empty_now_and_then_is_held_for_one_range(fake, op
         fake.rows.pop(("idle", "p0"), None)
         if turn % 2:
             fake.rows["idle", "p0"] = 1.0
-        (outcome,) = await feed.read([demand], 0.0)
+        (outcome,) = await feed.read([demand])
         known.append(feed.gap(demand, outcome, lambda: [QueryWindow(0, 120)]))
         opened.clock.now_s += 15.0
     assert known[9] is not None

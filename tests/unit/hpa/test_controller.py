@@ -9,8 +9,10 @@ import pytest
 from hpa.cluster.record import AutoscalerRecord
 from hpa.decide.settings import Settings
 from hpa.explain.explanation import explain
+from hpa.flags import TABLE, settings_of
 from podscale.kube.client.errors import ServerFailed
 from podscale.kube.leadership.lease import Term
+from podscale.serving.flags import parse
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
 
@@ -144,6 +146,23 @@ async def test_an_own_period_is_kept_beside_the_slots() -> None:
     cluster.put_pods(pod_object("web", 0))
     await cluster.run_for(31.0)
     assert 10 <= len(cluster.provider.asked) <= 12
+
+
+@pytest.mark.parametrize(("text", "asked", "is_told"), [("1s", 4, True), ("20s", 2, False)])
+async def test_an_annotation_shortens_the_period_only_as_far_as_the_flag_allows(
+    text: str, asked: int, is_told: bool
+) -> None:
+    cluster = Cluster(settings=settings_of(parse(["--min-sync-period=10s"], TABLE)))
+    quick = hpa_object("web")
+    quick["metadata"]["annotations"] = {"podscale.io/sync-period": text}
+    cluster.put(quick, deployment_object("web", 1))
+    cluster.put_pods(pod_object("web", 0))
+    await cluster.run_for(38.0)
+    assert asked <= len(cluster.provider.asked) <= asked + 1
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    sentence = "It is decided every 10 s: --min-sync-period allows no shorter period."
+    assert (sentence in explain(trace).sentences) == is_told
 
 
 async def test_shadow_decides_and_writes_nothing_at_all() -> None:

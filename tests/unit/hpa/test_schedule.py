@@ -1,5 +1,6 @@
 """Which namespaces and objects are due at a tick."""
 
+import sys
 from collections import Counter
 
 import pytest
@@ -85,6 +86,18 @@ def test_a_period_that_was_changed_or_given_up_and_taken_again_is_one_period() -
     for period_s, now in ((60.0, 0.0), (30.0, 5.0), (None, 6.0), (30.0, 7.0)):
         schedule.own_period(web, period_s, now)
     assert [now for now in range(120) if schedule.due(float(now))] == [37, 67, 97]
+
+
+def test_of_a_period_that_is_changed_again_and_again_the_last_one_is_kept() -> None:
+    schedule = Schedule(15.0)
+    web = AutoscalerRecord.of(decode(encode(hpa_object("web")), Autoscaler))
+    before = sys.getrefcount(web)
+    for change in range(1000):
+        schedule.own_period(web, 3000.0 + change % 2, float(change))
+    assert sys.getrefcount(web) <= before + 2
+    assert schedule.due(10_000.0) == [web]
+    schedule.own_period(web, None, 10_000.0)
+    assert sys.getrefcount(web) == before
 
 
 @given(

@@ -11,6 +11,7 @@ from hpa.decide.metrics.proposals import key_of
 from hpa.decide.observation import Observation, Past, ScaleUnreadable
 from hpa.decide.reconcile import decide
 from hpa.decide.settings import Settings
+from hpa.explain.explanation import explain
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,
@@ -228,3 +229,20 @@ def test_an_annotation_that_cannot_be_read_is_named_and_ignored(key: str, text: 
     assert len(options.problems) == 1
     assert f"podscale.io/{key}" in options.problems[0]
     assert structs.replace(options, problems=()) == Options()
+
+
+KINDS = [Fallback("hold"), Fallback("replicas", 2), Fallback("last", max_age_s=60)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_shrinks_because_a_namespace_asks_too_much(kind: Fallback) -> None:
+    options = fallback(kind, may_lower=True)
+    good = made(two_metrics(options, usage(*[100] * 4)))
+    assert good.replicas is not None
+    assert good.replicas < 4
+    over = Unavailable("NoBudget", "not asked: the budget of the namespace is 1000 queries in 15 s")
+    decision = decide(two_metrics(options, over), good.past, Settings(), NOW + 30)
+    assert decision.replicas is None
+    found = explain(decision.trace)
+    assert "MetricUnavailable" in (found.first_reason, *found.also)
+    assert any("not asked: the budget of the namespace" in each for each in found.sentences)

@@ -7,7 +7,7 @@ import numpy as np
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import ExpectedDemand
 from hpa.decide.settings import Settings
-from hpa.simulate.loop import SimulatedRun, pass_times, period_of, simulate
+from hpa.simulate.loop import SimulatedRun, pass_times, simulate
 from hpa.simulate.workload import LoadHistory, Plant
 from tests.unit.hpa.decide.handwritten import hpa
 
@@ -41,5 +41,5 @@ def simulated(
     expected: Callable[[float], ExpectedDemand | None] | None = None,
 ) -> SimulatedRun:  # fmt: skip
     """Return the run of passes a sync period apart."""
-    times = pass_times(load, period_of(hpa, settings))
+    times = pass_times(load, settings.period_of(hpa))
     return simulate(hpa, load, plant, settings, replicas, times, expected=expected)
