@@ -1,9 +1,10 @@
 """Everything that a process keeps by key, and what bounds it.
 
 What clients send is a key of a ``BoundedCache`` only. Whoever adds another dict, set or
-``lru_cache`` where requests pass says here what bounds it, or this test fails. Elsewhere that
-is asked of what an object keeps and never removes by key: emptying it all at some size is no
-bound, since whoever writes the keys says when that is.
+``lru_cache`` where requests pass says here what bounds it, or this test fails; so does whoever
+gives a class a field that is one, or a list. Elsewhere that is asked of what an object keeps and
+never removes by key: emptying it all at some size is no bound, since whoever writes the keys says
+when that is.
 """
 
 import ast
@@ -21,6 +22,8 @@ SHORT_LIVED = ("podscale/cli", "podscale/migrate", "podscale/replay", "podscale/
 DECORATORS = ("cache", "cached_property", "lru_cache")
 HOLDERS = ("Counter", "OrderedDict", "WeakKeyDictionary", "WeakValueDictionary", "defaultdict",
            "dict", "set")  # fmt: skip
+# As fields of classes lists, too: their methods stand elsewhere, with whoever fills them.
+FIELDS = (*HOLDERS, "deque", "list")
 
 REMOVERS = ("pop", "popitem", "discard", "remove", "difference_update", "intersection_update")
 
@@ -32,6 +35,9 @@ MODES = "by modes and powers of two"
 SCRATCH = "lives for one piece of work"
 BOUNDED = {
     "adapter/apis/bodies.py:timestamp": "256 seconds",
+    "adapter/flags.py:_File.clusters": SCRATCH,
+    "adapter/flags.py:_File.contexts": SCRATCH,
+    "adapter/flags.py:_File.users": SCRATCH,
     "adapter/doctor/examine.py:Examiner._known": SCRATCH,
     "adapter/doctor/examine.py:Examiner.crowded": SCRATCH,
     "adapter/backends/backend_router.py:BackendRouter._open": "by the backends file and Services",
@@ -55,9 +61,13 @@ BOUNDED = {
     "adapter/discovery/relist.py:Relister._sharing": RULES,
     "adapter/discovery/rule_scope.py:RuleScope.awaited": RULES,
     "adapter/discovery/rule_scope.py:RuleScope.leaving": RULES,
+    "adapter/discovery/rule_scope.py:RuleScope.states": RULES,
     "adapter/metric_rules/status.py:RuleStatusWriter._changed": CLUSTER,
     "adapter/metric_rules/watched.py:WatchedMetricRules._found": CLUSTER,
+    "adapter/metric_rules/watched.py:WatchedMetricRules._unread": CODE,
     "adapter/discovery/relist.py:Relister._slots": RULES,
+    "adapter/discovery/relist.py:Relister._scopes": "by namespaces with rules of their own",
+    "adapter/discovery/naming.py:Namer._groups": "by groups of a pattern of 64 KiB",
     "podscale/feed/source_routing.py:FeedBySource._probes": LIVE,
     "adapter/sources/source_router.py:SourceRouter._failed": RULES,
     "adapter/sources/source_router.py:SourceRouter._open": RULES,
@@ -68,12 +78,15 @@ BOUNDED = {
     "adapter/queries/usage.py:UsageByRules._by_pod": "weak, by snapshots of the feed",
     "adapter/apis/schemas.py:definitions": CODE,
     "adapter/apis/schemas.py:paths": CODE,
+    "hpa/decide/reconcile.py:_Pass.events": SCRATCH,
+    "hpa/decide/reconcile.py:_Pass.path": SCRATCH,
     "hpa/decide/selection.py:_problem": "65,536 selectors of 256 characters",
     "hpa/decide/behavior.py:recommendation": "1,000 pairs of numbers",
     "hpa/simulate/workload.py:step_s": "one number of each load",
     "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
     "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",
     "podscale/core/gotemplate.py:_Parser.fields": SCRATCH,
+    "podscale/core/gotemplate.py:_Parser._variables": SCRATCH,
     "podscale/core/quantity.py:format_milli": "65,536 numbers",
     "podscale/core/value_index.py:ValueIndex._found": CLUSTER,
     "podscale/core/quantity.py:parse": "16,384 texts of 128 characters; longer ones raise",
@@ -87,6 +100,18 @@ BOUNDED = {
     "podscale/feed/queries/group.py:QueryGroup._memories": "by namespace, forgotten by age",
     "podscale/feed/queries/group.py:QueryGroup.layouts": "of the batches of now",
     "podscale/feed/queries/group.py:QueryGroup.snapshots": "of namespaces that are remembered",
+    "podscale/feed/decoding/wire.py:WireSample.metric": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:AnswerRows.containers": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:AnswerRows.duplicated": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:AnswerRows.names": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:AnswerRows.objects": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:AnswerRows.times": SCRATCH,
+    "podscale/feed/queries/answer_rows.py:Collector.rows": SCRATCH,
+    "podscale/feed/queries/group.py:_Memory.older": "names of objects, forgotten by age",
+    "podscale/feed/queries/group.py:_Memory.verified": "64 requests of a namespace",
+    "podscale/feed/queries/queue.py:NamespaceBudget.called": "as many as it has queries",
+    "podscale/feed/queries/queue.py:NamespaceBudget.waiting": "so many, for four periods",
+    "podscale/feed/queries/queue.py:Queries._budgets": "by namespaces that ask in a period",
     "podscale/feed/queries/queue.py:FairSemaphore._held": LIVE,
     "podscale/feed/queries/queue.py:FairSemaphore._slow": RULES,
     "podscale/feed/queries/queue.py:FairSemaphore._waiting": LIVE,
@@ -97,7 +122,8 @@ BOUNDED = {
     "podscale/feed/http/series.py:SeriesReader.by_name": "one list; bounded by name and in all",
     "podscale/feed/http/series.py:_ShapeStore._distinct": "one list; bounded by name and in all",
     "podscale/feed/http/series.py:SeriesReader.crowded": "one list; bounded by name and in all",
-    "podscale/feed/queries/single_queries.py:SingleQueries._held": "counts its bytes; by age",
+    "podscale/feed/http/series.py:SplitSeriesReader.readers": "one list; by what it is asked for",
+    "podscale/feed/queries/single_queries.py:_Held.readings": "by labels of rules",
     "podscale/feed/queries/single_queries.py:SingleQueries._running": LIVE,
     "podscale/feed/stats.py:FeedStats.demotions": CODE,
     "podscale/feed/stats.py:FeedStats.failures": CODE,
@@ -119,18 +145,23 @@ BOUNDED = {
     "podscale/kube/columns/pod_set.py:present": "by containers of one pod",
     "podscale/kube/discovery.py:Mapper._by_kind": "by resources of the cluster",
     "podscale/kube/discovery.py:Mapper._by_name": "by resources of the cluster",
+    "podscale/kube/discovery.py:Mapper._versions": "by API groups of the cluster",
     "podscale/kube/informer/freshness.py:NewestVersions._rewritten": CLUSTER,
     "podscale/kube/informer/freshness.py:NewestVersions._seen": CLUSTER,
+    "podscale/kube/informer/freshness.py:FreshnessTracker._scopes": "by flags",
     "podscale/kube/columns/store.py:Rows._latest": CLUSTER,
     "podscale/kube/columns/store.py:Rows._where": CLUSTER,
     "podscale/kube/informer/store.py:Store._listed": CLUSTER,
     "podscale/kube/informer/store.py:Store._objects": CLUSTER,
     "podscale/core/json_decoder.py:_decoder": CODE,
+    "podscale/core/samplecolumns.py:SampleColumns.by_name": "its own samples",
     "podscale/kube/client/wire.py:_decoder": CODE,
     "podscale/kube/client/wire.py:read_time": "4,096 times of 64 characters; longer ones raise",
     "podscale/page/board.py:ShownWorkload.scalings": CLUSTER,
     "podscale/page/board.py:WorkloadBoard._of_hpa": CLUSTER,
     "podscale/page/board.py:WorkloadBoard._of_vpa": CLUSTER,
+    "podscale/nodes/headroom/keeper.py:HeadroomKeeper._held": "as many as headroom has pods",
+    "podscale/nodes/room/room_maker.py:_Round.spent": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:alike": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:grown": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:kept_away": SCRATCH,
@@ -138,13 +169,19 @@ BOUNDED = {
     "podscale/nodes/scheduling/cluster_view.py:node_labels": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:placed": SCRATCH,
     "podscale/nodes/scheduling/cluster_view.py:room": SCRATCH,
+    "podscale/nodes/scheduling/volumes.py:PodClaims._claims": SCRATCH,
+    "podscale/nodes/scheduling/volumes.py:PodClaims._classes": SCRATCH,
+    "podscale/nodes/scheduling/volumes.py:PodClaims._volumes": SCRATCH,
     "podscale/page/board.py:WorkloadBoard._workloads": CLUSTER,
     "podscale/page/sampler.py:Sampler._acts": CLUSTER,
     "podscale/page/what_if.py:WhatIf._found": "40 workloads",
     "podscale/serving/monitoring/health.py:OverlappingRounds._began": LIVE,
+    "podscale/serving/monitoring/health.py:Health._live": CODE,
+    "podscale/serving/monitoring/health.py:Health._ready": CODE,
     "podscale/serving/certificates/ciphers.py:_has": CODE,
     "podscale/serving/apis/discovery.py:ServedDiscovery._documents": "by groups that are served",
     "podscale/serving/apis/discovery.py:ServedDiscovery._sorted": "by groups that are served",
+    "podscale/serving/apis/discovery.py:ServedDiscovery._by_name": "by groups that are served",
     "podscale/serving/http/parser.py:_Message.headers": SCRATCH,
     "podscale/serving/http/parser.py:_Message.repeated": SCRATCH,
     "podscale/serving/http/parser.py:_kept_header": "2,048 lines of 120 characters",
@@ -157,9 +194,12 @@ BOUNDED = {
     "podscale/serving/monitoring/selfmetrics.py:RequestCounter._by_labels": "so many labels",
     "podscale/serving/monitoring/selfmetrics.py:RequestCounter._resources": "so many, so long",
     "podscale/serving/monitoring/selfmetrics.py:_Count.codes": "statuses of HTTP",
+    "podscale/serving/monitoring/selfmetrics.py:_Delegated._total": CODE,
     "podscale/serving/certificates/tls.py:ServingTls._by_name": "by flags",
     "podscale/serving/auth/trust.py:TrustSource._published": CODE,
+    "podscale/serving/auth/trust.py:TrustSource._files": "by flags",
     "podscale/serving/apis/negotiate.py:_dumper": CODE,
+    "podscale/serving/handler_chain.py:HandlerChain._routes": CODE,
     "hpa/loop/slot.py:SlotQuestions._windows": "the namespaces of one slot; gone with it",
     "hpa/selfmetrics.py:HpaMetrics.decisions": CODE,
     "hpa/selfmetrics.py:HpaMetrics.forecasts": CODE,
@@ -172,6 +212,7 @@ BOUNDED = {
     "vpa/explain/admission.py:AnnotationWriter._containers": SCRATCH,
     "vpa/model/cluster.py:ClusterModel.killed": "until the next checkpoint",
     "vpa/model/groups.py:ContainerGroups.rows": SCRATCH,
+    "vpa/recommender/node_shapes.py:_Listed.daemonsets": SCRATCH,
     "vpa/recommender/history/checkpoints.py:Checkpoints.loaded_until": "by those read in a term",
     "vpa/recommender/history/usage_history.py:_Replay._gone": SCRATCH,
     "vpa/recommender/history/usage_history.py:_Replay._told": SCRATCH,
@@ -197,11 +238,16 @@ BOUNDED = {
     "vpa/updater/decide/disruption_budget.py:DisruptionBudget._least": SCRATCH,
     "vpa/updater/decide/disruption_budget.py:DisruptionBudget._lost": SCRATCH,
     "vpa/updater/loop/loop.py:_Pass.seen": SCRATCH,
+    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile.holding": SCRATCH,
+    "vpa/updater/loop/vpa_reconcile.py:VpaReconcile.known": SCRATCH,
     "vpa/updater/selfmetrics.py:ReconcileReport._done": SCRATCH,
+    "vpa/updater/selfmetrics.py:UpdaterMetrics._gauges": CODE,
     "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
     "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,
+    "vpa/admission/part.py:AdmissionMetrics._pods": CODE,
     "vpa/model/samples/checkpoints.py:wire_time": "4,096 numbers",
+    "vpa/model/histograms/matrix.py:ColumnArrays._empty": CODE,
     "podscale/kube/objects/vpa.py:_by_container": CLUSTER,
     "podscale/kube/objects/vpa.py:by_container": CLUSTER,
 }
@@ -225,12 +271,14 @@ def _cached(tree: ast.Module) -> Iterator[str]:
 
 
 def _held(node: ast.AST, owner: str = "") -> Iterator[str]:
-    """Yield what is empty at first and belongs to a module or an object."""
+    """Yield what belongs to an object, and what is empty at first and belongs to a module."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.AnnAssign | ast.Assign):
             target = child.target if isinstance(child, ast.AnnAssign) else child.targets[0]
             is_own = isinstance(target, ast.Attribute) and _name(target.value) == "self"
-            if (is_own or isinstance(node, ast.Module)) and _holds(child):
+            is_held = (is_own or isinstance(node, ast.Module)) and _holds(child)
+            is_filled = is_own and _is_filled(child)
+            if is_held or is_filled or (_is_filled_later(node) and _is_field(child)):
                 yield f"{owner}{_name(target)}"
         yield from _held(child, f"{child.name}." if isinstance(child, ast.ClassDef) else owner)
 
@@ -244,6 +292,34 @@ def _holds(assigned: ast.AnnAssign | ast.Assign) -> bool:
     if not isinstance(value, ast.Call):
         return False
     return _name(value) == "defaultdict" or (_name(value) in HOLDERS and not value.args)
+
+
+def _is_filled(assigned: ast.AnnAssign | ast.Assign) -> bool:
+    """Whether it holds something from the beginning on, to which more may come."""
+    value = assigned.value
+    if isinstance(assigned, ast.AnnAssign) and _name(assigned.annotation) not in HOLDERS:
+        return False
+    is_made = isinstance(value, ast.Call) and _name(value) in HOLDERS
+    return is_made or isinstance(value, ast.Dict | ast.DictComp | ast.Set | ast.SetComp)
+
+
+def _is_filled_later(node: ast.AST) -> bool:
+    """Whether it is a class, and its objects are no values: those are made whole."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    decorators = [each for each in node.decorator_list if isinstance(each, ast.Call)]
+    words = [*node.keywords, *(word for each in decorators for word in each.keywords)]
+    return all(each.arg != "frozen" for each in words)
+
+
+def _is_field(assigned: ast.AnnAssign | ast.Assign) -> bool:
+    """Whether each object of the class gets one of its own, which whoever has it may fill."""
+    if not isinstance(assigned, ast.AnnAssign) or _name(assigned.annotation) not in FIELDS:
+        return False
+    value = assigned.value
+    if isinstance(value, ast.Call) and _name(value) == "field":
+        return any(each.arg == "default_factory" for each in value.keywords)
+    return value is not None
 
 
 def _growing(tree: ast.Module) -> Iterator[str]:
@@ -306,10 +382,14 @@ class Texts:
     def __init__(self):
         self._seen = set()
         self._by_text = defaultdict(list)
+        self._by_scope = {"": 1}
+        self._names = {name for name in names}
+        self._codes: Mapping[str, int] = {"a": 1}
         local = {}
 """)
     assert set(_cached(tree)) == {"parse"}
-    assert set(_held(tree)) == {"_known", "Texts._seen", "Texts._by_text"}
+    texts = {f"Texts.{each}" for each in ("_seen", "_by_text", "_by_scope", "_names")}
+    assert set(_held(tree)) == {"_known", *texts}
 
 
 def test_what_is_emptied_all_at_once_counts_as_growing() -> None:
@@ -333,3 +413,29 @@ class Pods:
         self._now, pods = {}, 1
 """)
     assert set(_growing(tree)) == {"Pods._all"}
+
+
+def test_fields_of_structs_and_dataclasses_are_found_and_constants_are_not() -> None:
+    tree = ast.parse("""
+class Value(Struct, frozen=True):
+    wire: dict[str, str] = {}
+@dataclass(frozen=True)
+class Other:
+    wire: dict[str, str] = field(default_factory=dict)
+class Budget(Struct):
+    namespace: str
+    most: int = 5
+    labels: Mapping[str, str] = {}
+    wire: dict[str, str] = field(name="wire")
+    waiting: dict[int, float] = field(default_factory=dict)
+    called: set[int] = msgspec.field(default_factory=set)
+    lines: list[str] = []
+    spent: Counter[str] = field(default_factory=Counter)
+    older: dict[str, float] = field(default_factory=dict)
+    def forget(self, name):
+        local: dict[str, int] = {}
+        self.older.pop(name)
+""")
+    fields = {f"Budget.{each}" for each in ("waiting", "called", "lines", "spent", "older")}
+    assert set(_held(tree)) == fields
+    assert set(_growing(tree)) == fields - {"Budget.older"}
