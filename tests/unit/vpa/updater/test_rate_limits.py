@@ -46,6 +46,7 @@ def test_windows(windows: str, moment: str, inside: bool) -> None:
         "Mon 10:00",
         "Mon 10:00-11:00 Nowhere/Land",
         "a b c d",
+        ";".join(["Mon 10:00-11:00"] * 80),
     ],
 )
 def test_a_window_that_cannot_be_read_names_its_annotation(text: str) -> None:
