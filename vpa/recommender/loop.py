@@ -77,10 +77,9 @@ class Recommender:
         """
         self.api, self.stores, self.options = api, stores, options
         self._provider, self._metrics, self._hpas = provider, metrics, hpas
-        self._find_past, self._outage, self._wall = find_past, outage, wall
+        self._events, self._find_past, self._outage, self._wall = evictions, find_past, outage, wall
         self._usage_problem = ""  # of the last pass
         self._shapes = NodeShapes(stores, options.shapes)
-        self._feed = PodFeed(stores.pods, evictions)
         # As upstream judges (``recommender/main.go``): not before checkpoints and history are read.
         longest_s = _HEALTHY_PASSES * options.interval_s
         self.loop = PeriodicLoop(
@@ -94,6 +93,7 @@ class Recommender:
         self.cluster = ClusterModel(
             options.settings, options.windows, per_vpa_config=options.per_vpa_config
         )
+        self._feed = PodFeed(self.stores.pods, self._events, self.cluster)
         self._autopilot = Autopilot()
         AutopilotFeed(self.cluster, self._autopilot)
         self.reader = RecommendationReader(self.cluster, self._autopilot)
@@ -114,7 +114,6 @@ class Recommender:
         )
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
-        self._gone: list[tuple[str, str]] = []  # pods that are still in the model
         self._collected_at = now
 
     def _selector_of(self, key: VpaKey) -> Selector | None:
@@ -142,12 +141,11 @@ class Recommender:
                     ((key, held.vpa) for key, held in self.held.items()), self._wall()
                 )
             with step("LoadPods"):
-                self._gone += self._feed.load(self.cluster, self._wall(), self._is_wanted)
+                self._feed.load(self._wall(), self._is_wanted)
             with step("LoadMetrics"):
                 usage = await self._load_metrics()
             with step("DeleteRemovedPods"):
-                self._feed.remove(self.cluster, self._gone)
-                self._gone = []
+                self._feed.remove()
             with step("UpdateVPAs"):
                 await self._update_vpas(usage)
             with step("MaintainCheckpoints"):
@@ -176,15 +174,15 @@ class Recommender:
         pause_s = initial_state.FIRST_PAUSE_S
         while True:
             self._begin()
-            self._feed.start()
             await self._load_vpas()
+            self._feed.start()  # which pods have a VPA is known by now
             shown = self._feed.shown_ooms()
             now = self._wall()
             if self._find_past is None:
                 await initial_state.from_checkpoints(self._checkpoints, self.cluster, now)
-                self._feed.load(self.cluster, now, self._is_wanted)
+                self._feed.load(now, self._is_wanted)
                 break
-            self._feed.load(self.cluster, now, self._is_wanted)
+            self._feed.load(now, self._is_wanted)
             failure = await initial_state.from_prometheus(
                 self._find_past, self.cluster, self.stores, self.options, now, self._progress
             )
@@ -295,7 +293,9 @@ class Recommender:
                 reason, text = getattr(answer, "reason", ""), getattr(answer, "message", "")
                 self._usage_problem = text
                 _log.warning("no usage", reason=reason, message=text)
+        pace = LoopPace()
         for oom in self._feed.take_ooms():
+            await pace.rest()
             self._metrics.read(oom.source)
             if self.cluster.record_oom(oom):
                 self._metrics.ooms.inc()

@@ -65,7 +65,7 @@ class RecommenderPart(LeadingPart):
         self.stores, self._feeds_stores = stores, feeds_stores
         self._api, self._hpas, self._updater = api, hpas, updater
         self._wall, self._rhythm = wall, rhythm
-        self._evictions: Store[StoredEvent] = Store(stores.scopes)
+        self._evictions: Store[StoredEvent] = Store(stores.scopes, keep=StoredEvent.kept)
         leading = Leadership(api, lease, on_change)
         super().__init__("recommender", leading)
         self.recommender = Recommender(
@@ -153,7 +153,6 @@ def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> Par
         targets=common_flags.targets,
         open=open_part,
         namespaces=common_flags.namespaces,
-        needs_annotations=True,
         reads_prometheus=flags_.uses_feed,
         api_services=(f"{sizing.KIND.version}.{sizing.KIND.group}",),
     )

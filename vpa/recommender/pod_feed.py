@@ -5,14 +5,15 @@ of the pass, so that a late sample or kill still counts. Kills follow ``input/oo
 of upstream's recommender.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import QuantityError
-from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.client.wire import ObjectMeta, encode
 from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.fed_store import Change
 from podscale.kube.informer.store import Store
@@ -27,7 +28,10 @@ _SOURCES: Mapping[type, str] = {
     ContainerState: "Pod.Status.ContainerStatuses",
     TemplateContainer: "Pod.Spec.Containers",
 }
-_MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
+# Kills between two passes: of a pod, and of a namespace's pods with a VPA, or of those without.
+_MOST_OF_POD = 100  # an event may name any containers
+_MOST_OOMS = 1000
+_MOST_BYTES = 16 * 1024  # of an event: the kubelet names the containers of one pod
 
 
 class StoredEvent(Struct, frozen=True, rename="camel"):
@@ -37,24 +41,35 @@ class StoredEvent(Struct, frozen=True, rename="camel"):
     reason: str = ""
     involved_object: ObjectReference = ObjectReference()
 
+    def kept(self) -> "StoredEvent":
+        """Return it; of one that is larger than the kubelet's only which state it is."""
+        meta = self.metadata
+        if len(encode(self)) <= _MOST_BYTES:
+            return self
+        return StoredEvent(ObjectMeta(meta.name, meta.namespace, meta.uid, meta.resource_version))
+
 
 class PodFeed:
-    """Follows the stores from ``start`` to ``stop``."""
+    """Follows the stores from ``start`` to ``stop``, for one model."""
 
-    def __init__(self, pods: PodStore, evictions: Store[StoredEvent]) -> None:
+    def __init__(self, pods: PodStore, events: Store[StoredEvent], cluster: ClusterModel) -> None:
         self._pods = pods
-        self._evictions = evictions
+        self._events = events
+        self._cluster = cluster
         self._changed: dict[tuple[str, str], PodView | None] = {}
+        self._gone: list[tuple[str, str]] = []  # that are still in the model
         self._ooms: list[Oom] = []
+        self._counts: Counter[tuple[str, str | bool]] = Counter()  # of ``_ooms``, as bounded
         self._leave: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Begin with everything that the stores hold."""
         self._changed = {(v.namespace, v.name): v for v in self._pods.select_all().views()}
-        self._ooms = [oom for stored in self._evictions.values() for oom in ooms_of(stored)]
+        for event in self._events.values():
+            self._take_event(event)
         self._leave = [
             self._pods.subscribe(self._pod_changed),
-            self._evictions.subscribe(self._event_changed),
+            self._events.subscribe(self._event_changed),
         ]
 
     def stop(self) -> None:
@@ -63,54 +78,60 @@ class PodFeed:
             leave()
         self._leave.clear()
         self._changed.clear()
-        self._ooms.clear()
 
-    def load(
-        self, cluster: ClusterModel, now: float, wanted: Callable[[PodView], bool]
-    ) -> list[tuple[str, str]]:
-        """Put new and changed pods into the model; return those to ``remove`` later."""
-        gone = []
+    def load(self, now: float, wanted: Callable[[PodView], bool]) -> None:
+        """Put new and changed pods into the model; those that have gone wait for ``remove``."""
         for (namespace, name), view in self._changed.items():
             if view is None:
-                gone.append((namespace, name))
+                self._gone.append((namespace, name))
             elif view.phase != PodPhase.PENDING and wanted(view):
-                put(cluster, view, now)
+                put(self._cluster, view, now)
         self._changed.clear()
-        return gone
 
-    def remove(self, cluster: ClusterModel, gone: list[tuple[str, str]]) -> None:
+    def remove(self) -> None:
         """Take out pods that have gone and did not come back meanwhile."""
-        for namespace, name in gone:
+        for namespace, name in self._gone:
             if not self._pods.exists(namespace, name):
-                cluster.remove_pod(namespace, name)
+                self._cluster.remove_pod(namespace, name)
+        self._gone.clear()
 
     def take_ooms(self) -> list[Oom]:
         """Return the kills since the last call."""
-        taken, self._ooms = self._ooms, []
+        taken, self._ooms, self._counts = self._ooms, [], Counter()
         return taken
 
     def shown_ooms(self) -> list[Oom]:
         """Return the kills that pods show as their containers' last run."""
-        return [
-            oom
-            for view in self._changed.values()
-            if view is not None and _shows_kill(view)
-            for oom in from_last_state(view)
-        ]
+        shown = (view for view in self._changed.values() if view is not None)
+        return [oom for view in shown for oom in from_last_state(view)]
 
     def _pod_changed(self, change: Change[PodView]) -> None:
         self._changed[change.namespace, change.name] = change.new
         old, new = change.old, change.new
-        if new is None or not _shows_kill(new) or len(self._ooms) >= _MOST_OOMS:
-            return
-        if old is None:
-            self._ooms += from_last_state(new)
-        elif old.states != new.states:
-            self._ooms += from_pod_update(old, new)
+        if new is not None:
+            ooms = from_last_state(new) if old is None else from_pod_update(old, new)
+            self._take(ooms, new.labels)
 
     def _event_changed(self, change: Change[StoredEvent]) -> None:
-        if change.new is not None and change.old is None and len(self._ooms) < _MOST_OOMS:
-            self._ooms += ooms_of(change.new)
+        if change.new is not None and change.old is None:
+            self._take_event(change.new)
+
+    def _take_event(self, event: StoredEvent) -> None:
+        pod = event.involved_object
+        self._take(ooms_of(event), self._pods.labels(pod.namespace, pod.name))
+
+    def _take(self, ooms: Iterable[Oom], labels: Mapping[str, str] | None) -> None:
+        """Take kills of one pod; ``labels`` None: there is no such pod.
+
+        What is written in one namespace leaves all others their room, and pods without a VPA
+        leave that of those which have one.
+        """
+        for oom in ooms:
+            has_vpa = labels is not None and self._cluster.matches(oom.namespace, labels)
+            pod, room = (oom.namespace, oom.pod), (oom.namespace, has_vpa)
+            if self._counts[pod] < _MOST_OF_POD and self._counts[room] < _MOST_OOMS:
+                self._counts.update((pod, room))
+                self._ooms.append(oom)
 
 
 def put(cluster: ClusterModel, view: PodView, now: float) -> None:
@@ -121,13 +142,13 @@ def put(cluster: ClusterModel, view: PodView, now: float) -> None:
 
 
 def ooms_of(event: StoredEvent) -> list[Oom]:
-    """Return the kills that an event tells of, an eviction for memory; none if its lists do not
-    fit together.
+    """Return the kills that an event tells of, an eviction for memory, by its first containers;
+    none if its lists do not fit together.
     """
     pod, created = event.involved_object, event.metadata.creation_timestamp
     notes = event.metadata.annotations or {}
     containers, usages, starved = (
-        notes[key].split(",") if key in notes else []
+        notes[key].split(",", _MOST_OF_POD)[:_MOST_OF_POD] if key in notes else []
         for key in ("offending_containers", "offending_containers_usage", "starved_resource")
     )
     is_kill = event.reason == "Evicted" and pod.kind == "Pod"
@@ -193,8 +214,3 @@ def _oom(killed: PodView, container: str, run: Terminated | None) -> list[Oom]:
     source = _SOURCES.get(type(killed.present.get(container)), "")
     memory = of(requests, "memory").value
     return [Oom(killed.namespace, killed.name, container, memory, run.finished_at, source)]
-
-
-def _shows_kill(view: PodView) -> bool:
-    runs = (run for state in view.states for run in (state.terminated, state.last_terminated))
-    return any(run is not None and run.reason == _KILLED for run in runs)

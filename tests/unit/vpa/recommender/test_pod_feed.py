@@ -44,11 +44,10 @@ class World:
         self.pods = PodStore(("",))
         self.cluster = ClusterModel()
         self.cluster.put_vpa(vpa(), selector.parse("app=web"), NOW)
-        evictions: Store[StoredEvent] = Store()
-        self.feed = PodFeed(self.pods, evictions)
+        self.feed = PodFeed(self.pods, Store[StoredEvent](), self.cluster)
         self.feed.start()
         self.happens("ADDED", pod(1))
-        self.feed.load(self.cluster, NOW, lambda _: True)
+        self.feed.load(NOW, lambda _: True)
 
     def happens(self, kind: Any, found: Pod) -> None:
         version = found.metadata.resource_version
@@ -58,12 +57,13 @@ class World:
 def test_a_restart_count_that_grows_with_the_pods_last_state_is_a_kill() -> None:
     world = World()
     world.happens("DELETED", pod(2, 1, killed()))
-    gone = world.feed.load(world.cluster, NOW, lambda _: True)
-    assert gone == [("shop", "web-0")]
+    world.feed.load(NOW, lambda _: True)
     (oom,) = world.feed.take_ooms()
     # The pod stays in the model until its kills have been recorded.
     assert world.cluster.record_oom(oom)
-    world.feed.remove(world.cluster, gone)
+    assert world.cluster.has_pod("shop", "web-0")
+    world.feed.remove()
+    assert not world.cluster.has_pod("shop", "web-0")
     assert oom.memory_bytes == GIB
 
 
