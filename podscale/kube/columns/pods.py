@@ -7,6 +7,7 @@ columns, ``PodView`` one pod as an object, made on demand.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from sys import getsizeof
 from typing import Generic, TypeVar
 
 import msgspec
@@ -104,6 +105,9 @@ _FIELDS: list[tuple[str, DTypeLike]] = [
     ("phase", np.uint8),
     ("ready", np.uint8),
 ]
+# What the VPA's updater reads, whoever wrote it, and the bytes of memory that are kept of a pod.
+_ANNOTATIONS = ("vpaObservedContainers", "vpa.podscale.io/infeasible", "vpaCpuStartupBoost/")
+_MOST_ANNOTATIONS = 32 * 1024
 _RESIZE = ("PodResizePending", "PodResizeInProgress")
 _PHASES = {phase.text: phase for phase in PodPhase}
 _READY = {"True": PodReadiness.TRUE, "False": PodReadiness.FALSE}
@@ -115,7 +119,7 @@ class PodStore(ColumnarStore[objects.Pod, PodView]):
     _type = objects.Pod
 
     def __init__(
-        self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = ("vpa",)
+        self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = _ANNOTATIONS
     ) -> None:
         """``keep_annotations``: prefixes of the annotations worth their memory."""
         super().__init__(Rows(_FIELDS), scopes)
@@ -274,11 +278,13 @@ class PodStore(ColumnarStore[objects.Pod, PodView]):
             self._odd_uids.pop(row, None)
 
     def _write_annotations(self, row: int, annotations: Mapping[str, str] | None) -> None:
-        kept = {
-            key: value
-            for key, value in (annotations or NO_ANNOTATIONS).items()
-            if key.startswith(self._kept)
-        }
+        kept: dict[str, str] = {}
+        left = _MOST_ANNOTATIONS
+        for key, value in (annotations or NO_ANNOTATIONS).items():
+            if key.startswith(self._kept):
+                left -= getsizeof(key) + getsizeof(value)
+                if left >= 0:
+                    kept[key] = value
         if kept:
             self._annotations[row] = kept
         elif self._annotations:

@@ -1,11 +1,13 @@
 """Pods in columns: what goes in comes out, and what is gone leaves nothing behind."""
 
 import math
+import tracemalloc
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors import selector
@@ -29,7 +31,7 @@ FULL = {
         "uid": "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
         "resourceVersion": "41",
         "labels": {"app": "web", "pod-template-hash": "abc"},
-        "annotations": {"vpaUpdates": "Pod resources updated by web", "other": "x"},
+        "annotations": {"vpaObservedContainers": "app, proxy", "vpaOther": "x", "other": "x"},
         "creationTimestamp": "2026-11-21T10:00:00Z",
         "ownerReferences": [
             {"kind": "ReplicaSet", "name": "web-abc", "uid": "rs-1", "controller": True}
@@ -101,7 +103,7 @@ def test_a_pod_comes_out_as_it_went_in():
     assert (view.namespace, view.name, view.resource_version) == ("shop", "web-1", "41")
     assert view.uid == FULL["metadata"]["uid"]
     assert view.labels == {"app": "web", "pod-template-hash": "abc"}
-    assert view.annotations == {"vpaUpdates": "Pod resources updated by web"}
+    assert view.annotations == {"vpaObservedContainers": "app, proxy"}
     assert view.owner is not None
     assert (view.owner.kind, view.owner.uid) == ("ReplicaSet", "rs-1")
     assert (view.node, view.phase, view.ready) == ("node-1", PodPhase.RUNNING, PodReadiness.TRUE)
@@ -186,6 +188,38 @@ def test_a_selection_is_a_snapshot():
     assert chosen.names == ["web-1"]
     assert chosen.phase.tolist() == [PodPhase.RUNNING]
     assert list(chosen.views()) == []
+
+
+@pytest.mark.parametrize(("key", "count"), [
+    pytest.param("vpa.example.com/{}", 1, id="nobody-reads-it"),
+    pytest.param("vpaCpuStartupBoost/{}", 100, id="the-updater-reads-them"),
+])  # fmt: skip
+def test_annotations_of_strangers_fill_little_memory(key: str, count: int) -> None:
+    kept = store(made("web"))
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(1, 301):
+        pod = made(f"web-{number}", number)
+        notes = {key.format(place): f"{number:05}" * (50_000 // count) for place in range(count)}
+        meta = structs.replace(pod.metadata, annotations=notes)
+        feed(kept, ("ADDED", structs.replace(pod, metadata=meta)))
+    filled = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert filled < 12 * 2**20
+
+
+def test_annotations_that_the_updater_reads_are_kept() -> None:
+    notes = {
+        "vpaObservedContainers": "app, proxy",
+        "vpa.podscale.io/infeasible": '{"containerRecommendations":[]}',
+        **{f"vpaCpuStartupBoost/{'c' * 60}-{place:02}": '{"requests":{"cpu":"100m"}}'
+           for place in range(100)},
+    }  # fmt: skip
+    pod = made("web")
+    meta = structs.replace(pod.metadata, annotations={**notes, "vpaUpdates": "web"})
+    view = store(structs.replace(pod, metadata=meta)).get("shop", "web")
+    assert view is not None
+    assert view.annotations == notes
 
 
 def test_changed_labels_move_a_pod():
