@@ -252,7 +252,7 @@ class Adapter:
             config=self._file.text,
             file=self._flags.text("config"),
             prometheus_url=shown_url(self._flags.text("prometheus-url")),
-            relist_interval_s=self.relister.reach_s,
+            relist_interval_s=self.relister.options.reach_s,
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self.rules_problem,
             service=self._flags.text("service"),

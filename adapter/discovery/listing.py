@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from adapter.discovery.labels import LabelReading
+from adapter.discovery.naming import LONGEST
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
 from podscale.feed.http.series import SeriesNames
 
 # Lost series are remembered to explain a 404; a rule that loses more is explained by example.
-_REMEMBERED = 2_000
+_REMEMBERED, _MOST_NAMELESS = 2_000, 3
 
 
 class MetricSource(Struct, frozen=True, gc=False):
@@ -43,6 +44,13 @@ class RuleListing(Struct, frozen=True):
     lost_as: Mapping[str, str] = {}  # name, of the metric or its own -> series name, of the lost
     crowded: tuple[str, ...] = ()  # series names of which not all label names were looked at
     names: SeriesNames | None = None  # of the answer, where all follows from these few
+    nameless: tuple[str, ...] = ()  # the first series whose metrics' names would be too long
+
+    @property
+    def left_out(self) -> str:
+        """What exposes nothing for the length of its name, for a person; "": all does."""
+        names = ", ".join(name[:100] for name in self.nameless)
+        return names and f"metrics with names above {LONGEST} characters are left out, of {names}"
 
 
 class ListingBuilder:
@@ -60,6 +68,7 @@ class ListingBuilder:
         self._losses: dict[Stage, int] = {}
         self._kinds: set[str] = set()
         self._readings: dict[frozenset[str], LabelReading] = {}
+        self._nameless: list[str] = []
         self._series = ""
         self._metric: str | None = None
         self._source: MetricSource | None = None
@@ -76,7 +85,10 @@ class ListingBuilder:
         rule = self._rule
         if self._source is None or series != self._series:
             self._series, self._source = series, MetricSource(rule, series)
-            self._metric = rule.namer.name(series) if rule.keeps(series) else None
+            is_kept = rule.keeps(series)
+            self._metric = rule.namer.name(series) if is_kept else None
+            if is_kept and self._metric is None and len(self._nameless) < _MOST_NAMELESS:
+                self._nameless.append(series)
         metric = self._metric
         if metric is None:
             self._lose(series, Stage.FILTERED_OUT, labels)
@@ -111,6 +123,7 @@ class ListingBuilder:
             self._conflicts,
             frozenset(self._kinds),
             lost_as,
+            nameless=tuple(self._nameless),
         )
 
     def _is_exposed(self, series: str, lost: LostSeries) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import re2
 
 from adapter.rules import patterns
-from podscale.feed.http.series import LONGEST_NAME
+
+LONGEST = 253  # characters of a metric's name, as of that of an object
 
 _NAME_START = "$"
 # What people write for a group: Go's $1 and ${1}, and what sed, Perl and make have instead.
@@ -42,12 +43,12 @@ class Namer:
 
     def name(self, series: str) -> str | None:
         """Return the metric's name, possibly empty; ``None`` when the pattern does not match, or
-        it would be longer than that of a series may be: ``name.as`` may repeat that 128 times.
+        it would be longer than ``LONGEST``: ``name.as`` may repeat that of a series 128 times.
         """
         if self._last is None or self._last[0] != series:
             match = self._pattern.search(series)
             named = match and expand(self._as, match, self._pattern.groupindex)
-            self._last = series, named if named is None or len(named) <= LONGEST_NAME else None
+            self._last = series, named if named is None or len(named) <= LONGEST else None
         return self._last[1]
 
     def meant(self) -> str | None:

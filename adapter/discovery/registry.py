@@ -224,7 +224,8 @@ def _lost_under_this_name(
         lost = listing.lost[series]
         if lost.stage is Stage.FILTERED_OUT:
             patterns = ", ".join(f.text for f in rule.filters if not f.keeps(series))
-            text = f"{rule.id} drops {series} by its filters (or name.matches): {patterns}"
+            reason = patterns or listing.left_out
+            text = f"{rule.id} drops {series} by its filters (or name.matches): {reason}"
         elif lost.stage is Stage.LABEL_NOT_A_RESOURCE:
             text = (
                 f"{rule.id}: the labels {', '.join(lost.unresolved)} of {series} fit the "

@@ -9,6 +9,7 @@ import asyncio
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
@@ -20,6 +21,7 @@ from adapter.discovery.series_lists import ListedSeries, Lister, bug, listed
 from adapter.rules.ruleset import SECTIONS, Rule, RuleSet
 from podscale.core.pace import LoopPace
 from podscale.feed.http.client import SeriesAnswer
+from podscale.feed.queries.queue import FairSemaphore
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +59,11 @@ class Relister:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._lister = lister
-        self._options = options
+        self.options = options
         self._listed = listed
         self._renewed = renewed
         self._clock = clock
-        self._slots: dict[str, asyncio.Semaphore] = {}  # by source
+        self._slots: dict[str, FairSemaphore] = {}  # by source; namespaces take turns
         self._scopes = {"": RuleScope(rules)}  # by namespace
         # Namespace and id of the rules that share a series query.
         self._sharing: dict[_Listed, dict[tuple[str, str], None]] = {}
@@ -104,10 +106,6 @@ class Relister:
         )
 
     @property
-    def reach_s(self) -> float:
-        return self._options.reach_s
-
-    @property
     def is_tried(self) -> bool:
         """Whether every rule is listed, or has failed to be."""
         scopes = self._scopes.values()
@@ -144,17 +142,21 @@ class Relister:
         self._renewed()
 
     async def _list_each(self, queries: Iterable[_Listed]) -> None:
-        """Ask for these of one source, as many at a time as may be."""
-        waiting = self._asked_together(queries)
+        """Ask for these of one source, as many of a namespace at a time as may be."""
+        requests: dict[str, list[list[_Listed]]] = defaultdict(list)
+        for together in self._asked_together(queries):
+            requests[self._namespace(together[0])].append(together)
 
-        async def work() -> None:
+        async def work(waiting: Iterator[list[_Listed]]) -> None:
             for each in waiting:
                 if left := [query for query in each if query not in self._asking]:
                     await self._list(*left)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._options.in_flight):
-                group.create_task(work())
+            for own in requests.values():
+                waiting = iter(own)
+                for _ in own[: self.options.in_flight]:
+                    group.create_task(work(waiting))
 
     def _asked_together(self, queries: Iterable[_Listed]) -> Iterator[list[_Listed]]:
         """Yield what one request asks for: rules of many namespaces may write the same query."""
@@ -186,7 +188,7 @@ class Relister:
                 await self._pause()
 
     async def _pause(self) -> None:
-        options = self._options
+        options = self.options
         await asyncio.sleep(options.interval_s * (1 - options.jitter * random.random()))
 
     async def _catch_up(self) -> None:
@@ -239,6 +241,9 @@ class Relister:
         found = self._sharing.get(query, {})
         return [self._scopes[namespace].states[rule] for namespace, rule in found]
 
+    def _namespace(self, query: _Listed) -> str:
+        return next((namespace for namespace, _ in self._sharing.get(query, ())), "")
+
     def _share(self, namespace: str, scope: RuleScope) -> None:
         for state in scope.asked():
             sharing = self._sharing.setdefault(state.rule.listed_by, {})
@@ -260,12 +265,12 @@ class Relister:
         together, and for what that does not tell one by one."""
         self._asking.update(queries)
         try:
-            source = queries[0][0]
-            slots = self._slots.setdefault(source, asyncio.Semaphore(self._options.in_flight))
-            async with slots:
+            source, most = queries[0][0], self.options.in_flight
+            slots = self._slots.setdefault(source, FairSemaphore(most, most))
+            async with slots.place(self._namespace(queries[0]), "", None):
                 started, now = time.monotonic(), self._clock()
                 states = {query: own for query in queries if (own := self._states(query))}
-                found = await listed(self._lister, [*states.values()], now - self.reach_s)
+                found = await listed(self._lister, [*states.values()], now - self.options.reach_s)
                 alone = [query for query, each in zip(states, found, strict=True) if each is None]
                 for query, outcome in zip(states, found, strict=True):
                     if outcome is not None:
@@ -302,7 +307,7 @@ class Relister:
         if isinstance(outcome, SeriesAnswer):
             try:
                 most = self._most(before.rule)
-                return await renewed(before, outcome, now, self._options.grace_s, most)
+                return await renewed(before, outcome, now, self.options.grace_s, most)
             except Exception as error:  # noqa: BLE001 - one list must not end all
                 outcome = bug("working off its series failed", error, [before])
         # Attempts are many while Prometheus is down: each is counted, only news are told.

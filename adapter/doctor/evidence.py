@@ -183,7 +183,7 @@ def problem_of(listing: RuleListing) -> Finding | None:
     if filtered == sum(listing.losses.values()):
         names = "series name" if filtered == 1 else "series names"
         text = f"{filtered} {names} found, and none passes seriesFilters and matches"
-        return Finding(Stage.FILTERED_OUT, text)
+        return Finding(Stage.FILTERED_OUT, listing.left_out or text)
     return Finding(Stage.NO_RESOURCE_LABEL, "no label of the series maps to a resource")
 
 

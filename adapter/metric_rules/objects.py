@@ -72,6 +72,7 @@ class StoredMetricRule(Struct, frozen=True):
 # Of one namespace: people of one must not fill the memory of everybody's processes.
 MOST_RULES, MOST_PATTERNS = 50, 64 * 1024  # objects, and characters of their patterns
 MOST_RENDERED = 8 * 1024  # characters of a query, but for what requests bring
+MOST_MESSAGE = 1024  # characters of why an object is refused: it may quote what is written there
 TOO_MANY_RULES = "TooManyRules"
 
 
@@ -141,9 +142,10 @@ def compiled(
     try:
         spec = _SPEC.decode(stored.spec)
     except msgspec.DecodeError as error:
-        return RuleRefusal("Invalid", f"spec: {error}")
+        return RuleRefusal("Invalid", f"spec: {error}"[:MOST_MESSAGE])
     found = beyond or _compiled(stored, spec, mapper, sources)
     if isinstance(found, RuleRefusal):
+        found = replace(found, message=found.message[:MOST_MESSAGE])
         return replace(found, holds=_holding(stored, spec, mapper, found))
     return found
 

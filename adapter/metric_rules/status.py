@@ -23,7 +23,7 @@ from podscale.core.json_decoder import JsonDecoder
 from podscale.core.metrics import Unavailable
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.kube.client.api import MERGE_PATCH, Api
-from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
+from podscale.kube.client.errors import ApiError, Forbidden, KubeError, WriteConflict
 from podscale.kube.client.wire import decode
 
 MOST_NAMES = 100  # of the metrics that are listed by name
@@ -96,6 +96,7 @@ def status_of(
     accepted = condition(ACCEPTED, "True", "Accepted")
     names = sorted({metric for _, metric in _served(found)})
     problem = problem_of_state(found)
+    left_out = "" if found.listing is None else found.listing.left_out
     if found.listing is None and problem is None:
         serving = condition(SERVING, "Unknown", NOT_LISTED_YET, "its first list is under way")
     elif problem is None:
@@ -110,7 +111,7 @@ def status_of(
         found.series,
         len(names),
         tuple(names[:MOST_NAMES]),
-        "" if problem is None else problem.text,
+        left_out if problem is None else problem.text,
         found.rule.source,
     )
 
@@ -142,6 +143,8 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_S = 1.0  # what changes within it is written together
 _AFTER_FAILURE_S = 30.0
+# Answers that speak of one object: it is gone, not valid, or (500) too large for etcd.
+_OF_ONE_OBJECT = (400, 404, 413, 422, 500)
 
 
 class RuleStatusWriter:
@@ -172,9 +175,8 @@ class RuleStatusWriter:
             await asyncio.sleep(_PAUSE_S)
             changed = {each: None for each in self._changed if each in self._rules.namespaces}
             self._changed = {}
-            for count, namespace in enumerate(changed, 1):
-                if count % 10 == 0:
-                    await asyncio.sleep(0)
+            for namespace in changed:
+                await asyncio.sleep(0)
                 if not may_write():
                     self._changed |= changed  # whoever leads next knows nothing of ours
                     break
@@ -207,8 +209,6 @@ class RuleStatusWriter:
             answer = await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
             self._rules.accept(decode(answer.body, StoredMetricRule))
             self._is_told = False
-        except ObjectNotFound:
-            return True  # deleted in the meantime
         except Forbidden as error:
             if not self._is_told:
                 log.warning("the status of MetricRules is not written: no right", error=str(error))
@@ -218,5 +218,6 @@ class RuleStatusWriter:
             self.note(meta.namespace)  # it has changed in the meantime, and comes again
         except KubeError as error:
             log.info("status not written", rule=stored.origin, error=str(error))
-            return False
+            # It is tried again when it changes, or is listed; the others are written meanwhile.
+            return isinstance(error, ApiError) and error.status in _OF_ONE_OBJECT
         return True

@@ -118,7 +118,7 @@ class WatchedMetricRules:
     async def sources_changed(self) -> None:
         """Compile every object again: what it may ask may have changed."""
         for namespace in list(self._found):
-            await self._compile_again(namespace)
+            await self._change(namespace, list(self._found.get(namespace, ())))
 
     async def _try_again(self) -> None:
         """Compile those again that name a resource which the cluster may have by now."""
@@ -130,19 +130,7 @@ class WatchedMetricRules:
                 continue
             for namespace, found in list(self._found.items()):
                 if any(isinstance(each, RuleRefusal) for each in found.values()):
-                    await self._compile_again(namespace)
-
-    async def _compile_again(self, namespace: str) -> None:
-        async with self._taking:
-            known = self._found.get(namespace, {})
-            before = dict(known)
-            objects = [stored for stored, _ in self.objects(namespace)]
-            beyond = beyond_bounds(objects)
-            for stored in objects:
-                self._compile(stored, beyond.get(stored.origin))
-                await asyncio.sleep(0)
-            if any(before.get(name) is not each for name, each in known.items()):
-                await self._take(self.rules(namespace), namespace)
+                    await self._change(namespace, list(found))
 
     async def _wait_installed(self) -> None:
         is_told = False

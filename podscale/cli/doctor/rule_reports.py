@@ -48,7 +48,7 @@ def found_by(rule: Rule, given: Given) -> tuple[RuleReport, Sequence[str], Expos
     series = sorted({name for each in labels if rule.keeps(name := each.get("__name__", ""))})
     names = sorted({metric for _, metric in listing.exposed})
     problem = problem_of(listing)
-    report = RuleReport(rule.id, len(series), names, problem.text if problem else "")
+    report = RuleReport(rule.id, len(series), names, problem.text if problem else listing.left_out)
     return report, series, frozenset(listing.exposed)
 
 

@@ -53,7 +53,7 @@ class FairSemaphore:
         self._waiting: dict[tuple[str, str], deque[_Waiter]] = {}
 
     @asynccontextmanager
-    async def place(self, owner: str, rule: str, patience_s: float) -> AsyncIterator[None]:
+    async def place(self, owner: str, rule: str, patience_s: float | None) -> AsyncIterator[None]:
         """Hold a place for a query of ``rule``; raises TimeoutError if none is free in time."""
         waiter = _Waiter(owner, rule, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(waiter.queue, deque()).append(waiter)

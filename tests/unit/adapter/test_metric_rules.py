@@ -22,7 +22,7 @@ from adapter.stages import Stage
 from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.http import refusals
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.errors import ApiError, Forbidden
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper
 from tests.unit.adapter.test_relist import Prometheus, pods
@@ -213,6 +213,40 @@ def test_a_refused_rule_serves_nothing():
     assert status.last_error == "SourceNotAllowed: not yours"
 
 
+async def test_a_metric_whose_name_is_too_long_is_left_out_and_named():
+    rule = made()
+    names = ("depth", "l" * 253, "n" * 254, "o" * 1000)
+    relister, prometheus = await states(rule, **{BOUND["shop"]: pods(*names)})
+
+    def status():
+        return status_of(stored(), relister.state(rule), relister.custom, "2026-11-25T00:00:00Z")
+
+    assert status().metrics == ("depth", "l" * 253)
+    assert told(status())["Serving"] == ("True", "Serving")
+    assert "n" * 100 in status().last_error
+    assert "o" * 100 in status().last_error
+    assert "l" * 100 not in status().last_error
+    finding = why_unknown(relister.custom, "pods", "n" * 254, "shop")
+    assert (finding.stage, "253" in finding.message) == (Stage.FILTERED_OUT, True)
+    prometheus.answers[BOUND["shop"]] = pods("n" * 254)
+    await relister.relist()
+    assert told(status())["Serving"] == ("False", "FilteredOut")
+    assert "n" * 100 in status().conditions[1].message
+
+
+@pytest.mark.parametrize("spec", [
+    {"source": "s" * 1_000_000},
+    {"resources": {"overrides": {"o" * 1_000_000: {"resource": "nothing"}}}},
+    {"type": "t" * 1_000_000},
+], ids=["source", "label", "type"])  # fmt: skip
+def test_a_refusal_is_short_whatever_it_is_about(spec):
+    refusal = compiled(stored(**spec), MAPPER, OPEN)
+    assert isinstance(refusal, RuleRefusal)
+    assert len(refusal.fingerprint) < 4096
+    status = status_of(stored(), refusal, None, "2026-11-25T00:00:00Z")
+    assert len(msgspec.json.encode(status)) < 4096
+
+
 class Api:
     """Answers as told, and notes what was patched."""
 
@@ -295,6 +329,52 @@ async def test_a_missing_right_to_write_status_is_told_once():
         api.refuses = None
         await run_briefly(writer, seconds=40.0)
     assert len(api.patched) == 1
+
+
+class Choosy(Api):
+    """Takes no status of objects whose names begin with ``bad``."""
+
+    code = 422
+
+    async def request(self, method, path, *, body=None, **given):
+        if "/metricrules/bad" in path:
+            raise ApiError.of(self.code, "", "status.lastError: Too long")
+        return await super().request(method, path, body=body, **given)
+
+
+class Namespaces(Objects):
+    """Objects of several namespaces."""
+
+    @property
+    def namespaces(self):
+        return {stored.metadata.namespace for stored, _ in self.found}
+
+    def objects(self, namespace):
+        return [each for each in self.found if each[0].metadata.namespace == namespace]
+
+    def accept(self, new):
+        name = new.metadata.namespace, new.metadata.name
+        self.found = [
+            (new if (s.metadata.namespace, s.metadata.name) == name else s, found)
+            for s, found in self.found
+        ]
+
+
+@pytest.mark.parametrize("code", [400, 413, 422, 500])
+@pytest.mark.looptime
+async def test_a_status_that_is_refused_keeps_no_other_from_being_written(code):
+    refusal = RuleRefusal("Invalid", "it is wrong")
+    names = [("bar", "bad"), ("bar", "good"), ("shop", "bad"), ("shop", "good")]
+    objects = Namespaces(*((stored(*name), refusal) for name in names))
+    api = Choosy(*(stored for stored, _ in objects.found))
+    api.code = code
+    writer = RuleStatusWriter(api, objects, lambda _: None, lambda _: None)
+    for namespace in ("bar", "shop"):
+        writer.note(namespace)
+    await run_briefly(writer)
+    assert [path.split("/")[-5:] for path, _ in api.patched] == [
+        ["namespaces", namespace, "metricrules", "good", "status"] for namespace in ("bar", "shop")
+    ]
 
 
 class Discovered:

@@ -21,12 +21,21 @@ from adapter.rules import patterns
 from adapter.rules.config import Config
 from adapter.rules.ruleset import Rule, RuleSet
 from podscale.core.metrics import Unavailable
+from podscale.feed.http import refusals
 from podscale.feed.prover.lexer import MAX_NESTING, MAX_OPERATORS, PromqlTooLarge, check
 from podscale.feed.prover.tree import NotPromql, parse
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.informer.list_watch import Changes
 from tests.kit.templates import doubled
-from tests.unit.adapter.test_metric_rules import MAPPER, OPEN, SPEC, Discovered, stored
+from tests.unit.adapter.test_metric_rules import (
+    MAPPER,
+    OPEN,
+    SPEC,
+    Discovered,
+    made,
+    stored,
+    together,
+)
 from tests.unit.adapter.test_relist import Prometheus, pods
 from tests.unit.adapter.world import rules
 
@@ -248,6 +257,32 @@ async def test_metrics_of_a_namespaces_own_rules_are_counted_together():
     few = (await listed("shop", a=many, b=pods("few"))).find("pods", "few")
     assert isinstance(few, MetricSource)
     assert few.rule.origin == "MetricRule shop/b"
+
+
+class Hanging(Prometheus):
+    """Gives up after half a minute over the series of one namespace."""
+
+    async def series(self, match, start_s, _source="", _wanted=None):
+        if 'namespace="shop"' in match:
+            await asyncio.sleep(30.0)
+            raise refusals.error("deadline")
+        return await super().series(match, start_s)
+
+
+@pytest.mark.looptime
+async def test_a_namespace_whose_lists_hang_leaves_the_others_their_turn():
+    relister = Relister(
+        Hanging(**{'depth{namespace="bar"}': pods("depth")}), RuleSet.empty(), RelistOptions()
+    )
+    running = asyncio.create_task(relister.run())
+    hanging = [made("shop", f"web-{number}", seriesQuery=f"of_{number}") for number in range(50)]
+    await relister.replace(together(*hanging), "shop")
+    await asyncio.sleep(1000.0)
+    await relister.replace(together(made("bar")), "bar")
+    await asyncio.sleep(35.0)
+    assert isinstance(relister.custom.find("pods", "depth", "bar"), MetricSource)
+    running.cancel()
+    await asyncio.wait({running})
 
 
 def test_patterns_of_an_object_that_is_gone_are_freed():
