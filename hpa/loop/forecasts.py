@@ -41,8 +41,7 @@ class ForecastGate(Protocol):
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
     ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
         """Yield the answer to each, or why there is none: ``""`` where a look back found nothing
-        against the forecast. Raises ``OSError``, ``EOFError`` or ``TimeoutError`` where the child
-        process fails."""
+        against the forecast. A child process that fails over one leaves the others theirs."""
 
 
 class Forecasts(Struct, eq=False):
@@ -74,10 +73,8 @@ class Forecasts(Struct, eq=False):
                     self.memory.forecast(record).again_at = self.clock.now() + _AGAIN_S
             states = [self.memory.forecast(record) for record, _ in wanted]
             in_force = [each.live.plan.verdict.candidate for each in states if each.live]
-            self.metrics.forecasts, self.metrics.counts.gate_s = (
-                Counter(in_force),
-                self.gate.cpu_s,
-            )
+            self.metrics.forecasts = Counter(in_force)
+            self.metrics.counts.gate_s = self.gate.cpu_s
 
     def _wanted(self) -> list[tuple[AutoscalerRecord, HPA]]:
         found = []

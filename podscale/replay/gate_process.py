@@ -7,6 +7,7 @@ program) reads, replays and answers. It lives for one round, with the lowest pri
 import asyncio
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -34,7 +35,8 @@ _READY_STEP_S = 3600
 _MOST_SAMPLES = 10_000_000  # of one HPA
 _LENGTH_BYTES = 8
 _NICE = 19
-_BATCH_DEADLINE_S = 3600.0
+_DEADLINE_S, _EACH_S = 300.0, 50.0  # of a batch, longer by each of its HPAs
+_MOST_BATCHES = 256  # that wait, until those that fail are not divided any more
 _ENVIRONMENT = {
     # The threads of numpy's products wait for each other by spinning, whatever their priority.
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
@@ -55,6 +57,7 @@ class _Batch(Struct, frozen=True):
     asked: list[_Asked]
     settings: Settings
     now: float
+    prometheus: PrometheusOptions = PrometheusOptions()
 
 
 class _Answers(Struct, frozen=True):
@@ -78,7 +81,6 @@ def _made(kind: type, value: Any) -> Any:
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _batches = msgspec.msgpack.Decoder(_Batch, dec_hook=_made)
 _answers = msgspec.msgpack.Decoder(_Answers, dec_hook=_made)
-_options = msgspec.msgpack.Decoder(PrometheusOptions, dec_hook=_made)
 
 
 class GateProcess:
@@ -92,18 +94,19 @@ class GateProcess:
     async def answers(
         self, questions: Sequence[GateQuestion], settings: Settings, now: float
     ) -> AsyncGenerator[tuple[GateQuestion, GateAnswer | str], None]:
-        """Yield the answer to each, or why there is none. Closed early, the child is ended."""
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, env={**os.environ, **_ENVIRONMENT},
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
+        """Yield the answer to each, or why there is none. Closed early, the child is ended.
+
+        Where a child fails another goes on; the HPAs over which it failed are asked about after
+        all others, one by one.
+        """
+        starts = range(0, len(questions), TOGETHER)
+        batches = deque(questions[first : first + TOGETHER] for first in starts)
+        child: asyncio.subprocess.Process | None = None
         spent_s = 0.0
         try:
-            await _send(child.stdin, _encode(self._prometheus))
-            for first in range(0, len(questions), TOGETHER):
+            while batches:
                 asked: list[_Asked] = []
-                for each in questions[first : first + TOGETHER]:
+                for each in batches.popleft():
                     try:
                         asked.append(_Asked(each, _summed(self._queries_of(each.hpa))))
                     except ReplayError as error:
@@ -111,14 +114,33 @@ class GateProcess:
                     await asyncio.sleep(0)
                 if not asked:
                     continue
-                await _send(child.stdin, _encode(_Batch(asked, settings, now)))
-                async with asyncio.timeout(_BATCH_DEADLINE_S):
-                    found = _answers.decode(await _received(child.stdout))
+                try:
+                    if child is None:
+                        child, spent_s = await _started(), 0.0
+                    async with asyncio.timeout(_DEADLINE_S + _EACH_S * len(asked)):
+                        batch = _encode(_Batch(asked, settings, now, self._prometheus))
+                        found = _answers.decode(await _answered_by(child, batch))
+                except (OSError, EOFError) as error:
+                    if child is not None:
+                        await _end(child)
+                        child = None
+                    if len(asked) > 1 and len(batches) < _MOST_BATCHES:
+                        batches.extend([each.question] for each in asked)
+                        continue
+                    found = _Answers([f"its process failed: {error!r}"] * len(asked), spent_s)
                 self.cpu_s, spent_s = self.cpu_s + found.cpu_s - spent_s, found.cpu_s
                 for one, given in zip(asked, found.of, strict=True):
                     yield one.question, given
         finally:
-            await _end(child)
+            if child is not None:
+                await _end(child)
+
+
+async def _started() -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", __name__, env={**os.environ, **_ENVIRONMENT},
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
@@ -132,15 +154,13 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _send(sink: asyncio.StreamWriter, body: bytes) -> None:
-    sink.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
-    sink.write(body)
-    await sink.drain()
-
-
-async def _received(source: asyncio.StreamReader) -> bytes:
-    length = await source.readexactly(_LENGTH_BYTES)
-    return await source.readexactly(int.from_bytes(length, "big"))
+async def _answered_by(child: asyncio.subprocess.Process, batch: bytes) -> bytes:
+    assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
+    child.stdin.write(len(batch).to_bytes(_LENGTH_BYTES, "big"))
+    child.stdin.write(batch)
+    await child.stdin.drain()
+    length = await child.stdout.readexactly(_LENGTH_BYTES)
+    return await child.stdout.readexactly(int.from_bytes(length, "big"))
 
 
 def _summed(queries: Sequence[LoadQuery]) -> list[LoadQuery]:
@@ -158,12 +178,11 @@ def _summed(queries: Sequence[LoadQuery]) -> list[LoadQuery]:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer batches until the parent closes the pipe. Runs in the child."""
     os.nice(_NICE)
-    options = _options.decode(_frame(source))
     client: HistoryClient | None = None
     while body := _frame(source):
         batch = _batches.decode(body)
         if client is None and any(each.question.lived is None for each in batch.asked):
-            client = HistoryClient(options)  # costs most of a second of imports
+            client = HistoryClient(batch.prometheus)  # costs most of a second of imports
         found = asyncio.run(_answered(batch, client))
         body = _encode(_Answers(found, sum(os.times()[:2])))
         sink.write(len(body).to_bytes(_LENGTH_BYTES, "big"))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -126,3 +127,19 @@ async def test_a_gate_that_cannot_read_says_why(stand_in: PrometheusStandIn) -> 
     assert all(isinstance(each, str) for each in found)
     assert "nobody_has_it" in str(found[0])
     assert "no sample" in str(found[1])
+
+
+async def test_a_child_that_dies_over_one_autoscaler_leaves_the_others_their_answers(
+    stand_in: PrometheusStandIn,
+) -> None:
+    options = PrometheusOptions(url=stand_in.url)
+    questions = [GateQuestion(web(metrics=[pods_metric()]), {}) for _ in range(3)]
+    poison: Any = {"app": {"cpu": "what no child can read"}}
+    questions[1] = structs.replace(questions[1], requests=poison)
+    gate, found = GateProcess(options, await queries_by(options)), {}
+    async for question, answer in gate.answers(questions, Settings(), JUMP_S):
+        found[id(question)] = str(answer)
+    answers = [found[id(each)] for each in questions]
+    assert "its process failed" in answers[1]
+    assert answers[0] == answers[2]
+    assert "its process failed" not in answers[0]
