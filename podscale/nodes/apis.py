@@ -140,7 +140,11 @@ class NodeApis:
                 return status.object_not_found("pods", name)
             except (KubeError, msgspec.DecodeError) as error:
                 return status.unavailable(f"pods and nodes were not read: {error}", retry_after_s=5)
-            return ApiResponse(value=await asyncio.to_thread(explain, pod, cluster, self.wall()))
+            placement = asyncio.ensure_future(asyncio.to_thread(explain, pod, cluster, self.wall()))
+            try:
+                return ApiResponse(value=await asyncio.shield(placement))
+            finally:  # who leaves keeps the turn until the thread, which has all pods, has ended
+                await asyncio.wait((placement,))
 
 
 def _watched(decided: DecidedNodes, window: str, which: slice, usage: Floats, now: int) -> bytes:

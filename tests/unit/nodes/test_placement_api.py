@@ -1,6 +1,7 @@
 """Why a pod has no node, asked of the part."""
 
 import asyncio
+import threading
 from typing import Any
 
 import msgspec
@@ -8,7 +9,9 @@ import pytest
 
 from podscale.kube.client.api import Response
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
+from podscale.nodes import apis
 from podscale.nodes.apis import NodeApis
+from podscale.nodes.explain import explain
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
@@ -86,3 +89,33 @@ async def test_one_cluster_at_a_time_is_read() -> None:
     api = placement(cluster)
     await asyncio.gather(*(get(api, "/placement/default/web") for _ in range(3)))
     assert cluster.most_reading == 1
+
+
+async def test_whoever_leaves_keeps_the_turn_until_its_thread_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, most, go = [0], [0], threading.Event()
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def slow(*given: Any) -> Any:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        loop.call_soon_threadsafe(begun.set)
+        go.wait(10.0)
+        running[0] -= 1
+        return explain(*given)
+
+    monkeypatch.setattr(apis, "explain", slow)
+    api = placement(PlacementCluster())
+    leaving = [asyncio.create_task(get(api, "/placement/default/web")) for _ in range(4)]
+    await begun.wait()
+    for task in leaving:
+        task.cancel()
+    staying = asyncio.create_task(get(api, "/placement/default/web"))
+    await asyncio.sleep(0.2)
+    assert most[0] == 1
+    go.set()
+    assert (await staying)["name"] == "web"
+    assert most[0] == 1
+    await asyncio.wait(leaving)
+    assert all(task.cancelled() for task in leaving)
