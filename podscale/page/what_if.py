@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.decide.api.spec import HPA, Rules
 from podscale.page.board import PointRing
@@ -84,9 +84,9 @@ class WhatIf:
                 found = await self._replayed(given)
             except Exception as error:  # noqa: BLE001 - what is only tried must not end the process
                 _log.exception("page: replay failed")
-                found = WhatIfAnswer("failed", str(error), made_at=self._wall())
+                found = WhatIfAnswer("failed", str(error))
             self._found.pop(id_, None)
-            self._found[id_] = found
+            self._found[id_] = structs.replace(found, made_at=self._wall())
             while len(self._found) > _MOST_KEPT + _MOST_WAITING:
                 del self._found[next(iter(self._found))]
 
@@ -105,25 +105,22 @@ class WhatIf:
                     stderr=asyncio.subprocess.PIPE,
                 )  # fmt: skip
         except OSError as error:
-            return WhatIfAnswer(
-                "failed", f"no child process: {error.strerror}", made_at=self._wall()
-            )
+            return WhatIfAnswer("failed", f"no child process: {error.strerror}")
         try:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, _NICE)
             async with asyncio.timeout(_DEADLINE_S):
                 out, err = await child.communicate(given.trace.encode())
         except TimeoutError:
-            text = f"it took more than {_DEADLINE_S:.0f} s"
-            return WhatIfAnswer("failed", text, made_at=self._wall())
+            return WhatIfAnswer("failed", f"it took more than {_DEADLINE_S:.0f} s")
         finally:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
         if child.returncode:
             lines = err.decode(errors="replace").strip().splitlines() or ["it ended without a word"]
-            return WhatIfAnswer("failed", lines[-1], made_at=self._wall())
-        return WhatIfAnswer("done", report=msgspec.Raw(out), made_at=self._wall())
+            return WhatIfAnswer("failed", lines[-1])
+        return WhatIfAnswer("done", report=msgspec.Raw(out))
 
 
 def load_csv(ring: PointRing, most: int, period_s: float) -> tuple[str, int] | None:

@@ -117,6 +117,27 @@ async def test_whatever_is_asked_for_the_process_goes_on():
     await asyncio.wait({working})
 
 
+async def test_forty_questions_and_an_old_one_again_end_nothing():
+    now = [0.0]
+    what_if = Instant(lambda: now[0])
+    working = asyncio.create_task(what_if.run())
+    old = ("shop", "Deployment", "web-0")
+    for number in range(40):
+        what_if.answer(("shop", "Deployment", f"web-{number}"), inputs)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    now[0] += 61.0
+    # One more than are kept is done while the oldest, which is to be forgotten, waits again.
+    what_if.answer(("shop", "Deployment", "web-40"), inputs)
+    assert what_if.answer(old, inputs).state == "running"
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not working.done()
+    assert what_if.answer(old, inputs).state == "done"
+    working.cancel()
+    await asyncio.wait({working})
+
+
 def test_bounds_and_behavior_come_with_it():
     found = read(to_v2(replayed_spec(SHOP)))
     assert (found.min_replicas, found.max_replicas, found.behavior) == (
