@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[3]
 LINES = (ROOT / "SECURITY.md").read_text().splitlines()
@@ -85,3 +86,16 @@ def test_every_bound_that_is_named_stands_in_its_file(name: str, path: str) -> N
 def test_every_file_of_the_attacks_ring_is_in_the_table() -> None:
     ring = {f"tests/attacks/{each.name}" for each in (ROOT / "tests/attacks").glob("test_*.py")}
     assert ring <= set(PATHS)
+
+
+def test_the_network_policy_names_whom_pods_call_but_for_the_api_server() -> None:
+    folder = ROOT / "deploy/kustomize/components/network-policy"
+    [policy] = yaml.safe_load_all((folder / "policies.yaml").read_text())
+    unnamed = [rule["ports"] for rule in policy["spec"]["egress"] if not rule.get("to")]
+    assert [[each["port"] for each in ports] for ports in unnamed] == [[443, 6443]]
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name)
+def test_no_document_opens_a_path_to_everybody(path: Path) -> None:
+    opened = re.findall(r"--authorization-always-allow-paths=([\w/,*.-]*)", path.read_text())
+    assert opened == []
