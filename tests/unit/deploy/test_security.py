@@ -95,7 +95,9 @@ def test_the_network_policy_names_whom_pods_call_but_for_the_api_server() -> Non
     assert [[each["port"] for each in ports] for ports in unnamed] == [[443, 6443]]
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name
+)
 def test_no_document_opens_a_path_to_everybody(path: Path) -> None:
     opened = re.findall(r"--authorization-always-allow-paths=([\w/,*.-]*)", path.read_text())
     assert opened == []
