@@ -88,7 +88,7 @@ _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
     real_s=1400,
-    long_s=2700,
+    long_s=3300,
     tools=(*_PLANE, "helm", "promtool", "recommender"),
     long_tools=("karpenter",),
     workers=2,  # most of it waits; each worker has a control plane of its own

@@ -45,6 +45,7 @@ class Measured:
         self.ratio: dict[str, float] = {}  # by HPA: what is measured, as a share of the target
         self.faults = 0.0
         self.is_down = False  # refuses every connection
+        self.unruled: frozenset[str] = frozenset()  # metrics of which there is no rule
         self.asked_at: dict[str, float] = {}  # by HPA, loop time
         self.wall: Callable[[], float] = lambda: 0.0
 
@@ -65,6 +66,8 @@ class Measured:
         name, now = _hpa_of(question), self.wall()
         self.asked_at[name] = asyncio.get_running_loop().time()
         ratio = self.ratio.get(name, 1.0)
+        if getattr(question, "metric", "cpu") in self.unruled:
+            return core.NotFound("NotFound", "no rule has this metric")
         if self.is_down:
             return core.Unavailable("Unreachable", "connection refused")
         if draw.random() < self.faults:
@@ -120,6 +123,8 @@ class Measured:
 class Replica:
     """Runs until killed; ``see`` is its watch."""
 
+    line_type: type[Line] = Line
+
     def __init__(
         self,
         weather: Weather,
@@ -129,7 +134,7 @@ class Replica:
     ) -> None:
         self.name = name
         self._weather, self._wall = weather, wall
-        self.line = Line(weather, name)
+        self.line = self.line_type(weather, name)
         self.stores = HpaStores((), PodStore(keep_annotations=()))
         self.measured = Measured(weather, name, self.stores)
         self.measured.wall = wall

@@ -39,13 +39,16 @@ class Result(Struct):
 class Run:
     """One world from beginning to end; ``play`` it."""
 
+    weather_type: type[Weather] = Weather
+    replica_type: type[Replica] = Replica
+
     def __init__(self, history: str) -> None:
         """``history`` seeds everything that is left to chance."""
         self.draw = Random(history)
         self._jump = 0.0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self.weather = Weather(self.draw)
+        self.weather = self.weather_type(self.draw)
         self.settings = Settings(
             sync_period_s=PERIOD_S,
             downscale_stabilization_s=self.draw.choice((0.0, 20.0, 300.0)),
@@ -195,7 +198,7 @@ class Run:
         self.weather.judge.specs.setdefault(name, []).append((now, made["spec"]))
 
     def _replica(self, name: str) -> Replica:
-        return Replica(self.weather, name, self.settings, self.wall)
+        return self.replica_type(self.weather, name, self.settings, self.wall)
 
     def _reality(self) -> None:
         for name in self.names:

@@ -197,6 +197,7 @@ class Weather(World):
         self.judge = Judge()
         self.lease: dict[str, Any] | None = None
         self.faults = 0.0  # the share of requests that fail
+        self.slow_s = 0.0  # what a request may take besides; below what a Lease outlives a term by
         self.changes = 0  # counts what watches would tell
 
     @property
@@ -283,6 +284,7 @@ class Line(FakeApi):
         self.dies_with = ""  # "arrived", "lost": what becomes of the scale write it dies in
         self.freezes_at = ""  # the subresource whose next write it freezes in ...
         self.frozen_s = 90.0  # ... for so long
+        self.is_leaseless = False  # no request for the Lease comes through
 
     async def reply(self, sent: Sent) -> Response:
         """``guard`` runs after every wait, right before it goes out."""
@@ -304,10 +306,14 @@ class Line(FakeApi):
         if guard is not None:
             guard()
         await asyncio.sleep(draw.choice((0.001, 0.001, 0.05, 0.8)))
+        if weather.slow_s:
+            await asyncio.sleep(draw.uniform(0.0, weather.slow_s))
         if self.dies_with and path.endswith("/scale") and method != "GET":
             if self.dies_with == "arrived":
                 weather.take(method, path, sent, self._replica)
             self.is_cut = True
+        if self.is_leaseless and "/leases" in path:
+            raise ApiUnreachable("no way to the Lease")
         if self.is_cut:
             await asyncio.sleep(_FOREVER_S)
         fate = weather.fate(method, path)

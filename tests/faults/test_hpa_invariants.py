@@ -6,8 +6,6 @@ break, clocks that jump, leaders that are killed, frozen and cut off in the midd
 A history is played again by its name: ``PODSCALE_HISTORY=20261121/500/42 pytest …``.
 """
 
-import gc
-import logging
 import os
 import random
 from collections import Counter
@@ -15,7 +13,6 @@ from collections import Counter
 import hypothesis
 import looptime
 import pytest
-import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -44,17 +41,8 @@ async def _played(history: str) -> Result:
     return await Run(history).play()
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A term begins with a full collection and a freeze, once in a process's life: thousands
-    # of terms in one process would keep every world that ever was.
-    monkeypatch.setattr(gc, "freeze", lambda: None)
-    monkeypatch.setattr(gc, "collect", lambda *_: 0)
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet)
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", FIRST)
 def test_no_failure_makes_the_controller_shrink_overstep_or_write_twice(first: int) -> None:
