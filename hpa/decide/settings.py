@@ -48,7 +48,9 @@ class Settings(Struct, frozen=True):
     def period_of(self, hpa: HPA) -> float:
         """Return how many seconds lie between two passes over ``hpa``."""
         own_s = hpa.options.sync_period_s
-        return self.sync_period_s if own_s is None else max(own_s, self.min_sync_period_s)
+        if own_s is None:
+            return self.sync_period_s
+        return max(own_s, min(self.min_sync_period_s, self.sync_period_s))
 
     @property
     def ignores_succeeded(self) -> bool:

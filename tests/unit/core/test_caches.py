@@ -109,8 +109,6 @@ BOUNDED = {
     "podscale/feed/queries/answer_rows.py:Collector.rows": SCRATCH,
     "podscale/feed/queries/group.py:_Memory.older": "names of objects, forgotten by age",
     "podscale/feed/queries/group.py:_Memory.verified": "64 requests of a namespace",
-    "podscale/feed/queries/queue.py:NamespaceBudget.called": "as many as it has queries",
-    "podscale/feed/queries/queue.py:NamespaceBudget.waiting": "so many, for four periods",
     "podscale/feed/queries/queue.py:Queries._budgets": "by namespaces that ask in a period",
     "podscale/feed/queries/queue.py:FairSemaphore._held": LIVE,
     "podscale/feed/queries/queue.py:FairSemaphore._slow": RULES,

@@ -1,7 +1,6 @@
-"""A namespace has so many queries in a period; who waited longest comes first in the next."""
+"""A namespace has so many queries in a period; beyond them, chance says who may ask."""
 
 import asyncio
-import math
 
 import pytest
 from msgspec import structs
@@ -68,18 +67,19 @@ async def test_25_autoscalers_that_ask_every_second_have_what_one_period_has(fak
     assert len(fake.queries) == 1000
 
 
-async def test_the_next_period_asks_others_first(fake, opened, clock):
+async def test_the_next_periods_ask_others(fake, opened, clock):
     feed = await opened(namespace_queries=20)
     wanted = [want(plan, "n1", "p0") for plan in selectors(50)]
     assert refused(await feed.read(wanted)) == list(range(20, 50))
-    clock.now_s += PERIOD_S
-    assert refused(await feed.read(wanted)) == [*range(20), *range(40, 50)]
-    clock.now_s += PERIOD_S
-    assert refused(await feed.read(wanted)) == list(range(10, 40))
-    for _ in range(8):
+    asked = set()
+    for _ in range(40):
+        clock.now_s += PERIOD_S
+        asked |= set(range(50)) - set(refused(await feed.read(wanted)))
+    assert asked == set(range(50))
+    for _ in range(2):
         clock.now_s += PERIOD_S
         last = refused(await feed.read(wanted[5:25]))
-    assert last == [], "nobody waits for long for those who ask no more"
+    assert last == [], "nobody waits for those who ask no more"
 
 
 async def test_whoever_is_refused_has_what_another_asks_and_spoils_it_for_nobody(fake, opened):
@@ -105,7 +105,7 @@ async def test_a_refusal_waits_for_no_place_and_takes_none(fake, opened):
         assert refused(await feed.read([want(plans[4], "n1", "p0")])) == [0]
     release.set()
     assert refused(await reading) == []
-    assert feed.stats.failures == {"no-budget": 1}
+    assert feed.stats.failures == {}, "Prometheus has not failed"
 
 
 async def test_a_query_that_everybody_shares_is_read_once_whatever_the_selector(fake, opened):
@@ -125,42 +125,45 @@ def budgets(**options):
 def test_25_autoscalers_of_many_selectors_are_asked_in_turn_however_often_they_ask():
     lanes, demand = budgets(), want(OTHERS_PLAN, "n1", "p0")
     asked = {}  # when each was, by query
-    every = [(hpa, metric) for hpa in range(25) for metric in range(153)]
-    for second in range(0, 150, 5):  # as long as a snapshot is fresh
+    every = [(hpa, metric) for hpa in range(25) for metric in range(51)]
+    for second in range(0, 900, 5):  # as long as a snapshot is fresh
         for query in every:
             if lanes.refusal(demand, query, NOW_S + second) is None:
                 asked.setdefault(query, []).append(second)
-    assert sum(map(len, asked.values())) <= 1000 * (150 // PERIOD_S + 1)
+    assert sum(map(len, asked.values())) <= 1000 * (900 // PERIOD_S + 1)
     assert asked.keys() == set(every)
-    turns = math.ceil(len(every) / 1000)
-    for times in asked.values():
-        gaps = [after - before for before, after in zip(times, [*times[1:], 150], strict=True)]
-        assert max(gaps) <= (turns + 1) * PERIOD_S
 
 
-@pytest.mark.parametrize("period_s", [15, 30, 45, 60])
-def test_who_asks_rarely_among_many_keeps_the_place(period_s):
-    lanes, demand = budgets(), want(OTHERS_PLAN, "n1", "p0")
+@pytest.mark.parametrize("period_s", [15, 30, 60, 600])
+def test_however_seldom_one_asks_among_many_one_is_asked_as_often(period_s):
+    lanes, demand = budgets(namespace_queries=50), want(OTHERS_PLAN, "n1", "p0")
     answers = []
-    for second in range(0, 600, 5):
-        for query in range(1500):
-            lanes.refusal(demand, query, NOW_S + second)
+    for second in range(0, 40 * period_s, 15):
         if second % period_s == 0:
             answers.append(lanes.refusal(demand, "rare", NOW_S + second) is None)
-    assert True in answers[:3]
-    assert 4 * sum(answers) >= len(answers)
+        for query in range(99):
+            lanes.refusal(demand, query, NOW_S + second)
+    assert sum(answers) >= len(answers) / 10
 
 
-def test_of_selectors_that_are_others_each_time_little_is_remembered():
-    lanes, demand = budgets(), want(OTHERS_PLAN, "n1", "p0")
-    for period in range(12):
-        for number in range(10_000):
-            lanes.refusal(demand, (period, number), NOW_S + period * PERIOD_S)
-        (budget,) = lanes._budgets.values()
-        assert len(budget.waiting) <= 8192
-    for period in range(12, 24):
-        lanes.refusal(want(OTHERS_PLAN, "n2", "p0"), "m", NOW_S + period * PERIOD_S)
+def test_of_selectors_that_are_others_each_time_nothing_is_remembered():
+    lanes, demand = budgets(namespace_queries=50), want(OTHERS_PLAN, "n1", "p0")
+    answers = []
+    for period in range(200):
+        now_s = NOW_S + period * PERIOD_S
+        answers.append(lanes.refusal(demand, "steady", now_s) is None)
+        for number in range(200):
+            lanes.refusal(demand, (period, number), now_s)
+    assert sum(answers) >= 10, "who asks for what nobody wants keeps nobody out"
+    lanes.refusal(demand, "last", NOW_S + 201 * PERIOD_S)
+    lanes.refusal(want(OTHERS_PLAN, "n2", "p0"), "m", NOW_S + 203 * PERIOD_S)
     assert lanes._budgets.keys() == {"n2"}
+
+
+def test_the_usage_of_pods_is_always_asked_for():
+    usage = structs.replace(OTHERS_PLAN, labels=KeyLabels("namespace", "pod", "container"))
+    lanes, demand = budgets(namespace_queries=1), want(usage, "n1", "p0")
+    assert {lanes.refusal(demand, resource, NOW_S) for resource in ("cpu", "memory")} == {None}
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
@@ -168,7 +171,7 @@ def test_a_clock_that_is_set_begins_a_period(by_s):
     lanes, demand = budgets(namespace_queries=1), want(OTHERS_PLAN, "n1", "p0")
     assert lanes.refusal(demand, "m", NOW_S) is None
     assert lanes.refusal(demand, "n", NOW_S) is not None
-    assert lanes.refusal(demand, "n", NOW_S + by_s) is None
+    assert any(lanes.refusal(demand, each, NOW_S + by_s) is None for each in range(40))
 
 
 def test_what_belongs_to_no_namespace_has_no_budget():
