@@ -74,8 +74,8 @@ def conditions(
     lower = reasons == Reason.LOWER_PRIORITY
     if lower.any():
         found[Reason.LOWER_PRIORITY.token] = (
-            f"a pod of lower priority than ballast runs: all of {lower.sum()} nodes are open, "
-            "since ballast could cause its preemption"
+            f"pods of lower priority than ballast run on {_listed(nodes, lower)}: all others are "
+            "admitted there by requests alone, since ballast could cause the preemption of those"
         )
     if nodes.is_excluded.all():
         by = f"the label {BALLAST_LABEL}=off"

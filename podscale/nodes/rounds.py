@@ -156,8 +156,8 @@ class NodeRounds:
         written_s = self._memory.written_s(nodes)
         made = ballast.plan(
             columns, nodes,
-            ballast.HeldBallast(held, written_s, sums.has_older | is_cramped),
-            nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
+            ballast.HeldBallast(held, written_s, sums.has_older | is_cramped, sums.has_lesser),
+            nodes.thresholds, now, settings,
         )  # fmt: skip
         return DecidedNodes(nodes, columns, sums, made, written_s, now)
 
@@ -203,7 +203,7 @@ class NodeRounds:
         # One that waits keeps those of other nodes waiting, beyond the DaemonSet's maxSurge.
         node = self.nodes.get("", decided.nodes.names[place])
         most = amounts(node.status.allocatable if node is not None else None).get("pods", np.inf)
-        return 1000 * (decided.sums.count(place) + 1) <= most
+        return bool(1000 * (np.count_nonzero(decided.sums.places == place) + 1) <= most)
 
     async def _write_each(
         self,

@@ -48,20 +48,16 @@ async def each_of(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[
     return list(chain.from_iterable(found))
 
 
-async def patched(
-    api: Api, path: str, patch: Sequence[Mapping[str, Any]], store: PodStore | None = None
+async def write(
+    api: Api, path: str, body: object, store: PodStore | None, method: Method = "PATCH"
 ) -> str:
-    """Send a JSON patch; returns ``done``, ``gone`` or ``failed``, and raises ``NotLeading``.
+    """Send a JSON patch, or with ``DELETE`` the options of that; returns ``done``, ``gone`` or
+    ``failed``, and raises ``NotLeading``.
 
     ``store`` takes the pod as it is then: the next decision sees what was written, whenever a
     watch brings it.
     """
-    return await _write(api, "PATCH", path, patch, JSON_PATCH, store)
-
-
-async def _write(
-    api: Api, method: Method, path: str, body: object, content_type: str, store: PodStore | None
-) -> str:
+    content_type = JSON_PATCH if method == "PATCH" else JSON
     try:
         answer = await api.request(
             method, path, body=encode(body), content_type=content_type, timeout_s=_TIMEOUT_S
@@ -81,7 +77,7 @@ async def resize(
     api: Api, pods: PodStore | None, namespace: str, name: str, uid: str, requests: Sequence[float]
 ) -> str:
     """Give a ballast pod these requests (thousandths of a core, bytes), if it is still the same;
-    see ``patched``."""
+    see ``write``."""
     wanted = {
         "cpu": quantity.format_milli(round(requests[CPU])),
         "memory": str(round(requests[MEMORY])),
@@ -91,14 +87,14 @@ async def resize(
         {"op": "test", "path": "/spec/containers/0/name", "value": CONTAINER},
         {"op": "add", "path": "/spec/containers/0/resources/requests", "value": wanted},
     ]
-    return await patched(api, PODS.path(namespace, name, "resize"), patch, pods)
+    return await write(api, PODS.path(namespace, name, "resize"), patch, pods)
 
 
 async def hand_over(
     api: Api, store: PodStore, pods: Sequence[PodView], requests: Sequence[float]
 ) -> str:
     """Give the first of a node's ballast ``pods`` these requests, and then, so that there is no
-    gap, delete the others; see ``patched``.
+    gap, delete the others; see ``write``.
 
     A DaemonSet that surges deletes them once the first has been ready for ``minReadySeconds``, but
     in Kubernetes 1.37 its controller forgets to look then where one of its syncs failed meanwhile.
@@ -108,12 +104,12 @@ async def hand_over(
     for pod in older:
         if result == "done":
             path, options = PODS.path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}}
-            result = await _write(api, "DELETE", path, options, JSON, None)
+            result = await write(api, path, options, None, "DELETE")
     return result
 
 
 async def renew(api: Api, store: PodStore, pod: PodView) -> str:
-    """Have the DaemonSet make a second pod beside a ballast pod; see ``patched``.
+    """Have the DaemonSet make a second pod beside a ballast pod; see ``write``.
 
     A DaemonSet that surges does so for a pod of an older revision.
     """
@@ -121,7 +117,7 @@ async def renew(api: Api, store: PodStore, pod: PodView) -> str:
         {"op": "add", "path": f"/metadata/labels/{label}", "value": RENEWED}
         for label in REVISION_LABELS
     )]  # fmt: skip
-    return await patched(api, PODS.path(pod.namespace, pod.name), patch, store)
+    return await write(api, PODS.path(pod.namespace, pod.name), patch, store)
 
 
 def is_tainted(node: Node) -> bool:
@@ -129,7 +125,7 @@ def is_tainted(node: Node) -> bool:
 
 
 async def write_taint(api: Api, node: Node, *, is_wanted: bool) -> str:
-    """Give a node the taint, or take it away, and leave the others' taints; see ``patched``."""
+    """Give a node the taint, or take it away, and leave the others' taints; see ``write``."""
     # Of the list as it was read: anybody else's change makes the patch fail, and the next round
     # tries again.
     meta, keys = node.metadata, [taint.key for taint in node.spec.taints]
@@ -143,11 +139,11 @@ async def write_taint(api: Api, node: Node, *, is_wanted: bool) -> str:
     else:
         change = {"op": "add", "path": "/spec/taints", "value": [_TAINT]}
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}
-    return await patched(api, NODES.path("", meta.name), [test, change])
+    return await write(api, NODES.path("", meta.name), [test, change], None)
 
 
 async def remove_taints(api: Api) -> Counter[str]:
-    """Take the taint from every node; returns how many it became what of, see ``patched``.
+    """Take the taint from every node; returns how many it became what of, see ``write``.
     Raises ``KubeError``."""
     nodes = filter(is_tainted, await read_all(api, NODES.path(), Node))
     return Counter(await each_of(nodes, lambda node: write_taint(api, node, is_wanted=False)))

@@ -38,13 +38,9 @@ class PodSums(Struct, frozen=True, eq=False):
     has_older: Bools  # (n,) whether there is an older ballast pod too
     older_rows: Mapping[int, Sequence[int]]  # by place: those pods
     young_rows: Sequence[int]  # of pods younger than the window
-    has_lower_priority: bool  # than ballast's, among the pods that are bound
+    has_lesser: Bools  # (n,) whether a user's pod of less priority than ballast requests something
     rival_s: float  # when the newest pod of ballast's priority started; -inf: there is none
     places: NDArray[np.int32]  # of each pod's node; -1: it has ended, or is on none of these
-
-    def count(self, place: int) -> int:
-        """Return how many pods the node at ``place`` has."""
-        return int(np.count_nonzero(self.places == place))
 
 
 class PodTotals:
@@ -94,16 +90,19 @@ class PodTotals:
         has_older[[*older]] = True
         of_users = placed.template[users].astype(np.intp)  # by 32 bits `take` is ten times dearer
         requested: Floats = np.zeros((2, count))
-        for row, by_pod in enumerate(amounts.take(of_users, axis=1)):
+        by_user = amounts.take(of_users, axis=1)
+        for row, by_pod in enumerate(by_user):
             requested[row] = np.bincount(place[users], by_pod, minlength=count)
         self._correct(requested, nodes)
         started = placed.started[users]
         young = users[~(started <= young_since)]
         of_user = priorities.take(of_users)
         own = priorities[placed.template[ours]].max(initial=-np.inf)
+        # Whose preemption would make room: none that requests nothing.
+        has_lesser = np.zeros(count, np.bool_)
+        has_lesser[place[users[(of_user < own) & by_user.any(axis=0)]]] = True
         return PodSums(
-            requested, held, rows, started_s, has_older, older, young.tolist(),
-            has_lower_priority=bool(of_user.min(initial=np.inf) < own),
+            requested, held, rows, started_s, has_older, older, young.tolist(), has_lesser,
             rival_s=float(np.fmax.reduce(started, where=of_user == own, initial=-np.inf)),
             places=place,
         )  # fmt: skip

@@ -62,6 +62,8 @@ class HeldBallast(Struct, frozen=True, eq=False):
     written_s: Floats  # (n,) when we last wrote; -inf: never
     # (n,) written whatever it was and when: a second pod of the node takes over, or has no room.
     is_urgent: Bools | bool = False
+    # (n,) a user's pod of less priority is on the node, whose preemption would make room there.
+    has_lesser: Bools | bool = False
 
 
 class Reason(enum.IntEnum):
@@ -70,7 +72,7 @@ class Reason(enum.IntEnum):
     NO_BALLAST = 0  # nothing there to resize
     UNREADABLE = 1  # capacity or allocatable make no sense: left alone
     EXCLUDED = 2
-    LOWER_PRIORITY = 3  # a user's pod could be preempted for one that ballast keeps out
+    LOWER_PRIORITY = 3  # a user's pod on it could be preempted for one that ballast keeps out
     DRAINING = 4
     CORDONED = 5
     PRESSURE = 6
@@ -106,16 +108,11 @@ def plan(
     thresholds: Floats,
     now: float,
     settings: BallastSettings,
-    *,
-    has_lower_priority: bool = False,
 ) -> BallastPlan:
-    """Return what the ballast of each node should request, and why.
-
-    ``thresholds`` is (2, 1) or (2, n). ``has_lower_priority``: somewhere a user's pod of less
-    priority than ballast runs, so that refusing a pod could preempt it (decision 041).
-    """
+    """Return what the ballast of each node should request, and why; ``thresholds`` is (2, 1) or
+    (2, n)."""
     with np.errstate(invalid="ignore"):
-        reason = standing(nodes, states, held, now, settings, has_lower_priority=has_lower_priority)
+        reason = standing(nodes, states, held, now, settings)
         wanted = needed(nodes, thresholds)
         share = nodes.usage / (thresholds * nodes.capacity)
         # A node that is open takes up ballast a step above where it would let it go.
@@ -152,13 +149,7 @@ def needed(nodes: NodeColumns, thresholds: Floats) -> Floats:
 
 
 def standing(
-    nodes: NodeColumns,
-    states: NodeStates,
-    held: HeldBallast,
-    now: float,
-    settings: BallastSettings,
-    *,
-    has_lower_priority: bool,
+    nodes: NodeColumns, states: NodeStates, held: HeldBallast, now: float, settings: BallastSettings
 ) -> NDArray[np.int64]:
     """Return the ``Reason`` by which each node is left alone or let go; ``LOADED``: its load
     decides."""
@@ -169,7 +160,7 @@ def standing(
         (Reason.NO_BALLAST, np.isnan(held.requests).any(axis=0)),
         (Reason.UNREADABLE, ~readable),
         (Reason.EXCLUDED, states.is_excluded),
-        (Reason.LOWER_PRIORITY, np.full(unknown.shape, has_lower_priority)),
+        (Reason.LOWER_PRIORITY, np.full(unknown.shape, held.has_lesser)),
         (Reason.DRAINING, states.is_draining),
         (Reason.CORDONED, states.is_cordoned),
         (Reason.PRESSURE, states.is_pressed),
@@ -245,7 +236,7 @@ def taint_plan(
     below ``1 - taint_hysteresis`` of theirs. What lets ballast go takes it away at once.
     """
     none = HeldBallast(np.broadcast_to(LEAST, nodes.usage.shape), written_s)
-    reason = standing(nodes, states, none, now, settings, has_lower_priority=False)
+    reason = standing(nodes, states, none, now, settings)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = ((nodes.usage + nodes.young) / (thresholds * nodes.capacity)).max(axis=0)
         edge = np.where(is_tainted, 1.0 - settings.taint_hysteresis, 1.0)

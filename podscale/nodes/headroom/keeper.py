@@ -185,7 +185,10 @@ class HeadroomKeeper:
                     await api.request("PATCH", f"{path}/{name}", body=body,
                                       content_type=MERGE_PATCH)  # fmt: skip
                 else:
-                    await self._make(resource, size, count)
+                    for kind, made in _objects(resource, size, count, self.choice.image):
+                        with suppress(errors.WriteConflict):  # it is there
+                            where = kind.path(HEADROOM_NAMESPACE)
+                            await api.request("POST", where, body=encode(made))
             except (errors.BadRequest, errors.Unprocessable) as refused:
                 # What comes from one workload's template is of no concern to the others.
                 _log.warning("no headroom for a size class", placement=size.placement,
@@ -199,12 +202,6 @@ class HeadroomKeeper:
                 await api.request("DELETE", _TEMPLATES.path(HEADROOM_NAMESPACE, name))
             written += 1
         return written
-
-    async def _make(self, resource: Resource, size: SizeClass, count: int) -> None:
-        for kind, made in _objects(resource, size, count, self.choice.image):
-            with suppress(errors.WriteConflict):  # it is there
-                path = kind.path(HEADROOM_NAMESPACE)
-                await self.api.request("POST", path, body=encode(made))
 
     async def _coming(self, now: float) -> list[shapes.ComingPods]:
         try:

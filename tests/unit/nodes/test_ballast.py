@@ -67,11 +67,12 @@ def test_a_silent_feed_lets_go_after_two_windows() -> None:
         assert got.is_due[0] == (token == "StaleUsage")
 
 
-def test_a_pod_of_lower_priority_anywhere_opens_every_node() -> None:
-    got = plan(nodes([6000, 9000]), states(2), held(LOADED, 5800), THETA, 1000.0, SETTINGS,
-               has_lower_priority=True)  # fmt: skip
-    assert got.is_due.all()
-    assert (got.requests == LEAST).all()
+def test_a_pod_of_lower_priority_opens_its_node_and_no_other() -> None:
+    ballast = replace(held(LOADED, 5800), has_lesser=np.array([True, False]))
+    got = plan(nodes([6000, 9000]), states(2), ballast, THETA, 1000.0, SETTINGS)
+    assert [Reason(each).token for each in got.reason] == ["LowerPriority", "WithinStep"]
+    assert got.is_due.tolist() == [True, False]
+    assert got.requests[0].tolist() == [1.0, 5800.0]
 
 
 def test_a_node_is_written_once_a_minute() -> None:

@@ -315,16 +315,26 @@ async def test_metrics_of_half_of_the_nodes_decide_over_those(fleet: Fleet) -> N
     assert (fleet.held("a"), fleet.held("b")) == ("6", "1m")
 
 
-async def test_a_pod_of_lower_priority_opens_all_nodes(fleet: Fleet) -> None:
+async def test_a_pod_of_lower_priority_opens_its_node_and_no_other(fleet: Fleet) -> None:
     rounds = Rounds(fleet)
     await rounds.at(0)
     fleet.pod("batch", "b", "1", started=OLD, priority=-5)
-    assert await rounds.at(1) == {"a": "LowerPriority", "b": "LowerPriority"}
-    assert {fleet.held(name) for name in "ab"} == {"1m"}
+    assert await rounds.at(1) == {"a": "WithinStep", "b": "LowerPriority"}
+    assert [fleet.held(name) for name in "ab"] == ["6", "1m"]
     assert await rounds.told() == ["LowerPriority"]
-    # It has ended: a minute after the last write both are held again.
+    assert "run on 1 node (b): " in fleet.event_messages[0]
+    # It has ended: a minute after the last write the node is held again.
     del fleet.pods["batch"]
-    assert await rounds.at(62) == {"a": "Loaded", "b": "Loaded"}
+    assert await rounds.at(62) == {"a": "WithinStep", "b": "Loaded"}
+
+
+async def test_a_lesser_pod_whose_preemption_makes_no_room_opens_no_node(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.pod("batch", "b", started=OLD, priority=-5)
+    assert await rounds.at(1) == {"a": "WithinStep", "b": "WithinStep"}
+    assert [fleet.held(name) for name in "ab"] == ["6", "6"]
+    assert await rounds.told() == []
 
 
 async def test_headroom_counts_neither_as_requested_nor_as_a_lesser_pod(fleet: Fleet) -> None:
