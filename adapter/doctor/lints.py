@@ -49,6 +49,7 @@ RULE_LINTS: Mapping[str, str] = {
     "TooManyLabels": "a metric has more label names than are looked at",
     "RawValue": "what clients ask for is written into the query as it is",
     "ExternalBackend": "an adapter behind this one is left out, not listed, or shadowed",
+    "SecretElsewhere": "a source whose token or password lies where none is read from",
 }
 
 # What has one of them answers nothing, with prometheus-adapter neither.

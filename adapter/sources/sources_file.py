@@ -40,6 +40,9 @@ _SOURCE = (
     "headers", "queryParameters", "verb", "timeout", "seriesTimeout", "maxBodyBytes",
     "connections", "namespaces", "namespaceLabel",
 )  # fmt: skip
+# Where files lie whose content may be sent to a source: not where the token of our own
+# ServiceAccount does, which whoever writes this file would have sent to an address of theirs.
+SECRET_FOLDERS = ("/etc", "/mnt", "/vault/secrets", "/var/run/secrets/tokens")
 _MOST_CONNECTIONS = 1024
 _NAMESPACES = "a name of namespaces is expected, * and ? count"
 _ZERO = PrometheusOptions()
@@ -171,11 +174,11 @@ class _SourceReader:
             verb=self._verb(),
             headers=self._pairs("headers"),
             parameters=self._pairs("queryParameters"),
-            token_file=self._path("tokenFile"),
+            token_file=self._secret("tokenFile"),
             token=self._from_environment("tokenEnv"),
             username=self._text("username") or None,
             password=self._from_environment("passwordEnv"),
-            password_file=self._path("passwordFile"),
+            password_file=self._secret("passwordFile"),
             ca_file=self._path("caFile"),
             client_cert_file=cert,
             client_key_file=key,
@@ -200,6 +203,14 @@ class _SourceReader:
     def _path(self, key: str) -> Path | None:
         text = self._text(key)
         return Path(text) if text else None
+
+    def _secret(self, key: str) -> Path | None:
+        path = self._path(key)
+        if path is not None and (
+            ".." in path.parts or not any(map(path.is_relative_to, SECRET_FOLDERS))
+        ):
+            self._refuse(key, f"a file below one of {', '.join(SECRET_FOLDERS)} is expected")
+        return path
 
     def _url(self) -> str:
         text = self._text("url")

@@ -18,6 +18,7 @@ class RulesText(Struct, frozen=True):
     file: str
     form: str  # "rules file", "ConfigMap monitoring/adapter-config", "Helm values"
     elsewhere: str = ""  # the ConfigMap that the values name instead of holding rules
+    sources: str = ""  # the sources file beside them in the ConfigMap
 
 
 def find(text: str, file: str) -> RulesText:
@@ -49,10 +50,12 @@ def of_config_map(manifest: documents.Object, file: str, text: str = "") -> Rule
             continue
         namespace, name = documents.name_of(manifest)
         form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
-        line, indent = _place_of(text, key, content)
+        sources, (line, indent) = data.get("sources.yaml", ""), _place_of(text, key, content)
         if line or not text:
-            return RulesText("\n" * line + _indented(content, indent), file or form, form)
-        return RulesText(content, f"{file}: {form}: {key}", form)  # quoted: its own lines
+            moved = "\n" * line + _indented(content, indent)
+            return RulesText(moved, file or form, form, sources=sources)
+        # Quoted: its own lines.
+        return RulesText(content, f"{file}: {form}: {key}", form, sources=sources)
     return None
 
 

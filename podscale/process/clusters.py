@@ -7,8 +7,9 @@ works without some.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 import structlog
@@ -17,8 +18,9 @@ from msgspec import Struct
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.client.errors import KubeError, NotConfigured
+from podscale.kube.client.errors import KubeError, NotConfigured, ObjectNotFound
 from podscale.kube.discovery import ApiDiscovery
+from podscale.serving.monitoring.health import Health, HealthVerdict
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,34 @@ async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
     return missing
 
 
+async def missing_policy(read: Callable[[str], Awaitable[object]], namespace: str) -> str:
+    """Return, for everybody to read, what is missing of the policy that holds our accounts in
+    ``namespace`` to what they change by design; "" for nothing. ``read`` raises ``KubeError``."""
+    for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{plural}/podscale-accounts-{namespace}"
+        try:
+            await read(path)
+        except KubeError as error:
+            what = "are missing" if isinstance(error, ObjectNotFound) else "cannot be read"
+            return (
+                f"the {plural} of podscale's accounts {what}, so that roles alone say what they "
+                "may change: apply config/rbac/accounts (Kubernetes 1.30)"
+            )
+    return ""
+
+
+async def follow_policy(api: Api, namespace: str, health: Health) -> None:
+    """Have ``/readyz`` tell what ``missing_policy`` says, as of the last five minutes."""
+    problem, read = "", partial(api.request, "GET")
+    health.add_readiness("accounts-policy", lambda: HealthVerdict(note=problem))
+    while True:
+        before, problem = problem, await missing_policy(read, namespace)
+        if problem and not before:
+            log.warning(problem)
+        await asyncio.sleep(_LOOK_S)
+
+
+_LOOK_S = 300.0
 _PATIENCE_S = 60.0
 
 

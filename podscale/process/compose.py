@@ -25,6 +25,7 @@ from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource
 from podscale.kube.informer.reflector import Reflector
+from podscale.kube.leadership.leading import own_pod
 from podscale.kube.objects.pod import Pod
 from podscale.process import apiservices, clusters
 from podscale.process.clusters import Targets
@@ -116,6 +117,9 @@ async def composed(
                 ("rights", partial(clusters.warn_of_missing, api, needed))
                 for api, needed in reached.needs(kind.rights)
             ]
+        if (pod := own_pod()) is not None and not is_launcher:  # whose account is upstream's
+            follow = partial(clusters.follow_policy, reached.objects, pod.namespace, health)
+            works.append(("accounts-policy", follow))
         running_parts = list(dict.fromkeys([*shared.readers, *shared.parts.values()]))
         groups: list[ApiGroup] = []
         for part in running_parts:

@@ -120,6 +120,7 @@ class MetricsStack:
         rules: str = RULES,
         replicas: int = 1,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         module: str = "podscale",
         edit: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda found: found,
     ) -> None:
@@ -136,7 +137,11 @@ class MetricsStack:
                 f"adapter-{number}",
                 self._command(module),
                 directory / f"adapter-{number}.log",
-                {"POD_NAME": f"podscale-adapter-{number}", "POD_NAMESPACE": NAMESPACE},
+                {
+                    "POD_NAME": f"podscale-adapter-{number}",
+                    "POD_NAMESPACE": NAMESPACE,
+                    **(environment or {}),
+                },
             )
             for number in range(replicas)
         ]

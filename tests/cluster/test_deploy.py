@@ -32,7 +32,7 @@ BALLAST = "podscale-ballast"
 GONE_S = 60.0
 CLUSTER_SCOPED = {
     "ClusterRole", "ClusterRoleBinding", "APIService", "CustomResourceDefinition",
-    "MutatingWebhookConfiguration",
+    "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def wait_gone(plane: Plane, namespace: str) -> None:
 
 def ours(plane: Plane) -> list[str]:
     """Return what of us lies outside of any namespace."""
-    kinds = "clusterroles,clusterrolebindings,apiservices,crds"
+    kinds = "clusterroles,clusterrolebindings,apiservices,crds,validatingadmissionpolicies"
     found = plane.kubectl("get", kinds, "-o", "name").split()
     return [name for name in found if "podscale" in name]
 

@@ -137,7 +137,6 @@ class Sources:
 def sources(plane: Plane, tmp_path: Path) -> Iterator[Sources]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    (tmp_path / "password").write_text(PASSWORD)
 
     with contextlib.ExitStack() as held:
         exporter = held.enter_context(Exporter(tmp_path))
@@ -157,7 +156,7 @@ def sources(plane: Plane, tmp_path: Path) -> Iterator[Sources]:
         )
         named = [
             {"name": "infra", "url": infra.url, "caFile": str(tmp_path / "ca.crt"),
-             "username": "podscale", "passwordFile": str(tmp_path / "password")},
+             "username": "podscale", "passwordEnv": "INFRA_PASSWORD"},
             {"name": "tenant", "url": held.enter_context(tenant_proxy(tenant)),
              "headers": {"X-Scope-OrgID": "shop"}},
         ]  # fmt: skip
@@ -167,6 +166,7 @@ def sources(plane: Plane, tmp_path: Path) -> Iterator[Sources]:
             MetricsStack(
                 plane, own, exporter, tmp_path, rules=yaml.safe_dump(RULES),
                 arguments=[f"--sources={file}", "--prometheus-timeout=2s"],
+                environment={"INFRA_PASSWORD": PASSWORD},
             )
         )  # fmt: skip
         found = Sources(stack, exporter, infra)

@@ -26,11 +26,12 @@ class VpaStack:
             "verticalpodautoscalers.autoscaling.k8s.io",
             "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
         )
-        text = subprocess.run(
-            [str(require("kubectl")), "kustomize", str(ROOT / "config/rbac/vpa")],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        for folder in ("vpa", "accounts"):
+            text = subprocess.run(
+                [str(require("kubectl")), "kustomize", str(ROOT / "config/rbac" / folder)],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+            self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,6 +17,7 @@ import pytest
 import trustme
 import yaml
 
+from adapter.sources import sources_file
 from tests.conformance import adapter_world as world
 from tests.integration.test_adapter import PLAIN, eventually, run, sample
 
@@ -113,7 +114,8 @@ def rule(name: str, source: str = "") -> dict[str, object]:
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Iterator[dict[str, Source]]:
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Source]]:
+    monkeypatch.setattr(sources_file, "SECRET_FOLDERS", (str(tmp_path),))
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "password").write_text(PASSWORD + "\n")

@@ -55,6 +55,7 @@ def copies() -> dict[Path, str]:
     crd = ROOT / "config" / "crds" / "metric-rules" / "metricrules.yaml"
     found[CHART / "files" / "metricrules.yaml"] = _kept(crd.read_text())
     manifests = {"vpa": "recommender|updater|admission|vpa", "page": "page"}
+    manifests["accounts"] = "nodes|updater|control|policy"
     manifests |= dict.fromkeys(("nodes", "nodes-taint", "nodes-room", "nodes-headroom"), "nodes")
     for part, names in manifests.items():
         found[CHART / "files" / f"{part}.yaml"] = _manifests(part, names)
@@ -80,6 +81,9 @@ def _manifests(part: str, names: str) -> str:
     ]
     text = "\n---\n".join(path.read_text().strip() for path in files)
     text = text.replace("podscale/podscale-", "@NAMESPACE@/@NAME@-")
+    text = text.replace("accounts-podscale", "accounts-@NAMESPACE@")
+    text = text.replace("serviceaccount:podscale:podscale", "serviceaccount:@NAMESPACE@:@NAME@")
+    text = text.replace("serviceaccounts:podscale", "serviceaccounts:@NAMESPACE@")
     text = re.sub(r"namespace: podscale$", "namespace: @NAMESPACE@", text, flags=re.MULTILINE)
     text = text.replace("name: podscale\n", "name: @CHART@\n")
     text = text.replace("--lease-namespace=podscale]", "--lease-namespace=@NAMESPACE@]")

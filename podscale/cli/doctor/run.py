@@ -19,6 +19,7 @@ from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
+from adapter.sources.sources_file import read_sources
 from adapter.stages import Stage
 from podscale.cli.doctor import rule_reports
 from podscale.cli.doctor.cluster import DoctorCluster
@@ -28,6 +29,7 @@ from podscale.cli.doctor.served import answered, measured, of_backends, told_by
 from podscale.cli.output import Progress, count, plainly
 from podscale.feed.http.client import PrometheusClient
 from podscale.migrate.rules_source import RulesText
+from podscale.process.clusters import missing_policy
 
 _NO_RESOURCE_RULES = Diagnosis(
     Stage.NO_SERIES,
@@ -69,6 +71,9 @@ async def examine(
     of_world = [each for each in lint_objects(world) if not plan.hpa or each.subject == about]
     every = [*examination.lints, *of_world]
     report.lints = [each for each in every if each.lint not in unmeant]
+    if cluster is not None and plan.told is not None and plan.told.service:
+        policy = await missing_policy(cluster.read, plan.told.service.partition("/")[0])
+        cluster.notes += [policy] if policy else []
     if cluster is not None:
         report.cluster_requests = cluster.requests
         report.notes += cluster.notes
@@ -122,6 +127,12 @@ class _Examination:
             self.report.config_problem = config_invalid(error)
             self.lints += query_findings(source.text, source.file, error.problems, mapper)
             return
+        try:
+            read_sources(source.sources, f"{source.form}: sources.yaml")
+        except ConfigInvalid as error:
+            for each in error.problems:
+                if each.path.endswith(("tokenFile", "passwordFile")):
+                    self.lints.append(LintFinding("SecretElsewhere", each.path, each.message))
         self.rules = rules
         self._own, self._elsewhere = _by_source(rules)
         if plan.usage and not plan.asked:  # which resourceRules alone answer

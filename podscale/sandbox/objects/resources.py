@@ -179,10 +179,10 @@ BUILTIN: tuple[SandboxResource, ...] = (
     _of(_RBAC, "rolebindings", "RoleBinding"),
     _of(_RBAC, "clusterroles", "ClusterRole", **_WIDE),
     _of(_RBAC, "clusterrolebindings", "ClusterRoleBinding", **_WIDE),
-    _of(_ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", **_WIDE,
-        has_generation=True),
-    _of(_ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", **_WIDE,
-        has_generation=True),
+    *(_of(_ADMISSION, f"{kind.lower()}s", kind, **_WIDE, has_generation=True) for kind in
+      ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+       "ValidatingAdmissionPolicyBinding")),
+    _of(_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", **_WIDE, **_SPEC),
     _of("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition",
         "crd", "crds", **_WIDE, **_SPEC),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from adapter.sources.sources_file import read_sources
-from tests.integration.deploy.charted import template
+from tests.integration.deploy.charted import helm, template
 from tests.integration.deploy.rendered import (
     DECISIONS,
     ROOT,
@@ -304,3 +304,44 @@ def test_the_page_over_nodes_has_its_readers_role(tmp_path: Path) -> None:
     name = ("ClusterRole", "", "podscale:page-reader")
     chart = rights(template(tmp_path, {"nodes": {"enabled": True}}))
     assert chart[name] == rights(rendered("nodes"))[name]
+
+
+def test_the_policy_of_our_accounts_is_that_of_kustomize_under_the_releases_names(
+    tmp_path: Path,
+) -> None:
+    def policies(manifests: list[Manifest]) -> dict[tuple[str, str], object]:
+        kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+        found = yaml.safe_dump_all(of_kind(manifests, *kinds), width=10_000)
+        for theirs, ours in (
+            (":ns:one-podscale", ":podscale:podscale"), ("one-podscale", "podscale"),
+            ("accounts-ns", "accounts-podscale"),
+        ):  # fmt: skip
+            found = found.replace(theirs, ours)
+        return {(each["kind"], each["metadata"]["name"]): each["spec"]
+                for each in yaml.safe_load_all(found)}  # fmt: skip
+
+    nodes = {"enabled": True, "headroomMax": "cpu=8,memory=32Gi"}
+    chart = template(tmp_path, {**EVERY_PART, "nodes": nodes})
+    assert policies(chart) == policies(rendered("nodes-full"))
+    assert len(policies(chart)) == 4
+    assert len(policies(template(tmp_path, {}))) == 2
+    [condition] = next(
+        each["spec"]["matchConditions"]
+        for each in of_kind(chart, "ValidatingAdmissionPolicy")
+        if each["metadata"]["name"] == "podscale-accounts-ns"
+    )
+    for account in of_kind(chart, "ServiceAccount"):
+        name = f"system:serviceaccount:ns:{account['metadata']['name']}"
+        assert f"'{name}'" in condition["expression"]
+    reader = granted(chart, "ClusterRole", "one-podscale-policy-reader")
+    assert {name for _, _, name, _ in reader} == {"podscale-accounts-ns"}
+
+
+def test_clusters_that_have_no_admission_policies_get_none(tmp_path: Path) -> None:
+    for version, count in (("1.29.9", 0), ("1.30.0", 1)):
+        done = helm(tmp_path, {}, f"--kube-version={version}")
+        assert done.returncode == 0, done.stderr
+        manifests = [each for each in yaml.safe_load_all(done.stdout) if each]
+        assert len(of_kind(manifests, "ValidatingAdmissionPolicy")) == count
+        names = {each["metadata"]["name"] for each in of_kind(manifests, "ClusterRole")}
+        assert "one-podscale-policy-reader" in names

@@ -48,7 +48,7 @@ def bindings(found: list[Manifest]) -> Mapping[tuple[str, str, str], set[str]]:
             each["metadata"].get("namespace", ""),
             each["metadata"]["name"],
             each["roleRef"]["name"],
-        ): {f"{subject['namespace']}/{subject['name']}" for subject in each["subjects"]}
+        ): {f"{subject.get('namespace', '')}/{subject['name']}" for subject in each["subjects"]}
         for each in of_kind(found, "RoleBinding", "ClusterRoleBinding")
     }
 
@@ -196,7 +196,7 @@ def test_rules_and_page_are_for_whom_the_administrator_says(manifests: list[Mani
         named(manifests, "ClusterRole", f"podscale:{name}") for name in ("doctor", "page-reader")
     )
     paths = [rule.get("nonResourceURLs") for rule in (*doctor["rules"], *page["rules"])]
-    assert paths == [None, ["/podscale/rules"], ["/page", "/page/*"]]
+    assert paths == [None, ["/podscale/rules"], None, ["/page", "/page/*"]]
     assert doctor["rules"][0]["resources"] == ["podscale-rules"]
     assert not doctor["metadata"].get("labels")
     assert not page["metadata"].get("labels")

@@ -39,6 +39,7 @@ TABLES = {
     "admission": (admission_flags.TABLE, admission_flags.problems),
     "nodes": (nodes_flags.TABLE, nodes_flags.problems),
 }
+POLICY, BINDING = "podscale-accounts-podscale", "ValidatingAdmissionPolicyBinding"
 # Which flag says the first port that a container names, where it is not --secure-port.
 PORTS = {"updater": "address", "admission": "port"}
 
@@ -298,3 +299,28 @@ def test_with_cert_manager_nothing_keeps_a_ca_of_its_own(name: str) -> None:
         assert source == f"podscale/{service['name']}"
         names = leaves[service["name"]]["spec"]["dnsNames"]
         assert f"{service['name']}.{service['namespace']}.svc" in names
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_policy_of_our_accounts_is_in_every_overlay_and_names_those_that_there_are(
+    name: str,
+) -> None:
+    manifests = rendered(name)
+    [policy] = (each for each in of_kind(manifests, "ValidatingAdmissionPolicy")
+                if each["metadata"]["name"] == POLICY)  # fmt: skip
+    assert POLICY in {each["spec"]["policyName"] for each in of_kind(manifests, BINDING)}
+    [condition] = policy["spec"]["matchConditions"]
+    for each in of_kind(manifests, "ServiceAccount"):
+        account = f"system:serviceaccount:podscale:{each['metadata']['name']}"
+        assert f"'{account}'" in condition["expression"]
+    [role] = (each for each in of_kind(manifests, "ClusterRole")
+              if each["metadata"]["name"] == "podscale-policy-reader")  # fmt: skip
+    assert role["rules"][0]["resourceNames"] == [POLICY]
+
+
+def test_the_class_of_headroom_comes_with_the_policy_that_keeps_it_to_its_namespace() -> None:
+    for name in ALL:
+        manifests = rendered(name)
+        classes = {each["metadata"]["name"] for each in of_kind(manifests, "PriorityClass")}
+        bound = {each["spec"]["policyName"] for each in of_kind(manifests, BINDING)}
+        assert ("podscale-headroom" in classes) == ("podscale-headroom" in bound)

@@ -136,3 +136,28 @@ def test_what_is_wrong_about_access_is_told_with_its_place(text: str, words: str
     with pytest.raises(ConfigInvalid) as error:
         read_sources(text, "f")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["tokenFile", "passwordFile"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/run/secrets/kubernetes.io/serviceaccount/token",
+        "/etc/../run/secrets/kubernetes.io/serviceaccount/token",
+        "/proc/self/environ",
+        "etc/token",
+    ],
+)
+def test_what_is_sent_to_a_source_lies_below_a_folder_for_it(key: str, path: str) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        read_sources(GOOD.replace("tokenEnv: INFRA_TOKEN", f"{key}: {path}"), "s.yaml", {})
+    [problem] = refused.value.problems
+    assert (problem.path, problem.line) == (f"sources[0].{key}", 8)
+    assert "/var/run/secrets/tokens" in problem.message
+
+
+@pytest.mark.parametrize("folder", sources_file.SECRET_FOLDERS)
+def test_a_token_is_read_from_each_of_the_folders(folder: str) -> None:
+    text = GOOD.replace("tokenEnv: INFRA_TOKEN", f"tokenFile: {folder}/infra/token")
+    found = read_sources(text, "s.yaml", {}).sources["infra"]
+    assert found.token_file == Path(f"{folder}/infra/token")

@@ -152,6 +152,17 @@ async def test_what_is_wrong_with_backends_is_told_with_the_rules():
     assert (await examine(quiet, cluster({}), _quiet)).is_healthy
 
 
+@pytest.mark.parametrize("kinds", [(), ("ies",), ("ies", "ybindings")])
+async def test_the_policy_of_our_accounts_is_looked_for_where_the_adapter_is(kinds):
+    told = RulesTold("rules: []", "r.yaml", "", 1, 1, service="blue/podscale-adapter")
+    plan = DoctorPlan(rules=RulesText("rules: []", "r.yaml", "running adapter"), told=told)
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic{}/podscale-accounts-blue"
+    found = await examine(plan, cluster({path.format(kind): {} for kind in kinds}), _quiet)
+    assert len([note for note in found.notes if "podscale's accounts are missing" in note]) == (
+        len(kinds) < 2
+    )
+
+
 @pytest.mark.parametrize(("writer", "is_told"), [("keda", True), ("podscale-adapter", False)])
 async def test_a_ca_bundle_that_somebody_overwrote_is_told_with_who_did(writer, is_told):
     name = "v1beta1.external.metrics.k8s.io"

@@ -128,6 +128,19 @@ async def test_a_config_map_without_a_rules_file_is_told_what_its_data_lacks(dat
     assert "its data holds no rules file (config.yaml: |)" in capsys.readouterr().out
 
 
+async def test_a_source_that_is_refused_now_is_told_before_the_upgrade() -> None:
+    token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    sources = [{"name": "a", "url": "http://a", "tokenFile": token, "passwordEnv": "ELSEWHERE"}]
+    data = {"config.yaml": IN_FORCE, "sources.yaml": json.dumps({"sources": sources})}
+    manifest = {"kind": "ConfigMap", "metadata": {"name": "podscale-rules"}, "data": data}
+    rules = find(json.dumps(manifest), "cm.yaml")
+    report = await examine(DoctorPlan(rules=rules), None, lambda *_: None)
+    assert [(each.lint, each.subject) for each in report.lints] == [
+        ("SecretElsewhere", "sources[0].tokenFile")
+    ]
+    assert not report.is_healthy
+
+
 @pytest.mark.parametrize("text", [
     IN_FORCE.replace("sum(a)", "'sum('"), "rules: [{seriesQuery: a, metricsQuery: 'sum(', x: 1}]",
 ])  # fmt: skip
