@@ -144,7 +144,9 @@ class Relister:
     async def _list_each(self, queries: Iterable[_Listed]) -> None:
         """Ask for these of one source, as many of a namespace at a time as may be."""
         requests: dict[str, list[list[_Listed]]] = defaultdict(list)
-        for together in self._asked_together(queries):
+        for together in sorted(self._asked_together(queries), key=len):
+            # What several ask for waits where the fewest wait.
+            together.sort(key=lambda query: len(requests[self._namespace(query)]))
             requests[self._namespace(together[0])].append(together)
 
         async def work(waiting: Iterator[list[_Listed]]) -> None:

@@ -219,5 +219,9 @@ class RuleStatusWriter:
         except KubeError as error:
             log.info("status not written", rule=stored.origin, error=str(error))
             # It is tried again when it changes, or is listed; the others are written meanwhile.
-            return isinstance(error, ApiError) and error.status in _OF_ONE_OBJECT
+            code = error.status if isinstance(error, ApiError) else None
+            if code == 500:  # or the API server's own trouble, which passes
+                loop = asyncio.get_running_loop()
+                loop.call_later(_AFTER_FAILURE_S, self.note, meta.namespace)
+            return code in _OF_ONE_OBJECT
         return True

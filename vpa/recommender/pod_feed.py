@@ -126,10 +126,15 @@ class PodFeed:
         What is written in one namespace leaves all others their room, and pods without a VPA
         leave that of those which have one.
         """
+        has_vpa: bool | None = None
         for oom in ooms:
-            has_vpa = labels is not None and self._cluster.matches(oom.namespace, labels)
-            pod, room = (oom.namespace, oom.pod), (oom.namespace, has_vpa)
-            if self._counts[pod] < _MOST_OF_POD and self._counts[room] < _MOST_OOMS:
+            pod = (oom.namespace, oom.pod)
+            if self._counts[pod] >= _MOST_OF_POD:
+                return
+            if has_vpa is None:
+                has_vpa = labels is not None and self._cluster.matches(oom.namespace, labels)
+            room = (oom.namespace, has_vpa)
+            if self._counts[room] < _MOST_OOMS:
                 self._counts.update((pod, room))
                 self._ooms.append(oom)
 

@@ -281,10 +281,10 @@ class PodStore(ColumnarStore[objects.Pod, PodView]):
         kept: dict[str, str] = {}
         left = _MOST_ANNOTATIONS
         for key, value in (annotations or NO_ANNOTATIONS).items():
-            if key.startswith(self._kept):
-                left -= getsizeof(key) + getsizeof(value)
-                if left >= 0:
-                    kept[key] = value
+            size = getsizeof(key) + getsizeof(value)
+            if size <= left and key.startswith(self._kept):
+                left -= size
+                kept[key] = value
         if kept:
             self._annotations[row] = kept
         elif self._annotations:
