@@ -113,9 +113,16 @@ class Replay:
         rule = "" if ours else good[0].sight.rule
         peers = [each for each in found if each.sight.rule == rule]
         report.listed.update(({rule} - {""}) | good[0].notes)
-        # Until something speaks for one of them, it may have either past.
-        tags = [each.sight.rule if ours and each.sight.rule == "came-back" else "" for each in good]
-        self._pasts = _distinct([(each.past, tag) for each, tag in zip(good, tags, strict=True)])
+        # Until something speaks for one of them, it may have either past: also one of the same
+        # recommendations whose moments, of which each has two, did not fit this once.
+        rules, pasts = {each.sight.rule for each in good}, {_kind(each.past) for each in good}
+        self._pasts = _distinct(
+            [
+                (each.past, each.sight.rule if ours and each.sight.rule == "came-back" else "")
+                for each in found
+                if each.sight.rule in rules and _kind(each.past) in pasts
+            ]
+        )
         if all(not each.differences for each in peers):
             report.comparable += 1
             for written in one.statuses[-1:]:
@@ -204,15 +211,30 @@ def _outcome(one: Pass) -> Outcome:
     return Outcome("conflict" if size.code == 409 else "failed", size.message, refused)
 
 
+def _kind(past: Past) -> tuple[object, ...]:
+    """Return what a past holds, without when it was."""
+    recommended = tuple(each.replicas for each in past.recommendations or ())
+    events = tuple(each.change for each in (*past.scale_ups, *past.scale_downs))
+    return past.recommendations is None, recommended, events
+
+
+def _moments(past: Past) -> list[float]:
+    return [each.at for each in past.recommendations or ()]
+
+
 def _distinct(pasts: Iterable[tuple[Past, str]]) -> list[tuple[Past, str]]:
-    kept: dict[object, tuple[Past, str]] = {}
+    """Return of each kind the past with the earliest moments and the one with the latest.
+
+    The moments of a pass lie between the two, and may fall on two sides of a window's edge later.
+    """
+    kept: dict[object, list[tuple[Past, str]]] = {}
     for past, rule in sorted(pasts, key=lambda each: each[1]):
-        recommended = tuple(each.replicas for each in past.recommendations or ())
-        events = tuple(each.change for each in (*past.scale_ups, *past.scale_downs))
-        # Moments that a slow pass leaves open may fall on two sides of a window's edge later.
-        times = tuple(round(each.at, 2) for each in past.recommendations or ())
-        kept.setdefault((past.recommendations is None, recommended, events, times), (past, rule))
-    return list(kept.values())[:_MOST_PASTS]
+        kept.setdefault(_kind(past), []).append((past, rule))
+    found = []
+    for alike in kept.values():
+        own = [each for each in alike if each[1] == alike[0][1]]
+        found += [choose(own, key=lambda each: _moments(each[0])) for choose in (min, max)]
+    return found[:_MOST_PASTS]
 
 
 def _status_differences(written: HpaStatus, ours: HpaStatus) -> list[str]:
