@@ -60,12 +60,11 @@ async def missing_policy(read: Callable[[str], Awaitable[object]], namespace: st
         path = f"/apis/admissionregistration.k8s.io/v1/{plural}/podscale-accounts-{namespace}"
         try:
             await read(path)
-        except KubeError as error:
-            what = "are missing" if isinstance(error, ObjectNotFound) else "cannot be read"
-            return (
-                f"the {plural} of podscale's accounts {what}, so that roles alone say what they "
-                "may change: apply config/rbac/accounts (Kubernetes 1.30)"
-            )
+        except ObjectNotFound:
+            text = "roles alone say what they may change: apply config/rbac/accounts"
+            return f"the {plural} of podscale's accounts are missing, so that {text}"
+        except KubeError:
+            return f"whether the {plural} of podscale's accounts are there cannot be read"
     return ""
 
 

@@ -44,6 +44,7 @@ async def test_policy_and_binding_have_to_be_there(api: Policies, said: str) -> 
     found = await missing_policy(read, "blue")
     assert said in found
     assert bool(found) is bool(said)
+    assert ("roles alone" in found) is ("are missing" in said)  # what is not read is not judged
     assert "blue" not in found  # readyz is open to everybody
 
 
