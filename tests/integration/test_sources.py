@@ -52,6 +52,8 @@ class Source:
 @contextmanager
 def serving(source: Source, authority: trustme.CA | None = None) -> Iterator[Source]:
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # a close right behind a long answer may cut it
+
         def do_GET(self) -> None:
             form = {k: v[0] for k, v in parse_qs(urlsplit(self.path).query).items()}
             self._answer(form)
