@@ -76,6 +76,7 @@ class SourceRouter:
         self._open: dict[str, OpenSource] = {}
         self._failed: dict[str, str] = {}  # why one could not be opened
         self._replacing = asyncio.Lock()
+        self._closings: set[asyncio.Event] = set()  # of those that are open, left ones among them
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -84,8 +85,8 @@ class SourceRouter:
 
     async def __aexit__(self, *error: Any) -> None:
         """Close them all, at once."""
-        for each in self._open.values():
-            each.closing.set()
+        for closing in self._closings:
+            closing.set()
         self._open = {}
         await self._tasks.__aexit__(*error)
 
@@ -220,18 +221,21 @@ class SourceRouter:
         self, options: PrometheusOptions, ready: asyncio.Future[OpenSource | str]
     ) -> None:
         """Keep one open until it is to be closed: a feed's tasks end in the task they began in."""
+        closing = asyncio.Event()
         try:
             async with (
                 ObservedClient(options, self._metrics, self._clock) as client,
                 Feed(client, self._options, self._clock) as feed,
             ):
-                closing = asyncio.Event()
+                self._closings.add(closing)
                 ready.set_result(OpenSource(options, client, feed, closing))
                 await closing.wait()
         except (OSError, ValueError) as error:
             if ready.done():
                 raise
             ready.set_result(str(error))
+        finally:
+            self._closings.discard(closing)
 
     def _leave(self, source: OpenSource) -> None:
         # What is being asked of it is answered first.

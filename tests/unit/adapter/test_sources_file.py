@@ -1,5 +1,6 @@
 """The sources file: what it names, and every problem of it with its line."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from adapter.selfmetrics import AdapterMetrics
 from adapter.sources import sources_file
 from adapter.sources.source_router import OpenSource, SourceRouter
 from adapter.sources.sources_file import NamedSources, NamespaceMatch, read_sources
-from podscale.feed.options import FeedOptions
+from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.prover.confinement import Confinement
 
 GOOD = """
@@ -107,6 +108,17 @@ async def test_patterns_are_tried_once_for_each_namespace(monkeypatch) -> None:
                 failure = sources.feed_for("", "shop")
                 assert f"no source '{source}'" in failure.message
             assert tried == ["shop"]
+
+
+async def test_a_source_that_was_just_left_does_not_delay_the_end() -> None:
+    options = PrometheusOptions(url="http://127.0.0.1:9", series_deadline_s=30)
+    sources = SourceRouter(
+        OpenSource(None, None, None, None), FeedOptions(), AdapterMetrics(CollectorRegistry())
+    )
+    async with asyncio.timeout(5):
+        async with sources:
+            await sources.replace(NamedSources({"shop": options}))
+            await sources.replace(NamedSources())
 
 
 def test_who_may_ask_a_source_is_said_in_the_file() -> None:
