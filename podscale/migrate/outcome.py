@@ -76,6 +76,7 @@ class MigrationOutcome(Struct, kw_only=True):
     kept: list[str] = []  # not read: what stands beside a program, and serves ours as well
     manifests: list[Mapping[str, object]] = []
     rules: dict[str, list[Mapping[str, object]]] = {}  # section -> rules to add
+    sources: list[Mapping[str, object]] = []  # of the sources file, which rules name
     flags: list[str] = []  # arguments to give to podscale
     refused: list[Remark] = []  # has to be changed first, or the program does not start
     left_out: list[Remark] = []  # would be refused, and is not among what is to be applied

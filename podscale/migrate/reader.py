@@ -17,7 +17,7 @@ from adapter.rules.config_gen import dump_rule
 from adapter.rules.ruleset import read_rules
 from podscale.migrate import rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
-from podscale.migrate.keda import triggers
+from podscale.migrate.keda import connections, triggers
 from podscale.migrate.keda.scaled_object import ScaledObjectConversion
 from podscale.migrate.keda.side_by_side import side_by_side
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
@@ -50,45 +50,40 @@ def beside_keda(texts: Sequence[tuple[str, str]]) -> MigrationOutcome:
 
 
 def migrate_all(
-    texts: Sequence[tuple[str, str]], image: str = "podscale:latest"
+    texts: Sequence[tuple[str, str]], image: str = "podscale:latest", release: str = "1.37"
 ) -> MigrationOutcome:
     """Return what ``texts``, each with its file's name, become as one input; raises
-    ``documents.Unreadable``.
+    ``documents.Unreadable``. ``release`` is that of the cluster.
 
     A ScaledObject may stand in another file than its TriggerAuthentication.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
-    known = triggers.authentications([each for *_, found in read for each in found])
+    known = connections.authentications([each for *_, found in read for each in found])
     whole = together(
-        _of(each, known, text, file, len(found) == 1, image)
+        ScaledObjectConversion(each, known, release).outcome()
+        if text_at(each, "kind") == "ScaledObject"
+        else _of(each, text, file, len(found) == 1, image)
         for text, file, found in read
         for each in found
     )
     whole.refused += triggers.clashes(whole.rules.get("externalRules", ()))
-    whole.lost += triggers.contradictions(whole.flags)
+    connections.assign_sources(whole)
     if any(about.startswith("ScaledObject") for about in whole.read):
         whole.differs.append(_BESIDE_KEDA)
     return whole
 
 
-def _of(
-    each: Object,
-    authentications: triggers.Authentications,
-    text: str,
-    file: str,
-    is_alone: bool,
-    image: str,
-) -> MigrationOutcome:
+def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> MigrationOutcome:
     """Return what one object becomes; ``text`` is what its file holds."""
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
-    if kind == "ScaledObject":
-        return ScaledObjectConversion(each, authentications).outcome()
     if kind == "ScaledJob":
         why = "jobs are started by KEDA, not scaled: leave it there"
         return MigrationOutcome(read=[about], lost=[Remark(about, why)])
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
+    if kind in ("VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"):
+        return MigrationOutcome(read=[f"{about}, taken as it is"])
     if workloads.is_controller_manager(each):
         return workloads.controller_manager(each)
     if workloads.program_of(each):
@@ -181,6 +176,9 @@ def render(outcome: MigrationOutcome) -> str:
         if lines := getattr(outcome, field):
             head += [f"# {title}:", *(f"# - {' '.join(str(line).split())}" for line in lines)]
     documents = ["\n".join(head) + "\n"]
+    if outcome.sources:
+        text = _yaml({"sources": outcome.sources})
+        documents.append(f"# the sources file, which --sources names\n{text}")
     if added := rules_yaml(outcome):
         documents.append(f"# rules to add to the adapter's rules file\n{added}")
     return "---\n".join([*documents, *map(_yaml, outcome.manifests)])

@@ -50,6 +50,14 @@ _DAY_S = 86_400.0
     is_flag=True,
     help="KEDA goes on behind the adapter; FILE is its APIService.",
 )
+@click.option(
+    "--emulated-version",
+    "release",
+    type=click.Choice(["1.36", "1.37", "1.38"]),
+    default="1.37",
+    show_default=True,
+    help="The cluster's release: from 1.37 on, HPAs may scale to zero.",
+)
 @click.option("--moments", default=24, show_default=True, type=click.IntRange(1, 288))
 @click.pass_context
 def command(
@@ -60,6 +68,7 @@ def command(
     only: str | None,
     prometheus_url: str,
     is_beside: bool,
+    release: str,
     moments: int,
 ) -> None:
     """Show what moving to podscale would change, and the way back.
@@ -101,7 +110,7 @@ def command(
         elif is_beside:
             outcome = reader.beside_keda(texts)
         else:
-            outcome = reader.migrate_all(texts, image)
+            outcome = reader.migrate_all(texts, image, release)
     except Unreadable as error:
         raise WrongInput(said(error)) from None
     if form == "json":

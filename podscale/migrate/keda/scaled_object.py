@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from hpa.decide.api.options import MOST_SCHEDULES
+from podscale.feed.prover.tree import parse
 from podscale.migrate.documents import Object, at, flag_at, list_at, map_at, name_of, text_at
 from podscale.migrate.keda import triggers
-from podscale.migrate.keda.triggers import Authentications, Converted, credentials
+from podscale.migrate.keda.connections import Authentications, connection
+from podscale.migrate.keda.triggers import Converted
 from podscale.migrate.outcome import Comparable, MigrationOutcome, Remark, RemarksOn
 
 PAUSED = "autoscaling.keda.sh/paused"
@@ -43,7 +45,9 @@ _DIFFERS = {
 class ScaledObjectConversion:
     """What a ScaledObject becomes."""
 
-    def __init__(self, manifest: Object, authentications: Authentications) -> None:
+    def __init__(self, manifest: Object, authentications: Authentications, release: str) -> None:
+        """``release`` is the cluster's, as ``1.37``."""
+        self._release = release
         self._spec = map_at(manifest, "spec")
         self._annotations = map_at(manifest, "metadata", "annotations")
         self._namespace, self._name = name_of(manifest)
@@ -78,11 +82,12 @@ class ScaledObjectConversion:
                 f"the HPA below lacks {without} of them (see above): it may ask for less than KEDA "
                 "did. Raise minReplicas, or keep the ScaledObject until they are replaced"
             )
-        rules = [each.rule for each in converted if each.rule is not None]
+        rules: list[Mapping[str, object]] = [
+            {**each.rule, "source": each.source} for each in converted if each.rule
+        ]
         self._sizes()
         if not metrics:
             self._on().lose("no trigger could be carried over, so no HPA is written")
-            outcome.flags = []
             return outcome
         hpa = self._hpa(metrics, schedules, [each for each in converted if each.name])
         name = text_at(hpa, "metadata", "name")
@@ -144,51 +149,70 @@ class ScaledObjectConversion:
         on = self._on(f"triggers[{index}]")
         words = (self._namespace, self._name, text_at(trigger, "name") or str(index))
         found = triggers.convert(trigger, triggers.slug(*words), on)
-        if found.metric is not None:
-            credentials(trigger, self._namespace, self._authentications, on)
-        return found
+        if not found.query:
+            return found
+        source = connection(trigger, self._namespace, self._authentications, on)
+        return replace(found, source=source)
 
     def _composed(self, converted: Sequence[Converted], modifiers: Object) -> list[Converted]:
         """Return the triggers with those of the formula replaced by the composite metric."""
         resources = [each for each in converted if each.metric is not None and not each.name]
         formula = text_at(modifiers, "formula")
         queries = {
-            text_at(trigger, "name"): each.query
+            text_at(trigger, "name"): each
             for trigger, each in zip(list_at(self._spec, "triggers"), converted, strict=True)
             if each.query
         }
         unknown = [word for word in _WORD.findall(formula) if word not in queries]
         on = self._on("advanced.scalingModifiers")
         if text_at(modifiers, "activationTarget"):
-            on.lose("activationTarget: nothing is scaled from or to zero here")
+            on.lose("activationTarget: an HPA leaves zero as soon as the metric is above 0")
         if not _FORMULA.fullmatch(formula) or unknown:
             on.lose(
                 f"the formula {formula!r} uses more than arithmetic over Prometheus triggers"
                 f"{f' ({unknown[0]})' if unknown else ''}: write it as one PromQL query"
             )
             return resources
-        query = _WORD.sub(lambda word: f"sum({queries[word[0]]})", formula)
+        query = _WORD.sub(lambda word: f"sum({queries[word[0]].query})", formula)
         name = triggers.slug(self._namespace, self._name, "composite")
+        sources = [queries[word].source for word in _WORD.findall(formula)]
+        if any(each != sources[0] for each in sources):
+            on.lose(f"the formula {formula!r} is over triggers of several Prometheus servers")
+            return resources
         try:
+            parse(query)
             aim = triggers.target(text_at(modifiers, "metricType"), text_at(modifiers, "target"))
             composite = triggers.external(name, query, aim)
         except ValueError as error:
             on.lose(f"target or formula: {error}")
             return resources
         # KEDA's formula takes each trigger's silence as it is set; one query cannot.
-        return [*resources, replace(composite, compared=None)]
+        return [*resources, replace(composite, compared=None, source=sources[0])]
+
+    def _least(self, named: Sequence[Converted]) -> int:
+        """Return minReplicas: KEDA's 0 where an HPA may have it."""
+        least = int(text_at(self._spec, "minReplicaCount") or 0)
+        on = self._on("minReplicaCount")
+        if least:
+            if text_at(self._spec, "cooldownPeriod"):
+                text = "it only ever delayed scaling to zero, which is not used"
+                self._on("cooldownPeriod").lose(text)
+            return least
+        if not named:
+            on.lose(
+                "0 (KEDA's default) becomes 1: only an External or Object metric scales to zero"
+            )
+        elif self._release == "1.36":
+            on.lose("0 (KEDA's default) becomes 1: Kubernetes has HPAScaleToZero on from 1.37")
+        else:
+            on.differ(
+                "0 (KEDA's default): the HPA scales to zero when all metrics are 0, after the "
+                "stabilization window of scaleDown (300 s) instead of cooldownPeriod"
+            )
+            return 0
+        return 1
 
     def _sizes(self) -> None:
-        if int(text_at(self._spec, "minReplicaCount") or 0) == 0:
-            self._on("minReplicaCount").lose(
-                "0 (KEDA's default) scales to zero while nothing is active, after cooldownPeriod. "
-                "The HPA keeps at least 1; where the API server has the gate HPAScaleToZero, "
-                "minReplicas: 0 may be set, and activation thresholds are still not there"
-            )
-        elif text_at(self._spec, "cooldownPeriod"):
-            self._on("cooldownPeriod").lose(
-                "it only ever delayed scaling to zero, which is not used"
-            )
         for field in (*_LOST, *_DIFFERS):
             if text_at(self._spec, field):
                 on = self._on(field)
@@ -231,7 +255,7 @@ class ScaledObjectConversion:
                     "kind": text_at(reference, "kind") or "Deployment",
                     "name": text_at(reference, "name"),
                 },
-                "minReplicas": max(int(text_at(self._spec, "minReplicaCount") or 0), 1),
+                "minReplicas": self._least([each for each in named if each.source]),
                 "maxReplicas": int(text_at(self._spec, "maxReplicaCount") or 100),
                 "metrics": list(metrics),
                 **({"behavior": behavior} if behavior else {}),
@@ -250,7 +274,8 @@ class ScaledObjectConversion:
                 text = f"becomes behavior.{direction}.selectPolicy Disabled; take it out to go on"
                 self._on(f"annotation {key}").differ(text)
         if says("force-activation"):
-            self._on("annotation force-activation").lose("nothing is scaled from zero here")
+            text = "an HPA leaves zero by its metrics alone: raise minReplicas to 1 instead"
+            self._on("annotation force-activation").lose(text)
         replicas = text_at(self._annotations, f"{PAUSED}-replicas")
         if replicas:
             self._on("annotation paused-replicas").differ(

@@ -1,53 +1,46 @@
 """KEDA's triggers as metrics of an HPA, and as external rules where Prometheus answers them.
 
 Follows KEDA's documented trigger fields (2.x). What a trigger says that has no equal here
-is told, never dropped in silence. A trigger has a connection of its own (its address, headers and
-TriggerAuthentication become flags), an adapter has one for all its rules; where triggers contradict
-each other, that is told as well.
+is told, never dropped in silence; how it reaches Prometheus is ``connections``.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hpa.decide.api.options import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover import tree as promql
-from podscale.feed.prover.printer import printed
-from podscale.migrate.documents import Object, at, flag_at, list_at, map_at, name_of, text_at
+from podscale.migrate.documents import Object, flag_at, map_at, text_at
+from podscale.migrate.keda import queries
 from podscale.migrate.outcome import ComparedMetric, Remark, RemarksOn
 
-_ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
-_DEFAULTS = ("vector", "absent", "absent_over_time")
 # What a prometheus trigger may set beside its query and threshold.
 _LOST = {
     "metadata.namespace": "metadata.namespace (a query parameter for multi-tenant proxies): one "
     "connection serves all rules; run an adapter for each tenant",
-    "metadata.activationThreshold": "activationThreshold {}: nothing is scaled from or to zero "
-    "here",
+    "metadata.activationThreshold": "activationThreshold {}: an HPA leaves zero as soon as the "
+    "metric is above 0",
     "metadata.unsafeSsl": "unsafeSsl: give the CA instead (--prometheus-ca-file)",
+    "metadata.awsRegion": "awsRegion {} signs requests (SigV4): put a signing proxy in between",
+    "metadata.identityOwner": "identityOwner {} signs requests: put a signing proxy in between",
 }
 _DIFFERS = {
     "useCachedMetrics": "useCachedMetrics: values were up to pollingInterval old; here every "
     "series is read once for all, at most 5 s old (--feed-max-age)",
     "metadata.timeout": "timeout {} ms of this trigger: --prometheus-timeout is for all",
 }
+# What else the metadata of a trigger may hold, by its type.
+_USAGE = "type value containerName activationValue"
+_KEYS = {
+    "cpu": _USAGE, "memory": _USAGE, "cron": "timezone start end desiredReplicas",
+    "prometheus": "serverAddress query threshold metricName ignoreNullValues customHeaders "
+    "queryParameters authModes cortexOrgID",
+}  # fmt: skip
 # Where false, or 0, is what happens here, too.
 _NOTHING_IF_FALSE = ("metadata.activationThreshold", "metadata.unsafeSsl", "useCachedMetrics")
-Authentications = Mapping[tuple[str, str], Object]  # by namespace ("": cluster-wide) and name
-
-_IDENTITIES = ("aws", "aws-eks", "azure-workload", "gcp")
-_ELSEWHERE = ("env", "hashiCorpVault", "azureKeyVault", "awsSecretManager", "gcpSecretManager",
-              "configMapTargetRef")  # fmt: skip
-_FILES = {
-    "bearerToken": "--prometheus-token-file",
-    "ca": "--prometheus-ca-file",
-    "cert": "--prometheus-client-tls-cert-file",
-    "key": "--prometheus-client-tls-key-file",
-}
-_BASIC = ("username", "password")
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
@@ -58,6 +51,7 @@ class Converted(Struct, frozen=True):
     name: str = ""  # of the external metric
     rule: Mapping[str, object] | None = None
     query: str = ""
+    source: Mapping[str, object] = {}  # how Prometheus is reached
     compared: ComparedMetric | None = None  # what history can be asked about
     schedule: Mapping[str, object] | None = None  # an entry of podscale.io/schedule
 
@@ -66,6 +60,9 @@ def convert(trigger: Object, name: str, on: RemarksOn) -> Converted:
     """Return what ``trigger`` becomes, ``name`` is its metric's; remarks and flags go to ``on``."""
     kind = text_at(trigger, "type")
     if kind in _TRIGGERS:
+        for key in map_at(trigger, "metadata"):
+            if key not in _KEYS[kind].split() and f"metadata.{key}" not in {**_LOST, **_DIFFERS}:
+                on.lose(f"metadata.{key} of a {kind} trigger has no equal here")
         return _TRIGGERS[kind](trigger, name, on)
     on.lose(
         f"a trigger of type {kind!r} does not come from Prometheus: scrape an exporter of "
@@ -81,8 +78,12 @@ def external(
 
     ``silence_is_zero``: KEDA's ignoreNullValues, on a query that may be empty.
     """
+    try:
+        series_query = queries.series_query(promql.parse(query))
+    except promql.NotPromql:
+        series_query = queries.ALWAYS
     rule = {
-        "seriesQuery": _series_query(query),
+        "seriesQuery": series_query,
         "resources": {"namespaced": False},
         "name": {"matches": "^.*$", "as": name.replace("$", "$$")},
         "metricsQuery": query,
@@ -92,7 +93,7 @@ def external(
     if average := aim.get("averageValue"):
         per_replica = quantity.parse(average).milli / 1000
         compared = ComparedMetric(name, query, per_replica, silence_is_zero)
-    return Converted(metric, name, rule, query, compared)
+    return Converted(metric, name, rule, query, compared=compared)
 
 
 def target(metric_type: str, threshold: str) -> dict[str, str]:
@@ -123,7 +124,7 @@ def _resource(trigger: Object, _name: str, on: RemarksOn) -> Converted:
         on.lose(f"metadata.value {value!r} of a {kind} trigger is no target")
         return Converted()
     if text_at(trigger, "metadata", "activationValue"):
-        on.lose(f"activationValue of the {kind} trigger: nothing is scaled to zero here")
+        on.lose(f"activationValue of the {kind} trigger: usage alone never scales from or to zero")
     if container := text_at(trigger, "metadata", "containerName"):
         about = {"name": kind, "container": container, "target": aim}
         return Converted({"type": "ContainerResource", "containerResource": about})
@@ -132,22 +133,26 @@ def _resource(trigger: Object, _name: str, on: RemarksOn) -> Converted:
 
 def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
     query = text_at(trigger, "metadata", "query").strip()
-    if "<<" in query:
-        on.lose("the query contains <<, which opens an action in a rule")
+    if not query or "<<" in query:
+        on.lose("the query contains <<, which opens an action in a rule" if query else "no query")
         return Converted()
     threshold = text_at(trigger, "metadata", "threshold")
     try:
-        tree = promql.parse(query)
         aim = target(text_at(trigger, "metricType"), threshold)
-    except promql.NotPromql as error:
-        on.lose(f"the query does not parse: {error}")
-        return Converted()
     except ValueError:
         on.lose(f"threshold {threshold!r} is no number above 0")
         return Converted(query=query)
+    tree = None
+    try:
+        tree = promql.parse(query)
+    except promql.NotPromql as error:
+        on.differ(
+            f"the query cannot be read here ({error}): it is carried over as it stands. Try it on "
+            "Prometheus's graph page first"
+        )
     written = text_at(trigger, "metadata", "ignoreNullValues")
     ignores_null = not written or flag_at(trigger, "metadata", "ignoreNullValues") is True
-    silence_is_zero = ignores_null and not _has_default(tree)
+    silence_is_zero = ignores_null and not (tree and queries.has_default(tree))
     if silence_is_zero:
         on.differ(
             "ignoreNullValues is true (KEDA's default): an empty answer, NaN or Inf counted as 0 "
@@ -160,24 +165,15 @@ def _prometheus(trigger: Object, name: str, on: RemarksOn) -> Converted:
             is_off = path in _NOTHING_IF_FALSE and flag_at(trigger, *path.split(".")) is False
             if value and not is_off:
                 say(text.format(value))
-    if not _is_single(tree):
+    if tree and not queries.is_single(tree):
         on.differ("the query may return several elements: KEDA fails then, an HPA adds them up")
-    on.outcome.flags += _flags(trigger)
+    if tree and queries.looks_back_ms(tree) > queries.DISCOVERED_MS:
+        on.differ(
+            "the query looks back further than series are discovered (10 min by default, "
+            "--metrics-max-age): seriesQuery is `up`, so the metric stays listed while no new "
+            "sample is scraped"
+        )
     return external(name, query, aim, silence_is_zero)
-
-
-def _flags(trigger: Object) -> list[str]:
-    address = text_at(trigger, "metadata", "serverAddress")
-    extra = text_at(trigger, "metadata", "queryParameters")
-    found = []
-    if address:
-        pairs = "&".join(pair.strip() for pair in extra.split(",") if pair.strip())
-        found.append(f"--prometheus-url={address}{f'?{pairs}' if pairs else ''}")
-        if pairs:
-            found.append("--prometheus-verb=POST")  # parameters of the URL survive with POST only
-    headers = text_at(trigger, "metadata", "customHeaders")
-    found += [f"--prometheus-header={pair.strip()}" for pair in headers.split(",") if pair.strip()]
-    return found
 
 
 def _cron(trigger: Object, _name: str, on: RemarksOn) -> Converted:
@@ -203,109 +199,6 @@ _TRIGGERS: Mapping[str, Callable[[Object, str, RemarksOn], Converted]] = {
 def constant(name: str) -> Converted:
     """Return a metric that asks for one replica: an HPA without any would scale by its CPU."""
     return external(name, "vector(1)", target("AverageValue", "1"))
-
-
-def _series_query(query: str) -> str:
-    tree = promql.parse(query)
-    found = next(promql.selectors(tree), None)
-    # A query with a default (``or vector(0)``, ``absent``) answers while its series are not there,
-    # and is asked then.
-    calls = (each for each in promql.walk(tree) if isinstance(each, promql.FunctionCall))
-    if found is None or any(each.function in _DEFAULTS for each in calls):
-        return _ALWAYS
-    return printed(structs.replace(found, range_ms=None, offset_ms=0, at=None))
-
-
-def _has_default(tree: promql.Node) -> bool:
-    """Return whether the query ends in ``or vector(…)``: it is never empty."""
-    return isinstance(tree, promql.Binary) and tree.op == "or" and _is_constant(tree.right)
-
-
-def _is_constant(node: promql.Node) -> bool:
-    return isinstance(node, promql.FunctionCall) and node.function == "vector"
-
-
-def _is_single(tree: promql.Node) -> bool:
-    if not promql.is_vector(tree) or _is_constant(tree):
-        return True
-    if isinstance(tree, promql.Aggregation):
-        return tree.clause == "by" and not tree.labels and tree.op not in ("topk", "bottomk")
-    below = [child for child in promql.children(tree) if promql.is_vector(child)]
-    return bool(below) and all(map(_is_single, below))
-
-
-def authentications(manifests: Sequence[Object]) -> dict[tuple[str, str], Object]:
-    """Return the TriggerAuthentications by namespace ("" for cluster-wide ones) and name."""
-    found = {}
-    for each in manifests:
-        kind = text_at(each, "kind")
-        if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
-            namespace, name = name_of(each)
-            found["" if kind.startswith("Cluster") else namespace, name] = each
-    return found
-
-
-def credentials(trigger: Object, namespace: str, known: Authentications, on: RemarksOn) -> None:
-    """Add what the ``authenticationRef`` of a trigger in ``namespace`` becomes to ``on``."""
-    reference = map_at(trigger, "authenticationRef")
-    if not reference:
-        return
-    is_cluster = text_at(reference, "kind") == "ClusterTriggerAuthentication"
-    name = text_at(reference, "name")
-    found = known.get(("" if is_cluster else namespace, name))
-    if found is None:
-        on.lose(f"the TriggerAuthentication {name} is not in the input")
-        return
-    identity = text_at(found, "spec", "podIdentity", "provider")
-    if identity in _IDENTITIES:
-        on.lose(f"podIdentity {identity} of {name}: put a signing proxy in between")
-    for source in _ELSEWHERE:
-        if at(found, "spec", source):
-            on.lose(f"{source} of {name}: mount the credentials as files instead")
-    for secret in list_at(found, "spec", "secretTargetRef"):
-        parameter, held = text_at(secret, "parameter"), text_at(secret, "name")
-        if parameter in _FILES:
-            where = f"/etc/prometheus-credentials/{held}"
-            on.outcome.flags.append(f"{_FILES[parameter]}={where}/{text_at(secret, 'key')}")
-            on.differ(
-                f"the Secret {held} ({parameter} of {name}) must be mounted into podscale at "
-                f"{where}"
-            )
-        elif parameter in _BASIC:
-            on.lose(
-                f"{parameter} of {name}: write basic authentication into a kubeconfig and give "
-                "it with --prometheus-auth-config"
-            )
-        else:
-            on.lose(f"{parameter} of {name} has no equal here")
-
-
-def contradictions(flags: Sequence[str]) -> list[Remark]:
-    """Return what the triggers' flags ask for that one adapter cannot have at once."""
-    given: dict[str, set[str]] = {}
-    for each in flags:
-        name, _, value = each.partition("=")
-        if name == "--prometheus-header":
-            header, _, value = value.partition("=")
-            name = f"{name} {header.strip().title()}"
-        given.setdefault(name, set()).add(value)
-    found = []
-    for name, values in given.items():
-        if len(values) < 2:
-            continue
-        shown = ", ".join(sorted(values))
-        if name == "--prometheus-url":
-            text = (
-                f"the triggers ask {len(values)} servers ({shown}), and an adapter asks one: put "
-                "one query front before them (Thanos, Mimir), or run one adapter per server"
-            )
-        else:
-            text = (
-                f"the triggers need {len(values)} values of {name} ({shown}), and an adapter has "
-                "one for all its rules: run one adapter for each"
-            )
-        found.append(Remark("Prometheus", text))
-    return found
 
 
 def clashes(rules: Sequence[Mapping[str, object]]) -> list[Remark]:

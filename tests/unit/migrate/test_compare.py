@@ -17,8 +17,8 @@ def comparable(name: str) -> Comparable:
 
 @pytest.mark.parametrize(("name", "values", "old", "new"), [
     pytest.param("minimal", [450.0], 5, 5, id="the-same-number"),
-    pytest.param("minimal", [], 1, None, id="silence-scaled-in-and-now-holds"),
-    pytest.param("minimal", [float("nan")], 1, None, id="nan-scaled-in-and-now-holds"),
+    pytest.param("minimal", [], 0, None, id="silence-scaled-in-and-now-holds"),
+    pytest.param("minimal", [float("nan")], 0, None, id="nan-scaled-in-and-now-holds"),
     pytest.param("minimal", [1e9], 100, 100, id="within-the-maximum"),
     pytest.param("minimal", [100.0, 300.0], None, 4, id="several-elements-are-added-up"),
     pytest.param("fallback-static", [], 6, 6, id="the-fallback-stands-in-for-both"),

@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter import flags as adapter_flags
+from adapter.discovery.mapping import PresumingMapper
 from adapter.rules import config
+from adapter.rules.ruleset import read_rules
+from adapter.sources.sources_file import read_sources
 from podscale.migrate.documents import Unreadable, objects
-from podscale.migrate.reader import migrate_all, render
+from podscale.migrate.reader import migrate_all, render, rules_yaml
 from podscale.migrate.rules_source import find
+from podscale.serving import flags
 from tests.kit.migrating import migrate
 
 QUEUE: dict[str, str] = {"serverAddress": "http://p:9090", "query": "sum(q)", "threshold": "5"}
@@ -95,19 +100,106 @@ def test_an_authentication_may_stand_in_another_file():
     assert not outcome.lost
 
 
-@pytest.mark.parametrize(("first", "second", "said"), [
+@pytest.mark.parametrize(("first", "second"), [
     pytest.param({"serverAddress": "http://a:9090"}, {"serverAddress": "http://b:9090"},
-                 "the triggers ask 2 servers (http://a:9090, http://b:9090)", id="servers"),
+                 id="servers"),
     pytest.param({"customHeaders": "X-Scope-OrgID=red"}, {"customHeaders": "x-scope-orgid=blue"},
-                 "2 values of --prometheus-header X-Scope-Orgid (blue, red)", id="tenants"),
+                 id="tenants"),
+    pytest.param({"queryParameters": "dedup=true"}, {}, id="parameters"),
 ])  # fmt: skip
-def test_triggers_that_contradict_each_other_are_told_across_files(first, second, said):
+def test_each_trigger_asks_its_own_prometheus_across_files(first, second):
     files = [
         (yaml.safe_dump(scaled(name, triggers=[
             {"type": "prometheus", "metadata": QUEUE | metadata}])), f"{name}.yaml")
-        for name, metadata in (("web", first), ("api", second))
+        for name, metadata in (("web", first), ("api", second), ("again", first))
     ]  # fmt: skip
-    assert said in told(migrate_all(files).lost)
+    outcome = migrate_all(files)
+    text = rules_yaml(outcome)
+    sources = read_sources(yaml.safe_dump({"sources": outcome.sources}), "sources.yaml").sources
+    _, rules = read_rules(text, "rules.yaml", PresumingMapper(), frozenset(sources))
+    assert [rule.source for rule in rules.external] == ["", "prometheus-2", ""]
+    (other,) = sources.values()
+    own = adapter_flags.prometheus_options(flags.parse(outcome.flags, adapter_flags.TABLE))
+    for options, metadata in ((own, first), (other, second)):
+        assert options.url.partition("?")[0] == metadata.get(
+            "serverAddress", QUEUE["serverAddress"]
+        )
+        headers = ",".join("=".join(each) for each in options.headers)
+        assert headers.lower() == metadata.get("customHeaders", "").lower()
+    assert not outcome.lost
+
+
+def test_a_formula_over_two_servers_is_told():
+    triggers = [
+        {
+            "type": "prometheus",
+            "name": name,
+            "metadata": QUEUE | {"serverAddress": f"http://{name}"},
+        }
+        for name in ("a", "b")
+    ]
+    outcome = migrate(yaml.safe_dump(scaled(triggers=triggers, advanced={
+        "scalingModifiers": {"formula": "a + b", "target": "5"}})))  # fmt: skip
+    assert "is over triggers of several Prometheus servers" in told(outcome.lost)
+    assert not outcome.manifests
+
+
+@pytest.mark.parametrize(("spec", "release", "least", "said"), [
+    pytest.param({"minReplicaCount": 0}, "1.37", 0, "the HPA scales to zero", id="external"),
+    pytest.param({"minReplicaCount": 0}, "1.36", 1, "HPAScaleToZero on from 1.37", id="release"),
+    pytest.param({"minReplicaCount": 0, "triggers": [{"type": "cpu", "metadata": {"value": "5"}}]},
+                 "1.38", 1, "only an External or Object metric", id="usage-alone"),
+    pytest.param({"minReplicaCount": 2}, "1.37", 2, "", id="not-zero"),
+])  # fmt: skip
+def test_zero_replicas_stay_zero_where_an_hpa_may_have_them(spec, release, least, said):
+    outcome = migrate_all([(yaml.safe_dump(scaled(**spec)), "web.yaml")], release=release)
+    assert outcome.manifests[0]["spec"]["minReplicas"] == least
+    about = [e for e in (*outcome.lost, *outcome.differs) if e.about.endswith("minReplicaCount")]
+    assert said in told(about)
+    assert bool(about) is bool(said)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"awsRegion": "eu"}, "awsRegion eu signs requests"),
+    ({"identityOwner": "operator"}, "identityOwner operator signs"),
+    ({"authModes": "bearer"}, "authModes bearer without an authenticationRef"),
+    ({"serverAddressFromEnv": "URL"}, "metadata.serverAddressFromEnv of a prometheus trigger has"),
+    ({"serverAddress": ""}, "it has no serverAddress"),
+])  # fmt: skip
+def test_what_a_trigger_says_of_its_prometheus_is_not_lost_in_silence(change, said):
+    triggers = [{"type": "prometheus", "metadata": QUEUE | change}]
+    assert said in told(migrate(yaml.safe_dump(scaled(triggers=triggers))).lost)
+
+
+def test_a_tenant_of_cortex_is_its_header():
+    triggers = [{"type": "prometheus", "metadata": QUEUE | {"cortexOrgID": "red"}}]
+    outcome = migrate(yaml.safe_dump(scaled(triggers=triggers)))
+    assert "--prometheus-header=X-Scope-OrgID=red" in outcome.flags
+    assert not outcome.lost
+
+
+@pytest.mark.parametrize(("spec", "said"), [
+    ({"boundServiceAccountToken": [{"parameter": "bearerToken", "serviceAccountName": "a"}]},
+     "boundServiceAccountToken of key: start the adapter with --prometheus-auth-incluster"),
+    ({"podIdentity": {"provider": "azure-workload"}}, "podIdentity azure-workload of key: put a"),
+    ({"filePath": "/mnt"}, "filePath of key: mount the credentials as files"),
+    ({"secretTargetRef": [{"parameter": "customAuthHeader", "name": "s", "key": "k"}]},
+     "--prometheus-header=NAME=$(VALUE), and set VALUE in its env from the Secret s"),
+    ({"podIdentity": {"provider": "none"}}, ""),
+])  # fmt: skip
+def test_credentials_are_told_with_their_equal(spec, said):
+    triggers = [{"type": "prometheus", "metadata": QUEUE, "authenticationRef": {"name": "key"}}]
+    authentication = {"kind": "TriggerAuthentication", "spec": spec,
+                      "metadata": {"name": "key", "namespace": "shop"}}  # fmt: skip
+    text = yaml.safe_dump_all([scaled(triggers=triggers), authentication])
+    lost = migrate(text).lost
+    assert said in told(lost)
+    assert bool(lost) is bool(said)
+
+
+def test_objects_of_the_vpa_are_taken_as_they_are():
+    text = "kind: VerticalPodAutoscaler\nmetadata: {name: web, namespace: shop}\n"
+    assert migrate(text).read == ["VerticalPodAutoscaler shop/web, taken as it is"]
 
 
 def test_metrics_of_two_scaled_objects_never_share_a_name_in_silence():
@@ -209,6 +301,20 @@ def test_deleting_the_scaled_object_must_not_restore_a_size_under_the_new_hpa():
     ("sum(jobs_waiting) or vector(0)", "up"),
     ("(sum(jobs_waiting) or vector(0)) / 4", "up"),
     ("absent(jobs_waiting)", "up"),
+    ("scalar(sum(jobs_waiting)) + 1", "up"),
+    ("sum(a) or sum(b)", '{__name__=~"a|b"}'),
+    ('max(sum(a{ns="x",q="1"}) or b{ns="x"})', '{__name__=~"a|b",ns="x"}'),
+    ('sum(a{q="1"}) or sum(a)', "a"),
+    ("sum(a) or sum(b) or vector(0)", "up"),
+    ("vector(1) * sum(a)", "a"),
+    ("sum(a) unless sum(b)", "a"),
+    ('sum({job="a"}) or sum(b)', "up"),
+    ("max_over_time(a[10m])", "a"),
+    ("max_over_time(a[11m])", "up"),
+    ("max_over_time(sum(a)[1h:1m])", "up"),
+    ("sum(a offset 1h)", "up"),
+    ("sum(rate(a[5m] offset 6m))", "up"),
+    ("sum(a) * 1___0", "up"),  # nothing that anybody reads
     ("sum(jobs_waiting)", "jobs_waiting"),
 ])  # fmt: skip
 def test_a_query_with_a_default_is_served_while_its_series_are_not_there(query, series_query):

@@ -43,7 +43,7 @@ def test_output_is_as_reviewed(path):
 def test_output_is_one_stream_of_yaml(path):
     outcome = migrate(path.read_text(), path.name)
     documents = [each for each in yaml.safe_load_all(render(outcome)) if each is not None]
-    assert len(documents) == len(outcome.manifests) + bool(outcome.rules)
+    assert len(documents) == len(outcome.manifests) + bool(outcome.rules) + bool(outcome.sources)
 
 
 @pytest.mark.parametrize("path", KEDA, ids=named)
