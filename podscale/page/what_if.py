@@ -67,11 +67,11 @@ class WhatIf:
         if found is not None and (found.state == "running" or
                                   0.0 <= self._wall() - found.made_at < _KEPT_S):  # fmt: skip
             return found
+        if self._waiting.full():
+            return WhatIfAnswer("running", "others are before it")
         given = inputs()
         if given is None:
             return WhatIfAnswer("failed", "it has been watched for less than two minutes: wait")
-        if self._waiting.full():
-            return WhatIfAnswer("running", "others are before it")
         self._waiting.put_nowait((id_, given))
         running = self._found[id_] = WhatIfAnswer("running")
         return running

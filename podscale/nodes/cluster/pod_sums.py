@@ -161,32 +161,35 @@ class LiveRequests:
     def __init__(self, pods: PodStore, namespace: str) -> None:
         """``namespace`` is that of ballast."""
         self._namespace = namespace
-        self._sums: dict[str, Floats] = {}  # by node, of those with pods that request something
+        # By node, of those with pods that request something. Not floats: beside a pod that
+        # requests 2**63 these forget what the others do, for ever.
+        self._sums: dict[str, tuple[int, int]] = {}
         self._of: NodeArrays | None = None  # the nodes that ``_array`` is of
         self._array: Floats = np.zeros((2, 0))
         for view in pods.at(range(len(pods.placed().node))):
-            self._add(view, 1.0)
+            self._add(view, 1)
         pods.subscribe(self._changed)
 
     def over(self, nodes: NodeArrays) -> Floats:
         """Return the sums, of shape (2, n), in the order of ``nodes``; they go on changing."""
         if nodes is not self._of:
-            sums = [self._sums.get(name, np.zeros(2)) for name in nodes.names]
-            self._of, self._array = nodes, np.array(sums).reshape(-1, 2).T
+            sums = [self._sums.get(name, (0, 0)) for name in nodes.names]
+            self._of, self._array = nodes, np.array(sums, float).reshape(-1, 2).T
         return self._array
 
     def _changed(self, change: Change[PodView]) -> None:
         if change.old is not None:
-            self._add(change.old, -1.0)
+            self._add(change.old, -1)
         if change.new is not None:
-            self._add(change.new, 1.0)
+            self._add(change.new, 1)
 
-    def _add(self, view: PodView, sign: float) -> None:
+    def _add(self, view: PodView, sign: int) -> None:
         has_ended = view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
         if not view.node or has_ended or gives_way(view, self._namespace):
             return
-        sums = self._sums.pop(view.node, 0.0) + sign * np.array(counted_requests(view))
-        if sums.any():  # whoever creates a pod may bind it to any name
+        (cpu, memory), more = self._sums.pop(view.node, (0, 0)), counted_requests(view)
+        sums = cpu + sign * int(more[0]), memory + sign * int(more[1])
+        if any(sums):  # whoever creates a pod may bind it to any name
             self._sums[view.node] = sums
         place = None if self._of is None else self._of.places.get(view.node)
         if place is not None:

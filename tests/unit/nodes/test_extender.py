@@ -175,6 +175,26 @@ def test_nodes_that_pods_only_name_are_forgotten_with_the_pods() -> None:
     assert live.over(rounds.rounds._table.arrays())[0].tolist() == [3000.0]
 
 
+def test_whoever_requests_the_most_there_is_leaves_the_sums_of_others_as_they_were() -> None:
+    fleet = Fleet()
+    live = LiveRequests(fleet.pod_store, "podscale-ballast")
+    fleet.node("a")
+    fleet.pod("stays", "a", "3", started=OLD)
+    for number in range(9):  # bound by their author, until the kubelet has no room for them
+        fleet.pod(f"huge-{number}", "a", str(2**63 - 1), started=OLD)
+        fleet.feed()
+    fleet.pod("comes", "a", "1500", started=OLD)
+    fleet.feed()
+    for number in range(9):
+        del fleet.pods[f"huge-{number}"]
+    fleet.feed()
+    del fleet.pods["comes"]
+    fleet.feed()
+    rounds = Rounds(fleet, mode="extender")
+    fleet.feed()
+    assert live.over(rounds.rounds._table.arrays())[0].tolist() == [3000.0]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_that_are_kept_are_those_that_are_counted(seed: int) -> None:
     random = np.random.default_rng(seed)

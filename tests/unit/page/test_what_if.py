@@ -186,6 +186,14 @@ async def test_what_it_cannot_replay_is_said_and_only_some_wait():
     assert "spec" in found.message or "HPA" in found.message, found.message
 
 
+def test_a_question_for_which_there_is_no_place_costs_nothing():
+    what_if = WhatIf(lambda: 0.0)
+    asked = []
+    for number in range(200):
+        what_if.answer(("shop", "Deployment", f"web-{number}"), lambda: asked.append(1) or inputs())
+    assert len(asked) == 8
+
+
 async def test_the_page_says_it_under_the_same_rights_as_everything_else():
     played = Played()
     await played.play(600.0)
