@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.core import quantity
 from podscale.core.pod_state import PodPhase
@@ -32,6 +33,7 @@ _SOURCES: Mapping[type, str] = {
 _MOST_OF_POD = 100  # an event may name any containers
 _MOST_OOMS = 1000
 _MOST_BYTES = 16 * 1024  # of an event: the kubelet names the containers of one pod
+_NOTES = ("offending_containers", "offending_containers_usage", "starved_resource")
 
 
 class StoredEvent(Struct, frozen=True, rename="camel"):
@@ -42,10 +44,14 @@ class StoredEvent(Struct, frozen=True, rename="camel"):
     involved_object: ObjectReference = ObjectReference()
 
     def kept(self) -> "StoredEvent":
-        """Return it; of one that is larger than the kubelet's only which state it is."""
-        meta = self.metadata
-        if len(encode(self)) <= _MOST_BYTES:
-            return self
+        """Return what is read of it; of one that is larger than the kubelet's only which state
+        it is."""
+        meta, notes = self.metadata, self.metadata.annotations or {}
+        read = {key: notes[key] for key in _NOTES if key in notes}
+        kept = replace(meta, labels=None, annotations=read, owner_references=())
+        event = replace(self, metadata=kept)
+        if len(encode(event)) <= _MOST_BYTES:
+            return event
         return StoredEvent(ObjectMeta(meta.name, meta.namespace, meta.uid, meta.resource_version))
 
 
@@ -154,7 +160,7 @@ def ooms_of(event: StoredEvent) -> list[Oom]:
     notes = event.metadata.annotations or {}
     containers, usages, starved = (
         notes[key].split(",", _MOST_OF_POD)[:_MOST_OF_POD] if key in notes else []
-        for key in ("offending_containers", "offending_containers_usage", "starved_resource")
+        for key in _NOTES
     )
     is_kill = event.reason == "Evicted" and pod.kind == "Pod"
     if created is None or not is_kill or not len(containers) == len(usages) == len(starved):

@@ -108,6 +108,7 @@ _FIELDS: list[tuple[str, DTypeLike]] = [
 # What the VPA's updater reads, whoever wrote it, and the bytes of memory that are kept of a pod.
 _ANNOTATIONS = ("vpaObservedContainers", "vpa.podscale.io/infeasible", "vpaCpuStartupBoost/")
 _MOST_ANNOTATIONS = 32 * 1024
+_MOST_SPEC = 64 * 1024  # of what is read of a spec: hundreds of containers
 _RESIZE = ("PodResizePending", "PodResizeInProgress")
 _PHASES = {phase.text: phase for phase in PodPhase}
 _READY = {"True": PodReadiness.TRUE, "False": PodReadiness.FALSE}
@@ -242,11 +243,14 @@ class PodStore(ColumnarStore[objects.Pod, PodView]):
             self._leave_interned(row)
         # What pods of one workload share: equal for equal pods.
         shared = structs.replace(spec, node_name="")
+        if len(key := self._key.encode(shared)) > _MOST_SPEC:
+            shared = objects.PodSpec(priority=spec.priority)
+            key = self._key.encode(shared)
         state = objects.PodStatus(
             container_statuses=status.container_statuses,
             init_container_statuses=status.init_container_statuses,
         )
-        column["template"][row] = self._templates.take(self._key.encode(shared), shared)
+        column["template"][row] = self._templates.take(key, shared)
         column["state"][row] = self._states.take(self._key.encode(state), state)
         column["node"][row] = self._nodes.take(spec.node_name, spec.node_name)
         column["phase"][row] = _PHASES.get(status.phase, 0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.kube.client.errors import Forbidden, ObjectNotFound
 from podscale.kube.client.wire import HasMetadata
@@ -40,6 +41,8 @@ class Change(Struct, Generic[V], frozen=True):
 T = TypeVar("T", bound=HasMetadata)
 
 _LOOK_S = 0.05
+# Of labels, annotations or owners: 1 MB of short ones would take a dozen.
+_MOST_ENTRIES = 256
 
 
 class Sink(Protocol[T]):
@@ -170,6 +173,10 @@ class FedStore(ABC, Generic[T, V]):
 
     def _put(self, obj: T, *, is_forced: bool = False) -> None:
         meta = obj.metadata
+        lists = (meta.labels, meta.annotations, meta.owner_references)
+        if max([len(each) for each in lists if each], default=0) > _MOST_ENTRIES:
+            meta = replace(meta, labels=None, annotations=None, owner_references=())
+            obj = replace(obj, metadata=meta)  # type: ignore[type-var]
         key = meta.namespace, meta.name
         known = self._version(*key)
         if known is not None and not is_forced:

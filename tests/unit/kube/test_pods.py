@@ -208,6 +208,52 @@ def test_annotations_of_strangers_fill_little_memory(key: str, count: int) -> No
     assert filled < 12 * 2**20
 
 
+def _many(count: int) -> dict[str, str]:
+    return {f"example.com/{place:05}": "1" for place in range(count)}
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    pytest.param("labels", _many(40_000), id="labels"),
+    pytest.param("ownerReferences", [{"kind": "A", "name": "a", "uid": f"{place}"}
+                                     for place in range(20_000)], id="owners"),
+    pytest.param("containers", [{"name": f"c{place}"} for place in range(4_000)], id="containers"),
+    pytest.param("containers", [{"name": "c", "resources": {"requests": _many(20_000),
+                                                            "limits": _many(20_000)}}], id="amounts"),
+])  # fmt: skip
+def test_a_pod_as_large_as_etcd_takes_fills_little_memory(field: str, value: object) -> None:
+    raw = {**FULL, "metadata": {**FULL["metadata"]}, "spec": {**FULL["spec"], "priority": 7}}
+    raw["spec" if field == "containers" else "metadata"][field] = value
+    pod = decode(encode(raw), Pod)
+    kept = PodStore()
+    tracemalloc.start()
+    feed(kept, ("ADDED", decode(encode(raw), Pod)))
+    view = kept.get("shop", "web-1")
+    assert view is not None
+    assert (view.node, view.template.priority) == ("node-1", 7)
+    del view
+    filled = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert filled < 2**18
+    feed(kept, ("DELETED", structs.replace(pod, metadata=structs.replace(
+        pod.metadata, resource_version="42"))))  # fmt: skip
+    assert not len(kept)
+    assert not len(kept._templates)
+
+
+def test_what_ordinary_pods_have_is_kept_whole() -> None:
+    containers = [
+        {"name": f"{place:02}-{'c' * 60}", "resources": {"requests": {"cpu": "1", "memory": "1Gi"},
+                                                         "limits": {"memory": "2Gi"}}}
+        for place in range(100)
+    ]  # fmt: skip
+    raw = {**FULL, "metadata": {**FULL["metadata"], "labels": _many(200)},
+           "spec": {**FULL["spec"], "containers": containers}}  # fmt: skip
+    view = store(decode(encode(raw), Pod)).get("shop", "web-1")
+    assert view is not None
+    assert view.labels == _many(200)
+    assert len(view.template.containers) == 100
+
+
 def test_annotations_that_the_updater_reads_are_kept() -> None:
     notes = {
         "vpaObservedContainers": "app, proxy",

@@ -116,3 +116,16 @@ def test_of_an_event_larger_than_a_kubelets_little_is_kept() -> None:
     world.evicted("bob", "pod")
     sizes = {each.metadata.namespace: len(encode(each)) for each in part._evictions.values()}
     assert sizes["alice"] < sizes["bob"] < 1024
+
+
+def test_of_what_somebody_adds_to_an_event_nothing_is_kept() -> None:
+    added = {f"{place}": "" for place in range(1000)}
+    raw = {
+        "metadata": {"name": "e", "namespace": "alice", "labels": added,
+                     "annotations": {**added, "starved_resource": "memory"}},
+        "reason": "Evicted", "involvedObject": {"kind": "Pod", "name": "p", "namespace": "alice"},
+    }  # fmt: skip
+    kept = decode(json.dumps(raw).encode(), StoredEvent).kept()
+    assert kept.metadata.annotations == {"starved_resource": "memory"}
+    assert kept.metadata.labels is None
+    assert kept.involved_object.name == "p"
