@@ -42,6 +42,7 @@ class FakeApi:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
+        most_bytes: int = 0,
         guard: Callable[[], None] | None = None,
     ) -> Response:
         return await self.reply(Sent(method, path, query or {}, body, timeout_s, guard))

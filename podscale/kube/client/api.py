@@ -40,6 +40,7 @@ class RequestOptions(TypedDict, total=False):
     accept: str
     headers: Mapping[str, str] | None
     timeout_s: float  # covers everything, waiting for the client-side limiter included
+    most_bytes: int  # of the answer's body, beyond which ``AnswerTooLong`` is raised
     # Runs immediately before each attempt goes out, after every wait; what it raises is raised.
     guard: Callable[[], None] | None
 

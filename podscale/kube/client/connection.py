@@ -17,7 +17,7 @@ from yarl import URL
 
 from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, WATCH_OPENS_S, Api, Method, Response
 from podscale.kube.client.credentials import Credentials, Identity
-from podscale.kube.client.errors import ApiError, ApiUnreachable
+from podscale.kube.client.errors import AnswerTooLong, ApiError, ApiUnreachable
 from podscale.kube.client.resource import LEASES
 from podscale.kube.client.wire import WireStatusDetails, decode
 
@@ -128,6 +128,7 @@ class Connection:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        most_bytes: int = 0,
         guard: Callable[[], None] | None = None,
     ) -> Response:
         """Return the answer; see ``Api.request``."""
@@ -144,7 +145,8 @@ class Connection:
                             answer = await self._open(
                                 stack, deadline, method, path, query, body, sent, guard
                             )
-                            content = await self._body(answer, method, path)
+                            most = most_bytes or self._most_bytes
+                            content = await self._body(answer, method, path, most)
                             return Response(answer.status, answer.headers, content)
                     except ApiError as error:
                         pause_s = error.retry_after_s
@@ -154,14 +156,16 @@ class Connection:
                             raise
                     await asyncio.sleep(pause_s)
 
-    async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
-        if not self._most_bytes:
+    async def _body(
+        self, answer: aiohttp.ClientResponse, method: str, path: str, most: int
+    ) -> bytes:
+        if not most:
             return await answer.read()
         body = bytearray()
         async for chunk in answer.content.iter_any():
             body += chunk
-            if len(body) > self._most_bytes:
-                raise ApiUnreachable(f"{method} {path}: more than {self._most_bytes} bytes")
+            if len(body) > most:
+                raise AnswerTooLong(f"{method} {path}: more than {most} bytes")
         return bytes(body)
 
     @asynccontextmanager
@@ -203,7 +207,7 @@ class Connection:
             )
             if answer.status < 400:
                 break
-            error = _error(answer, await self._body(answer, method, path), identity)
+            error = _error(answer, await self._body(answer, method, path, self._most_bytes), identity)
             if error.status != 401 or is_last:
                 raise error
             identity = await self._credentials.renew()

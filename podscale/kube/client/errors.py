@@ -4,6 +4,7 @@ KubeError
 ├── NotConfigured          no usable kubeconfig, context or in-cluster credentials
 ├── NoMatch                no resource or kind of that name is served (discovery)
 ├── ApiUnreachable         no HTTP answer: refused, reset, TLS, or the deadline passed
+│   └── AnswerTooLong      it was longer than whoever asked reads
 └── ApiError               the server answered with a Status
     ├── BadRequest         400
     ├── Unauthorized       401
@@ -47,6 +48,10 @@ class ApiUnreachable(KubeError):
     def __init__(self, message: str, *, is_timeout: bool = False) -> None:
         super().__init__(message)
         self.is_timeout = is_timeout
+
+
+class AnswerTooLong(ApiUnreachable):
+    """Of the answer no more was read than was to be."""
 
 
 class ApiError(KubeError):

@@ -33,6 +33,7 @@ _POLLS_BEFORE_WATCH = 10  # rights may be granted later
 
 class WatchTiming(Struct, frozen=True):
     page_size: int = 500
+    page_bytes: int = 32 * 1024 * 1024  # of one page: longer ones come in an eighth of the size
     list_timeout_s: float = 60.0  # per page
     watch_timeout_s: float = 300.0  # asked of the server; jittered up to twice
     # Quiet for so long, a watch begins anew: bookmarks come only as the API server's cache meets
@@ -187,7 +188,13 @@ async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T]
             limit = 0
         try:
             while True:
-                meta, items = await _page(api, source, limit, continue_)
+                try:
+                    meta, items = await _page(api, source, limit, continue_)
+                except errors.AnswerTooLong:  # objects of 1 MB each, which anybody may create
+                    if limit == 1:
+                        raise
+                    limit = max((limit or source.rhythm.page_size) // 8, 1)
+                    continue
                 yield ListPage(items, meta.resource_version)
                 continue_ = meta.continue_
                 if not continue_:
@@ -211,6 +218,7 @@ async def _page(
         query=query,
         accept=METADATA_LIST if source.metadata_only else JSON,
         timeout_s=source.rhythm.list_timeout_s,
+        most_bytes=source.rhythm.page_bytes,
     )
     try:
         page = wire.decode(answer.body, wire.ListOf[source.type])  # type: ignore[name-defined]

@@ -158,7 +158,7 @@ class LittleCluster:
         if token:
             if token not in self._pages:
                 raise Refusal(410, "Expired", "the continue token is too old")
-            version, items = self._pages.pop(token)
+            version, items = self._pages[token]
         else:
             version = self.version
             items = [

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from podscale.core.selectors import selector
 from podscale.kube.client.api import Method, Response
@@ -81,6 +82,30 @@ async def test_a_paged_list_and_its_watch_make_the_store():
     pages = [query for method, _, query in cluster.requests if method == "GET"]
     assert len(pages) == 3
     assert all(query["limit"] == "3" for query in pages)
+
+
+async def test_a_page_of_huge_objects_comes_in_smaller_ones():
+    cluster, store = LittleCluster(), Store[Pod]()
+    for index in range(40):
+        large = {"annotations": {"a": "x" * 50_000}} if index > 8 else {}
+        cluster.put(pods_path("shop", f"web-{index:02}"), {**pod(), "metadata": large})
+    rhythm = replace(QUICK, page_size=16, page_bytes=200_000)
+    async with reflected(cluster, store, WatchSource(PODS, Pod, rhythm=rhythm)):
+        await until(store.is_current)
+        assert len(store) == 40
+    sizes = [int(query["limit"]) for method, _, query in cluster.requests if method == "GET"]
+    assert sizes == [16, *[2] * 20]
+
+
+async def test_an_object_longer_than_a_page_is_told_and_asks_no_further():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.put(pods_path("shop", "web"), {**pod(), "metadata": {"annotations": {"a": "x" * 999}}})
+    rhythm = replace(QUICK, page_size=500, page_bytes=500)
+    async with reflected(cluster, store, WatchSource(PODS, Pod, rhythm=rhythm)):
+        await until(lambda: store.freshness().error is not None)
+        assert "more than 500 bytes" in str(store.freshness().error)
+        sizes = [query["limit"] for method, _, query in cluster.requests if method == "GET"]
+    assert sizes[:4] == ["500", "62", "7", "1"]
 
 
 async def test_a_cut_watch_goes_on_where_it_stopped_without_a_list():

@@ -249,6 +249,7 @@ class RoomCluster:
         accept: str = "",
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
+        most_bytes: int = 0,
         guard: Callable[[], None] | None = None,
     ) -> Response:
         if path.endswith("/eviction"):

@@ -132,6 +132,7 @@ class HeadroomCluster:
         accept: str = "",
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
+        most_bytes: int = 0,
         guard: Callable[[], None] | None = None,
     ) -> Response:
         if self.is_down:
