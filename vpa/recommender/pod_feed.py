@@ -159,8 +159,7 @@ def ooms_of(event: StoredEvent) -> list[Oom]:
     pod, created = event.involved_object, event.metadata.creation_timestamp
     notes = event.metadata.annotations or {}
     containers, usages, starved = (
-        notes[key].split(",", _MOST_OF_POD)[:_MOST_OF_POD] if key in notes else []
-        for key in _NOTES
+        notes[key].split(",", _MOST_OF_POD)[:_MOST_OF_POD] if key in notes else [] for key in _NOTES
     )
     is_kill = event.reason == "Evicted" and pod.kind == "Pod"
     if created is None or not is_kill or not len(containers) == len(usages) == len(starved):

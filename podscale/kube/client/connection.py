@@ -207,7 +207,9 @@ class Connection:
             )
             if answer.status < 400:
                 break
-            error = _error(answer, await self._body(answer, method, path, self._most_bytes), identity)
+            error = _error(
+                answer, await self._body(answer, method, path, self._most_bytes), identity
+            )
             if error.status != 401 or is_last:
                 raise error
             identity = await self._credentials.renew()

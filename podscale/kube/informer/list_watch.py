@@ -148,7 +148,7 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
 async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
     yield ListBegan(is_poll=True)
     resource_version = ""
-    async with aclosing(_pages(api, source)) as pages:
+    async with aclosing(list_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
@@ -163,7 +163,7 @@ async def _list_and_watch(
     """One list and the watch behind it; returns when it is time to list again."""
     yield ListBegan(is_poll)
     resource_version = ""
-    async with aclosing(_pages(api, source)) as pages:
+    async with aclosing(list_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
@@ -177,8 +177,8 @@ async def _list_and_watch(
             yield step
 
 
-async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T], None]:
-    """The list, page by page. An expired continue token starts it again, then unpaged."""
+async def list_pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T], None]:
+    """Yield the list, page by page; raises ``KubeError`` and ``DecodeError``. An expired continue token starts it again, then unpaged."""
     limit = source.rhythm.page_size
     for attempt in range(3):
         continue_ = ""

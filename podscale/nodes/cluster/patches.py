@@ -145,5 +145,5 @@ async def write_taint(api: Api, node: Node, *, is_wanted: bool) -> str:
 async def remove_taints(api: Api) -> Counter[str]:
     """Take the taint from every node; returns how many it became what of, see ``write``.
     Raises ``KubeError``."""
-    nodes = filter(is_tainted, await read_all(api, NODES.path(), Node))
+    nodes = filter(is_tainted, await read_all(api, NODES, Node))
     return Counter(await each_of(nodes, lambda node: write_taint(api, node, is_wanted=False)))

@@ -140,7 +140,7 @@ class HeadroomKeeper:
     async def _round(self) -> None:
         coming = await self._coming(self.wall())
         # What namespaces have left is read for those that are short of pods.
-        quotas = await read_all(self.api, RESOURCE_QUOTAS.path(), shapes.Quota) if coming else ()
+        quotas = await read_all(self.api, RESOURCE_QUOTAS, shapes.Quota) if coming else ()
         counts = shapes.headroom(coming, self.choice.limit, shapes.left_of(quotas))
         try:
             written = await self._hold(counts)
@@ -205,7 +205,7 @@ class HeadroomKeeper:
 
     async def _coming(self, now: float) -> list[shapes.ComingPods]:
         try:
-            decisions = await read_all(self.api, _DECISIONS.path(), shapes.ScalingDecision)
+            decisions = await read_all(self.api, _DECISIONS, shapes.ScalingDecision)
         except errors.ObjectNotFound:
             decisions = ()  # nobody serves decisions (any more)
         sizes: dict[str, shapes.ExpectedSize] = {}

@@ -136,11 +136,11 @@ class RoomMaker:
         # Now: nothing is decided on what a watch said some time ago.
         api, vpas = self.api, round_.vpas
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        pods = await read_all(api, PODS.path(), ScheduledPod, fields=fields)
+        pods = await read_all(api, PODS, ScheduledPod, fields=fields)
         concerned = [pod for pod in pods if pod.metadata.namespace in vpas]
         namespaces = sorted({pod.metadata.namespace for pod in concerned})
         controllers = await _controllers(api, concerned)
-        budgets = [await read_all(api, PDBS.path(namespace), PodDisruptionBudget)
+        budgets = [await read_all(api, PDBS, PodDisruptionBudget, namespace)
                    for namespace in namespaces]  # fmt: skip
         return RoomView(
             await read_one(api, NODES.path("", node), Node),

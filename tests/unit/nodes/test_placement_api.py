@@ -8,10 +8,13 @@ import msgspec
 import pytest
 
 from podscale.kube.client.api import Response
-from podscale.kube.client.errors import Forbidden, ObjectNotFound
+from podscale.kube.client.errors import AnswerTooLong, Forbidden, ObjectNotFound
+from podscale.kube.client.resource import PODS
 from podscale.nodes import apis
 from podscale.nodes.apis import NodeApis
 from podscale.nodes.explain import explain
+from podscale.nodes.scheduling.cluster_reading import read_all
+from podscale.nodes.scheduling.objects import ScheduledPod
 from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
 from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
@@ -119,3 +122,20 @@ async def test_whoever_leaves_keeps_the_turn_until_its_thread_has_ended(
     assert most[0] == 1
     await asyncio.wait(leaving)
     assert all(task.cancelled() for task in leaving)
+
+
+async def test_pods_of_1_mb_each_are_read_a_few_at_a_time() -> None:
+    limits: list[int] = []
+
+    class Large(FakeApi):
+        async def reply(self, sent: Sent) -> Response:
+            limits.append(int(sent.query["limit"]))
+            if limits[-1] > 20:
+                raise AnswerTooLong("too long")
+            first = int(sent.query.get("continue", "0"))
+            pods = [pod(f"pod-{place}") for place in range(first, first + limits[-1])]
+            return ok({"metadata": {"continue": str(first + 7) if first < 14 else ""},
+                       "items": pods})  # fmt: skip
+
+    assert len(await read_all(Large(), PODS, ScheduledPod)) == 21
+    assert limits == [500, 62, 7, 7, 7]
