@@ -36,6 +36,7 @@ from podscale.kube.informer.store import Change, Store
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 30.0  # for CRDs that are not there yet
+_PAUSE_S = 2.0  # what changes within it is taken in together: each time all caches are cleared
 
 
 # Works with the rules of a namespace, or ("") with those of everywhere.
@@ -168,14 +169,17 @@ class WatchedMetricRules:
             await is_changed.wait()
             is_changed.clear()
             for namespace in list(names):
-                await self._change(namespace, names.pop(namespace))
+                await self._change(namespace, names.pop(namespace), is_news=True)
             self._unread.discard(resource)
+            await asyncio.sleep(_PAUSE_S)
 
-    async def _change(self, namespace: str, names: Iterable[str]) -> None:
+    async def _change(
+        self, namespace: str, names: Iterable[str], *, is_news: bool = False
+    ) -> None:
+        """Compile those of these names again; ``is_news``: their objects have changed."""
         store = self._stores[METRIC_RULES if namespace else CLUSTER_METRIC_RULES]
         async with self._taking:
             known = self._found.setdefault(namespace, {})
-            is_news = False
             changed: dict[str, StoredMetricRule] = {}
             for name in names:
                 if (new := store.get(namespace, name)) is None:
@@ -189,15 +193,14 @@ class WatchedMetricRules:
                 refusal = beyond.get(stored.origin)
                 was_beyond = name in known and known[name].fingerprint.startswith(TOO_MANY_RULES)
                 if name in changed or (refusal is not None) != was_beyond:
-                    self._compile(stored, refusal)
-                    is_news = True
+                    is_news |= self._compile(stored, refusal)
                     await asyncio.sleep(0)  # one of 500 operators takes a tenth of a second
             if is_news:
                 await self._take(self.rules(namespace), namespace)
             if not self._found.get(namespace, True):
                 del self._found[namespace]
 
-    def _compile(self, stored: StoredMetricRule, beyond: RuleRefusal | None) -> None:
+    def _compile(self, stored: StoredMetricRule, beyond: RuleRefusal | None) -> bool:
         meta = stored.metadata
         found: Rule | RuleRefusal
         try:
@@ -206,5 +209,7 @@ class WatchedMetricRules:
             log.exception("rule not compiled", rule=stored.origin)
             found = RuleRefusal("Invalid", f"{type(error).__name__}: see the adapter's log")
         known = self._found.setdefault(meta.namespace, {})
-        if meta.name not in known or known[meta.name].fingerprint != found.fingerprint:
+        is_new = meta.name not in known or known[meta.name].fingerprint != found.fingerprint
+        if is_new:
             known[meta.name] = found
+        return is_new

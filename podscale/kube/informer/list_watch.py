@@ -178,7 +178,8 @@ async def _list_and_watch(
 
 
 async def list_pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[ListPage[T], None]:
-    """Yield the list, page by page; raises ``KubeError`` and ``DecodeError``. An expired continue token starts it again, then unpaged."""
+    """Yield the list, page by page; raises ``KubeError`` and ``DecodeError``. An expired continue
+    token starts it again, then unpaged."""
     limit = source.rhythm.page_size
     for attempt in range(3):
         continue_ = ""

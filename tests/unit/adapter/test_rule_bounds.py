@@ -11,6 +11,7 @@ import tracemalloc
 
 import pytest
 import re2
+from msgspec import structs
 
 from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.discovery.relist import Relister, RelistOptions
@@ -25,7 +26,7 @@ from podscale.feed.http import refusals
 from podscale.feed.prover.lexer import MAX_NESTING, MAX_OPERATORS, PromqlTooLarge, check
 from podscale.feed.prover.tree import NotPromql, parse
 from podscale.kube.client.wire import ObjectMeta
-from podscale.kube.informer.list_watch import Changes
+from podscale.kube.informer.list_watch import Changes, ListBegan, ListEnded
 from tests.kit.templates import doubled
 from tests.unit.adapter.test_metric_rules import (
     MAPPER,
@@ -200,6 +201,42 @@ async def test_a_refused_object_is_read_again_with_new_resources_only():
     await asyncio.sleep(1000.0)
     assert len(compilations) == 1
     task.cancel()
+
+
+async def test_a_refused_object_that_stays_so_with_new_resources_is_no_news():
+    taken = Taken()
+    discovered = Discovered(*MAPPER.resources)
+    watched = WatchedMetricRules(None, discovered, lambda: OPEN, taken, look_s=0.01)
+    watched.accept(in_shop("web", metricsQuery="<<with .Series>>a<<end>>"))
+    await watched._change("shop", ["web"])
+    trying = asyncio.create_task(watched._try_again())
+    for number in range(5):
+        added = structs.replace(METRIC_RULES, group=f"new-{number}.example.com")
+        discovered.mapper = type(MAPPER)((*MAPPER.resources, added))
+        await asyncio.sleep(0.03)
+    trying.cancel()
+    assert len(taken.sets) == 1
+
+
+@pytest.mark.looptime
+async def test_whoever_writes_rules_again_and_again_is_read_every_other_second():
+    taken = Taken()
+    watched = WatchedMetricRules(None, Discovered(*MAPPER.resources), lambda: OPEN, taken)
+    store = watched._stores[METRIC_RULES]
+    for step in (ListBegan(), ListEnded("1")):
+        store.apply(step, scope="", now=0.0)
+    following = asyncio.create_task(watched._follow(METRIC_RULES))
+    for number in range(2, 1002):
+        watched.accept(stored(version=str(number), name={"as": f"name_{number}"}))
+        if number == 500:
+            watched.accept(stored("bar", version="500"))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(2.0)
+    following.cancel()
+    assert len(taken.sets) <= 8  # 5 of shop within 10 s, one at the end, one of bar
+    assert watched._found["bar"]
+    [last] = watched.rules("shop").custom
+    assert last.may_expose("name_1001")
 
 
 async def test_a_refused_object_that_is_renamed_keeps_its_new_name():
