@@ -173,9 +173,7 @@ class WatchedMetricRules:
             self._unread.discard(resource)
             await asyncio.sleep(_PAUSE_S)
 
-    async def _change(
-        self, namespace: str, names: Iterable[str], *, is_news: bool = False
-    ) -> None:
+    async def _change(self, namespace: str, names: Iterable[str], *, is_news: bool = False) -> None:
         """Compile those of these names again; ``is_news``: their objects have changed."""
         store = self._stores[METRIC_RULES if namespace else CLUSTER_METRIC_RULES]
         async with self._taking:
