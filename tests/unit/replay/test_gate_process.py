@@ -1,20 +1,31 @@
 """A batch of the gate's child: what one autoscaler's past lacks is told of that one."""
 
+import asyncio
+
 import msgspec
 import numpy as np
 import pytest
 from msgspec import structs
 
-from hpa.decide.api.spec import HpaStatus
+from hpa.decide.api.spec import HPA, HpaStatus
 from hpa.decide.settings import Settings
 from hpa.forecast.daily import DAY_S, GateAnswer, GateQuestion
 from hpa.forecast.demand import DAY
 from hpa.simulate.workload import key_of
+from podscale.feed.options import PrometheusOptions
 from podscale.feed.range_reader import HistoryColumns, HistorySlice
 from podscale.kube.client.wire import Time
 from podscale.kube.objects.autoscaler import AutoscalerCondition
-from podscale.replay.gate_process import _answered, _Asked, _Batch, _batches, _encode
+from podscale.replay.gate_process import (
+    GateProcess,
+    _answered,
+    _Asked,
+    _Batch,
+    _batches,
+    _encode,
+)
 from podscale.replay.history import LoadQuery
+from podscale.replay.inputs import ReplayError
 from tests.unit.hpa.forecast.demands import jumps
 from tests.unit.hpa.simulate.loads import web
 
@@ -45,6 +56,39 @@ async def test_metrics_that_ended_before_today_leave_the_others_their_answers(mi
     assert "no sample of the metrics since" in gone
     assert isinstance(there, GateAnswer)
     assert there.plan is not None
+
+
+@pytest.mark.looptime
+async def test_an_autoscaler_that_takes_minutes_to_read_leaves_the_others_their_answers():
+    class Slow(Past):
+        async def read(self, query, *given, **more):
+            if query == "slow":
+                await asyncio.sleep(200.0)
+            async for part in super().read(query, *given, **more):
+                yield part
+
+    hpa, now = web(maxReplicas=1000), asyncio.get_running_loop().time
+    asked = [
+        _Asked(GateQuestion(hpa, {}), [LoadQuery(key_of(hpa.metrics[0]), query)])
+        for query in ("slow", "-5", "slow")
+    ]
+    began = now()
+    one, there, other = await _answered(_Batch(asked, Settings(), TODAY_S + 300.0), Slow())
+    assert isinstance(there, GateAnswer)
+    assert one == other == "its history was not read within 50 s"
+    assert now() - began <= 101.0
+
+
+async def test_namespaces_take_turns_however_many_autoscalers_one_has():
+    def refused(hpa: HPA) -> list[LoadQuery]:
+        raise ReplayError("no")
+
+    names = ["alice"] * 200 + ["bob", "carol", "bob"]
+    questions = [GateQuestion(structs.replace(web(), namespace=name), {}) for name in names]
+    asked = GateProcess(PrometheusOptions(), refused).answers(questions, Settings(), TODAY_S)
+    order = [question.hpa.namespace async for question, _ in asked]
+    assert sorted(order) == sorted(names)
+    assert order[:5] == ["alice", "bob", "carol", "alice", "bob"]
 
 
 def test_an_autoscaler_that_had_a_pass_comes_to_the_child_as_it_is() -> None:
