@@ -113,6 +113,9 @@ async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[s
         f"namespace/{HEADROOM_NAMESPACE}": (NAMESPACES.path("", HEADROOM_NAMESPACE), "headroom"),
         "priorityclass/podscale-headroom": (f"{classes}/podscale-headroom", "headroom"),
     }
+    for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{plural}/podscale-headroom"
+        objects[f"{plural}/podscale-headroom"] = path, "headroom"
     async with cluster.connect("nodes-off") as api:
         found = await _ours(api, objects, "nothing was changed")
         pods = await _ballast_pods(api)

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from podscale.cli.demo.scenes import deploy
 from podscale.nodes.cluster.patches import TAINT_KEY
@@ -14,6 +16,7 @@ from tests.kit.apiserver.server import FaultySandbox
 from tests.kit.commands import podscale
 
 NAMESPACE = "podscale-ballast"
+HEADROOM = Path(__file__).parents[3] / "config/rbac/nodes-headroom/headroom.yaml"
 
 
 @pytest.fixture
@@ -48,6 +51,20 @@ async def test_the_demos_ballast_is_taken_away(server: FaultySandbox):
     code, said = await off(server)  # again
     assert code == 0
     assert f"found no namespace/{NAMESPACE} and no headroom; taints removed: 0" in said
+
+
+async def test_the_policy_of_headroom_goes_with_it(server: FaultySandbox):
+    objects = list(yaml.safe_load_all(HEADROOM.read_text()))
+    policies = [each for each in objects if each["kind"].startswith("ValidatingAdmissionPolicy")]
+    for each in policies:
+        server.objects.put(each)
+    code, said = await off(server)
+    assert code == 0
+    assert "validatingadmissionpolicies/podscale-headroom" in said
+    left = [server.objects.list(plural, "") for plural in (
+        "validatingadmissionpolicies", "validatingadmissionpolicybindings")]  # fmt: skip
+    assert left == [[], []]
+    assert len(policies) == 2
 
 
 async def test_a_mistyped_namespace_is_refused_and_where_ballast_is_named(server: FaultySandbox):
