@@ -256,6 +256,7 @@ class Adapter:
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self.rules_problem,
             service=self._flags.text("service"),
+            running_in=self._ports.pod.namespace if self._ports.pod else "",
             namespace_label=self._sources.named.default_access.namespace_label,
             backends=self._ports.backends.told({name for _, name in self._external().sources}),
             prometheus_problem=self.outage,

@@ -43,6 +43,7 @@ class RulesTold(Struct, frozen=True, rename="camel"):
     problem: str = ""  # why the file as it is now was refused
     prometheus_problem: str = ""  # since when and why Prometheus does not answer
     service: str = ""  # --service
+    running_in: str = ""  # the namespace of the pod
     namespace_label: str = ""  # what keeps namespaces' own rules apart in the default Prometheus
     backends: Sequence[BackendTold] = ()  # in their order, then Services that are none
     rules: Sequence[RuleTold] = ()

@@ -71,8 +71,9 @@ async def examine(
     of_world = [each for each in lint_objects(world) if not plan.hpa or each.subject == about]
     every = [*examination.lints, *of_world]
     report.lints = [each for each in every if each.lint not in unmeant]
-    if cluster is not None and plan.told is not None and plan.told.service:
-        policy = await missing_policy(cluster.read, plan.told.service.partition("/")[0])
+    if cluster is not None and plan.told is not None:
+        home = plan.told.running_in or plan.around.self_service.partition("/")[0]
+        policy = await missing_policy(cluster.read, home) if home else ""
         cluster.notes += [policy] if policy else []
     if cluster is not None:
         report.cluster_requests = cluster.requests

@@ -152,10 +152,18 @@ async def test_what_is_wrong_with_backends_is_told_with_the_rules():
     assert (await examine(quiet, cluster({}), _quiet)).is_healthy
 
 
+@pytest.mark.parametrize(("running_in", "service"), [
+    pytest.param("blue", "", id="it-tells-where-it-runs"),
+    pytest.param("", "blue/podscale-adapter", id="its-service-is-known"),
+])  # fmt: skip
 @pytest.mark.parametrize("kinds", [(), ("ies",), ("ies", "ybindings")])
-async def test_the_policy_of_our_accounts_is_looked_for_where_the_adapter_is(kinds):
-    told = RulesTold("rules: []", "r.yaml", "", 1, 1, service="blue/podscale-adapter")
-    plan = DoctorPlan(rules=RulesText("rules: []", "r.yaml", "running adapter"), told=told)
+async def test_the_policy_of_our_accounts_is_looked_for_where_the_adapter_is(
+    kinds, running_in, service
+):
+    told = RulesTold("rules: []", "r.yaml", "", 1, 1, running_in=running_in)
+    around = Surroundings("", self_service=service)
+    rules = RulesText("rules: []", "r.yaml", "running adapter")
+    plan = DoctorPlan(rules=rules, told=told, around=around)
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic{}/podscale-accounts-blue"
     found = await examine(plan, cluster({path.format(kind): {} for kind in kinds}), _quiet)
     assert len([note for note in found.notes if "podscale's accounts are missing" in note]) == (

@@ -26,6 +26,13 @@ def test_the_charts_default_rules_are_those_of_config_gen() -> None:
     assert len(yaml.safe_load(text)["rules"]) == 6
 
 
+def test_another_releases_policy_is_no_reason_to_leave_ours_out() -> None:
+    lines = (CHART / "templates/_manifests.tpl").read_text().splitlines()
+    (place,) = (number for number, line in enumerate(lines) if ":= lookup " in line)
+    conditions = [line for line in lines[:place] if line.startswith("{{- if ")]
+    assert conditions[-1] == '{{- if eq $each.kind "MutatingWebhookConfiguration" }}'
+
+
 def test_every_overlay_of_the_issue_is_there() -> None:
     assert {
         "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
