@@ -165,6 +165,28 @@ def test_the_hpa_writes_histories_and_not_the_rules(cluster: Plane) -> None:
     assert cluster.admin.request("PUT", rules, cluster.admin.get(rules)).status == 200
 
 
+def test_no_account_creates_itself_the_token_of_another(cluster: Plane) -> None:
+    secrets = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    of_another = {
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "podscale-hpa-ca",
+                     "annotations": {"kubernetes.io/service-account.name": "podscale-updater"}},
+    }  # fmt: skip
+    client = account(cluster, "podscale-hpa")
+
+    def refused() -> bool:
+        return is_refused(client.request("POST", f"{secrets}?dryRun=All", of_another))
+
+    wait_until("it is refused", refused, 20.0)
+    assert is_refused(client.request("POST", secrets, {**of_another, "type": "Opaque"}))
+    certificate = {
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "podscale-hpa-ca"}, "data": {"tls.crt": "", "tls.key": ""},
+    }  # fmt: skip
+    assert client.request("POST", f"{secrets}?dryRun=All", certificate).status == 201
+    assert cluster.admin.request("POST", f"{secrets}?dryRun=All", of_another).status == 201
+
+
 def test_every_account_of_ours_sees_that_the_policy_is_there(cluster: Plane) -> None:
     client = account(cluster, "podscale-adapter")
     for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
