@@ -9,10 +9,10 @@ depend on it.
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field, structs
+from msgspec import Meta, Raw, Struct, field, structs
 
 from podscale.core import quantity
 from podscale.core.json_decoder import JsonDecoder
@@ -22,6 +22,7 @@ from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
 MOST_NAMES = 32  # of one list: reading more keeps others waiting
+MOST_ENTRIES = 1000  # policies of a VPA, or recommenders: more of them take ten times their text
 
 
 class ResourceList(dict[str, Quantity]):
@@ -129,7 +130,9 @@ class ContainerPolicy(Struct, frozen=True, rename="camel"):
 class ResourcePolicy(Struct, frozen=True, rename="camel", dict=True):
     """``spec.resourcePolicy``."""
 
-    container_policies: tuple[ContainerPolicy, ...] | None = None
+    container_policies: (
+        Annotated[tuple[ContainerPolicy, ...], Meta(max_length=MOST_ENTRIES)] | None
+    ) = None
 
     @cached_property
     def by_container(self) -> Mapping[str, ContainerPolicy]:
@@ -153,7 +156,7 @@ class VpaSpec(Struct, frozen=True, rename="camel"):
     target_ref: CrossVersionObjectReference | None = None
     update_policy: UpdatePolicy | None = None
     resource_policy: ResourcePolicy | None = None
-    recommenders: tuple[Named, ...] | None = None
+    recommenders: Annotated[tuple[Named, ...], Meta(max_length=MOST_ENTRIES)] | None = None
     startup_boost: StartupBoost | None = None
 
 

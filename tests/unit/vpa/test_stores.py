@@ -8,11 +8,11 @@ from structlog.testing import capture_logs
 
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import Resource
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.list_watch import (
     WatchBroken,
 )
-from podscale.kube.objects.vpa import StoredVpa
+from podscale.kube.objects.vpa import ObjectError, StoredVpa, vpa_of
 from tests.kit.stores import fill
 from vpa.stores import VpaStores
 
@@ -79,3 +79,16 @@ def test_limit_ranges_are_kept_of_namespaces_that_have_any() -> None:
     for number in range(100):
         stores.ranges(f"ci-{number}")
     assert stores._ranges == {}
+
+
+@pytest.mark.parametrize("field", ["policies", "recommenders"])
+def test_a_vpa_of_thousands_of_entries_is_none_that_can_be_read(field: str) -> None:
+    def written(count: int) -> StoredVpa:
+        many = [{"containerName": f"c{n}", "name": f"c{n}"} for n in range(count)]
+        spec = {"resourcePolicy": {"containerPolicies": many}, "recommenders": many}
+        chosen = "resourcePolicy" if field == "policies" else field
+        return decode(encode({"metadata": {}, "spec": {chosen: spec[chosen]}}), StoredVpa)
+
+    assert vpa_of(written(1000)).metadata.name == ""
+    with pytest.raises(ObjectError, match="length <= 1000"):
+        vpa_of(written(1001))
