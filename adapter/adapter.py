@@ -50,6 +50,7 @@ from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leadership.leading import for_ever
 from podscale.kube.leadership.lease import Elector
+from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.process.part import Work
 from podscale.serving.apis.api import ApiGroup
@@ -148,7 +149,10 @@ class Adapter:
             absence=lambda: self.metric_rules.absence,
         )  # fmt: skip
         found = metric_providers.load() if others is None else others
-        self.source = MetricSources(self.provider, found, ports.backends if path else None)
+        self.source = MetricSources(
+            self.provider, found, ports.backends if path else None,
+            cluster=ApiProvider(ports.api, ports.discovery, wall=clock),
+        )  # fmt: skip
         freshness = ports.metrics.freshness
         custom = CustomApi(self.source, self._custom, self._reuse, freshness, clock)
         external = ExternalApi(self.source, self._external, self._reuse, freshness, clock)

@@ -57,8 +57,9 @@ OWN: tuple[Flag, ...] = (
          "query reaches into the outage, where a rate reads low; false: as upstream. Not in "
          "shadow mode."),
     Flag("metrics-source", default="feed",
-         help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
-              "cluster's metrics APIs, whoever serves them.", choices=("feed", "api")),
+         help="feed: Prometheus, read by this process (--config, --prometheus-url), and the "
+              "cluster's metrics APIs for what no rule covers; api: those alone.",
+         choices=("feed", "api")),
     Flag("metrics-timeout", "duration", 30.0, "How long one batch of metrics is waited for.",
          must_be="greater than 0"),
     Flag("min-sync-period", "duration", 1.0,

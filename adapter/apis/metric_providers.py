@@ -1,5 +1,6 @@
 """Where the APIs get their values: the rules file first, then other packages' providers, then the
-adapters behind us (``--external-backends``).
+adapters behind us (``--external-backends``). The parts of this process get what is left from the
+cluster's metrics APIs: metrics-server, KEDA, another adapter.
 
 A package that registers a ``MetricsProvider`` under the entry-point group
 ``podscale.metrics_providers`` is asked for what the rules do not know. The entry point is
@@ -15,6 +16,7 @@ from itertools import chain
 from typing import get_args
 
 import structlog
+from msgspec import structs
 
 from adapter.apis.failures import PROVIDER_FAILED, PROVIDER_TIMEOUT
 from adapter.backends.backend import PassedAnswer
@@ -31,6 +33,9 @@ GROUP = "podscale.metrics_providers"
 ApiAnswer = core.Answer | PassedAnswer
 _FAILURES = frozenset(get_args(core.Failure))
 _ANSWERS: Mapping[type, tuple[type, ...]] = {
+    core.PodResource: (core.PodSamples, *_FAILURES),
+    core.ContainerUsage: (core.ContainerColumns, *_FAILURES),
+    core.NodeUsage: (core.NodeUsageColumns, *_FAILURES),
     core.PodMetric: (core.PodSamples, *_FAILURES),
     ObjectsMetric: (core.PodSamples, *_FAILURES),
     core.ObjectMetric: (core.ObjectSample, *_FAILURES),
@@ -47,20 +52,43 @@ class MetricSources:
         others: Sequence[core.MetricsProvider] = (),
         backends: BackendRouter | None = None,
         *,
+        cluster: core.MetricsProvider | None = None,
         patience_s: float = 10.0,
     ) -> None:
-        """``patience_s`` is how long each of ``others`` may take, as a query of the rules may."""
+        """``cluster`` is asked for what nobody here knows, and never for our own APIs, which may be
+        those of the cluster. ``patience_s`` is how long each of ``others`` may take, as a query of
+        the rules may."""
         self._patience_s = patience_s
         self.provider = provider
         self.others = tuple(others)
         self._backends = backends
+        self._cluster = cluster
 
     async def answer(self, questions: Sequence[core.Question]) -> list[core.Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
-        return [
+        answers = [
             readings.or_nothing(each.samples if isinstance(each, PassedAnswer) else each)
             for each in await self.read(questions)
         ]
+        left = [
+            place
+            for place, answer in enumerate(answers)
+            if type(answer) in _FAILURES and self._is_left(questions[place], answer)
+        ]
+        if self._cluster is not None and left:
+            found = await self._elsewhere(self._cluster, [questions[place] for place in left])
+            for place, answer in zip(left, found, strict=True):
+                answers[place] = _of_cluster(answer, answers[place])
+        return answers
+
+    def _is_left(self, question: core.Question, answer: core.Answer) -> bool:
+        """Return whether no rule, no backend and no other provider covers the question."""
+        match question:
+            case core.PodResource() | core.ContainerUsage() | core.NodeUsage():
+                return self.provider.usage.rules is None
+            case core.ExternalMetric() if self._backends and self._backends.claimant(question):
+                return False
+        return self._is_unknown(question, answer)
 
     async def read(self, questions: Sequence[ApiQuestion]) -> list[ApiAnswer]:
         """Return the same as the APIs show it, lists as they are: of the external backend that
@@ -197,6 +225,19 @@ def _whole(
         if fits and isinstance(answer, ApiAnswer) and not isinstance(answer, core.NotFound):
             return answer
     return None
+
+
+def _of_cluster(answer: ApiAnswer | None, own: core.Answer) -> core.Answer:
+    """Return the answer of the cluster's metrics API, by whose name it goes; ``own`` where it has
+    none either, or fails as well as a rule that may have the metric."""
+    if isinstance(answer, core.Samples):
+        return structs.replace(answer, answered_by=answer.answered_by or core.CLUSTER_APIS)
+    if isinstance(own, core.Unavailable) or isinstance(answer, PassedAnswer):
+        return own
+    if answer is None and isinstance(own, core.NotFound):
+        text = f"{own.message}; {core.CLUSTER_APIS} has none either"
+        return structs.replace(own, message=text)
+    return answer or own
 
 
 def load() -> list[core.MetricsProvider]:

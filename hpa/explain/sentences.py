@@ -12,7 +12,13 @@ from hpa.explain.facts import events_within, owners_of, window_of
 from hpa.explain.reading import ReadTrace, age, amount, count, listed, share, step_of, verb
 from hpa.explain.reason_order import FORECAST, SCHEDULED, kinds_of, limit_reason
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
-from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
+from podscale.core.metrics import (
+    CLUSTER_APIS,
+    ExternalSamples,
+    ObjectSample,
+    Samples,
+    samples_of,
+)
 
 _BUCKETS = {
     "missing": "{} reported nothing (idle when growing, on target or at their whole request "
@@ -232,18 +238,12 @@ def _share(ratio: float | None) -> str:
 
 
 def _when(told: ReadTrace, answer: MetricAnswer | None) -> str:
-    samples = []
+    samples = samples_of(answer) if isinstance(answer, Samples) else []
     series = by = ""
-    match answer:
-        case PodSamples():
-            samples = list(answer.pods.values())
-        case ObjectSample():
-            samples = [answer.sample]
-        case ExternalSamples():
-            samples = [each.sample for each in answer.series]
-            series = f" as the sum of {len(samples)} series" if len(samples) > 1 else ""
-            if answer.answered_by:
-                by = f", answered by the external backend {answer.answered_by}"
+    if isinstance(answer, ExternalSamples) and len(samples) > 1:
+        series = f" as the sum of {len(samples)} series"
+    if source := getattr(answer, "answered_by", ""):
+        by = f", answered by {'' if source == CLUSTER_APIS else 'the external backend '}{source}"
     times = [each.time_s for each in samples if each.time_s is not None]
     # Times before the epoch stand for "not set".
     if not times or min(times) < 0:

@@ -234,28 +234,15 @@ def _oldest(answers: MetricAnswers, known: dict[int, float]) -> float:
 
 
 def _times(answer: MetricAnswer | None) -> list[float]:
-    match answer:
-        case core.PodSamples(pods=pods, asked_s=asked_s):
-            samples = list(pods.values())
-        case core.ObjectSample(sample=sample, asked_s=asked_s):
-            samples = [sample]
-        case core.ExternalSamples(series=series, asked_s=asked_s):
-            samples = [each.sample for each in series]
-        case (
-            None
-            | core.NotFound()
-            | core.NoData()
-            | core.Stale()
-            | core.Unavailable()
-            | core.Refused()
-        ):
-            return [_NONE]
-        case _:
-            raise TypeError(f"{type(answer).__name__} is no answer")
+    if answer is None or isinstance(answer, core.Failure):
+        return [_NONE]
+    if not isinstance(answer, core.Samples):
+        raise TypeError(f"{type(answer).__name__} is no answer")
+    samples = core.samples_of(answer)
     for each in samples:
         if not INT64_MIN <= each.value_milli <= INT64_MAX:
             raise ValueError(f"{each.value_milli} is no number of milli-units in 64 bits")
-    times = [asked_s if each.time_s is None else each.time_s for each in samples]
+    times = [answer.asked_s if each.time_s is None else each.time_s for each in samples]
     return [_NONE, *(at for at in times if at != GO_ZERO_TIME_S)]  # of which no age is known
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 NO_BUDGET = "NoBudget"  # reason of ``Unavailable``: the source was not asked
+CLUSTER_APIS = "the cluster's metrics API"  # ``answered_by`` of what no rule of this process covers
 
 
 class PodResource(Struct, frozen=True, gc=False, tag=True):
@@ -84,6 +85,7 @@ class SampleGap(Struct, frozen=True, gc=False):
     until_s: float
     window_s: float  # how far back from its end the window reaches
     whole_s: float  # from when on no window of the query reaches into that time
+    source: str = "Prometheus"  # or ``CLUSTER_APIS``
 
 
 class PodSamples(Struct, frozen=True, gc=False, tag=True):
@@ -93,12 +95,14 @@ class PodSamples(Struct, frozen=True, gc=False, tag=True):
     asked_s: float  # evaluation time of the query
     stale: frozenset[str] = frozenset()  # pods with a value too old or gone, never in ``pods``
     gap: SampleGap | None = None  # None: of none is known
+    answered_by: str = ""  # as of ``ExternalSamples``
 
 
 class ObjectSample(Struct, frozen=True, gc=False, tag=True):
     sample: Sample
     asked_s: float
     gap: SampleGap | None = None
+    answered_by: str = ""  # as of ``ExternalSamples``
 
 
 class ExternalSample(Struct, frozen=True, gc=False):
@@ -112,7 +116,7 @@ class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     series: Sequence[ExternalSample]
     asked_s: float
     left_out: int = 0  # series that are no numbers: the sum of ``series`` is then not the metric
-    answered_by: str = ""  # the external backend whose answer it is; "": nobody's behind an adapter
+    answered_by: str = ""  # the external backend, or ``CLUSTER_APIS``; "": the source itself
     gap: SampleGap | None = None
 
 
@@ -184,8 +188,19 @@ class Refused(Struct, frozen=True, tag=True):
     message: str
 
 
+Samples = PodSamples | ObjectSample | ExternalSamples
 Failure = NotFound | NoData | Stale | Unavailable | Refused
-Answer = PodSamples | ObjectSample | ExternalSamples | ContainerColumns | NodeUsageColumns | Failure
+Answer = Samples | ContainerColumns | NodeUsageColumns | Failure
+
+
+def samples_of(answer: Samples) -> list[Sample]:
+    """Return all samples of an answer."""
+    match answer:
+        case PodSamples(pods=pods):
+            return list(pods.values())
+        case ExternalSamples(series=series):
+            return [each.sample for each in series]
+    return [answer.sample]
 
 
 class MetricsProvider(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,22 +13,29 @@ from adapter.discovery.registry import MetricRegistry, RelistFailure, RuleState,
 from adapter.provider import ApiQuestion, FeedProvider, ObjectsMetric
 from adapter.stages import Stage
 from podscale.core.metrics import (
+    CLUSTER_APIS,
     Answer,
+    ContainerUsage,
     ExternalMetric,
+    ExternalSample,
     ExternalSamples,
     MetricsProvider,
     NoData,
+    NodeUsage,
     NotFound,
     ObjectMetric,
     ObjectSample,
     PodMetric,
+    PodResource,
     PodSamples,
+    Question,
     Sample,
     Unavailable,
 )
 from podscale.core.selectors.selector import Selector
 from podscale.feed.http import refusals
 from podscale.feed.outage import SILENT_S, OutageWatch
+from podscale.feed.plan import Outcome
 from podscale.kube.client.resource import PODS, SERVICES, Resource
 from tests.conformance.adapter_sample import SampleProvider
 from tests.unit.adapter.test_provider import METRIC, provider
@@ -262,3 +270,101 @@ async def test_who_hangs_is_not_waited_for_where_another_has_answered():
                           ObjectSample)  # fmt: skip
         first, other = await made.answer([external, pods])
     assert (type(first), type(other)) == (ExternalSamples, PodSamples)
+
+
+class Cluster:
+    """The cluster's metrics API: metrics-server and KEDA, nothing more."""
+
+    patience_s = 1.0
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    async def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        self.questions += questions
+        return [self._answer(each) for each in questions]
+
+    def _answer(self, question: Question) -> Answer:
+        if isinstance(question, PodResource):
+            return PodSamples({"web-0": Sample(250, 100.0, 15.0)}, 100.0)
+        if isinstance(question, ExternalMetric) and question.metric == "s0-kafka-lag":
+            return ExternalSamples([ExternalSample({}, Sample(7000))], 100.0)
+        return NotFound("NotFound", "unable to fetch metrics: not found")
+
+
+WITHOUT_RESOURCES = RULES.partition("resourceRules:")[0]
+CPU = PodResource("shop", "app=web", "cpu")
+LAG = ExternalMetric("shop", "s0-kafka-lag", "scaledobject=web")
+
+
+async def of_cluster(
+    text: str = WITHOUT_RESOURCES, **outcomes: Outcome
+) -> tuple[MetricSources, Cluster]:
+    cluster = Cluster()
+    feed = RecordingFeed(outcomes or None)
+    return MetricSources(await provider(feed, text=text), cluster=cluster), cluster
+
+
+async def test_what_no_rule_covers_is_asked_of_the_cluster_which_is_said():
+    made, cluster = await of_cluster()
+    known = PodMetric("shop", METRIC, "app=web")
+    cpu, pods, lag = await made.answer([CPU, known, LAG])
+    assert cluster.questions == [CPU, LAG]
+    assert cpu == PodSamples({"web-0": Sample(250, 100.0, 15.0)}, 100.0, answered_by=CLUSTER_APIS)
+    assert (lag.series[0].sample.value_milli, lag.answered_by) == (7000, CLUSTER_APIS)
+    assert isinstance(pods, PodSamples)
+    assert pods.answered_by == ""
+
+
+async def test_what_a_rule_covers_is_never_asked_of_the_cluster():
+    failing = dict.fromkeys(
+        ("rules[0]", "externalRules[0]", "resourceRules.cpu", "resourceRules.memory"), DOWN
+    )
+    made, cluster = await of_cluster(RULES, **failing)
+    own = [CPU, PodMetric("shop", METRIC, "app=web"), ExternalMetric("shop", "queue_depth"),
+           ContainerUsage(), NodeUsage(("node-0",))]  # fmt: skip
+    answers = await made.answer(own)
+    assert [type(each) for each in answers] == [Unavailable] * len(own)
+    assert cluster.questions == []
+
+
+async def test_what_the_cluster_has_neither_keeps_the_rules_reason():
+    made, cluster = await of_cluster()
+    questions = [PodMetric("shop", "nothing", "app=web"), ExternalMetric("shop", "nothing"),
+                 ContainerUsage()]  # fmt: skip
+    answers = await made.answer(questions)
+    assert cluster.questions == questions
+    for answer, said in zip(answers, ("no rule exposes nothing",) * 2 + ("no resourceRules",),
+                            strict=True):  # fmt: skip
+        assert isinstance(answer, NotFound)
+        assert said in answer.message
+        assert answer.message.endswith("; the cluster's metrics API has none either")
+
+
+async def test_an_outage_of_our_own_prometheus_is_told_as_that():
+    text = WITHOUT_RESOURCES.replace("'queue_depth'", "'{a=\"\"}'")
+    down = await provider(RecordingFeed(), text=text, down=refusals.error("unreachable"))
+    for cluster in (Cluster(), Hanging()):
+        made = MetricSources(down, cluster=cluster, patience_s=0.05)
+        (found,) = await made.answer([ExternalMetric("shop", "of-whom")])
+        assert (type(found), found.reason) == (Unavailable, "PrometheusUnreachable")
+        assert CLUSTER_APIS not in found.message
+    (lag,) = await MetricSources(down, cluster=Cluster()).answer([LAG])
+    assert isinstance(lag, ExternalSamples)
+
+
+async def test_our_own_apis_never_ask_the_cluster():
+    # They may be the cluster's, which would then ask itself.
+    made, cluster = await of_cluster()
+    assert [type(each) for each in await made.read([LAG])] == [NotFound]
+    assert cluster.questions == []
+
+
+async def test_what_the_cluster_cannot_answer_is_its_failure():
+    made = MetricSources(
+        await provider(RecordingFeed(), text=WITHOUT_RESOURCES), cluster=Hanging(), patience_s=0.05
+    )
+    known = PodMetric("shop", METRIC, "app=web")
+    late, pods = await made.answer([CPU, known])
+    assert (type(late), late.is_timeout) == (Unavailable, True)
+    assert isinstance(pods, PodSamples)

@@ -12,7 +12,14 @@ from hpa.decide.observation import Observation, ScaleUnreadable
 from hpa.decide.reconcile import decide
 from hpa.decide.settings import Settings
 from hpa.explain.explanation import explain
-from podscale.core.metrics import ObjectSample, Refused, Sample
+from podscale.core.metrics import (
+    CLUSTER_APIS,
+    ExternalSamples,
+    ObjectSample,
+    PodSamples,
+    Refused,
+    Sample,
+)
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation
 from podscale.kube.objects.autoscaler import AutoscalerCondition, CrossVersionObjectReference
@@ -101,6 +108,19 @@ def test_whose_answer_it_was_is_told() -> None:
     found = structs.replace(series(75_000), answered_by="keda")
     told = words(seen(web(queue(1000)), 2, listed(pod(), pod()), [found]))
     assert ", answered by the external backend keda" in told
+
+
+@pytest.mark.parametrize("found", [
+    (queue(1000), series(75_000)), (cpu(50), usage(900, 90)),
+], ids=["external", "cpu"])  # fmt: skip
+def test_what_the_clusters_metrics_api_answered_is_told(
+    found: tuple[MetricSpec, ExternalSamples | PodSamples],
+) -> None:
+    metric, answer = found
+    answer = structs.replace(answer, answered_by=CLUSTER_APIS)
+    told = words(seen(web(metric), 2, listed(pod(), pod()), [answer]))
+    assert ", answered by the cluster's metrics API" in told
+    assert "external backend" not in told
 
 
 @pytest.mark.parametrize(
