@@ -14,7 +14,8 @@ from adapter.queries.promql import QueryTemplate, SelectorMatcher, of_selector
 from adapter.rules.ruleset import ResourceRule
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.selectors.selector import Selector
-from podscale.feed.plan import Api, KeyLabels, QueryPlan, QueryWindow, Render
+from podscale.core.silences import QueryWindow
+from podscale.feed.plan import Api, KeyLabels, QueryPlan, Render
 from podscale.feed.prover.confinement import NotConfined, confined
 from podscale.feed.prover.tree import windows
 

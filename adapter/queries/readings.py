@@ -25,6 +25,7 @@ from podscale.core.metrics import (
     PodSamples,
     Sample,
     SampleGap,
+    Samples,
     Stale,
 )
 from podscale.feed.plan import NO_ROW, Outcome, Reading
@@ -185,7 +186,7 @@ def or_nothing(answer: Answer) -> Answer:
 
 def with_gap(answer: Answer, gap: SampleGap) -> Answer:
     """Return ``answer`` with the time for which its source was away."""
-    if isinstance(answer, PodSamples | ObjectSample | ExternalSamples):
+    if isinstance(answer, Samples):
         return structs.replace(answer, gap=gap)
     return answer
 

@@ -62,8 +62,9 @@ def gap_text(gap: SampleGap) -> str:
     times = gap.since_s, gap.until_s, gap.whole_s
     time_of_day = slice(11 if gap.whole_s - gap.since_s < _DAY_S else 0, None)
     since, until, whole = (rfc3339(at)[time_of_day] for at in times)
+    source = f"{gap.source[0].upper()}{gap.source[1:]}"
     return (
-        f"Prometheus was away from {since} to {until}; what is measured over "
+        f"{source} was away from {since} to {until}; what is measured over "
         f"{format_prometheus(gap.window_s)} is whole again at {whole}, until then nothing shrinks"
     )
 

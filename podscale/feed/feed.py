@@ -14,10 +14,11 @@ import structlog
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.metrics import SampleGap
 from podscale.core.pace import LoopPace
+from podscale.core.silences import QueryWindow
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions
 from podscale.feed.outage import Outage
-from podscale.feed.plan import Demand, Outcome, QueryWindow, Reading
+from podscale.feed.plan import Demand, Outcome, Reading
 from podscale.feed.queries.group import NamespaceRead, QueryGroup
 from podscale.feed.queries.queue import Queries
 from podscale.feed.queries.refresh import Refresh, Result
@@ -86,11 +87,12 @@ class Feed:
         self, demand: Demand, outcome: Outcome, windows: Callable[[], Sequence[QueryWindow]]
     ) -> SampleGap | None:
         """Return when Prometheus was away, if one of the demand's ``windows`` reaches there."""
-        if not self._client.outage.silences:
+        silences = self._client.outage.silences
+        if not silences.ended:
             return None
         key = demand.plan.key, demand.namespace
         measured_after_s, empty_s = self._after_silence.get(key) or (0.0, 0.0)
-        found = self._client.outage.gap(windows(), self._clock(), empty_s)
+        found = silences.gap(windows(), self._clock(), empty_s)
         if found is None or found.until_s == measured_after_s or not isinstance(outcome, Reading):
             return found
         if not len(outcome.values):

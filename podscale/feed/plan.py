@@ -115,13 +115,6 @@ class QueryPlan(Struct, frozen=True, eq=False, weakref=True):
         return self.render(self.label_matchers(namespace, names), values)
 
 
-class QueryWindow(Struct, frozen=True):
-    """What one selector reads: ``range_s`` seconds that end ``offset_s`` before the evaluation."""
-
-    offset_s: float
-    range_s: float
-
-
 class Demand(Struct, frozen=True, eq=False, gc=False):
     """A plan wanted for one namespace and its objects."""
 

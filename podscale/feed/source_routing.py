@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from podscale.core.metrics import Failure, SampleGap
+from podscale.core.silences import QueryWindow
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, Outcome, QueryWindow
+from podscale.feed.plan import Demand, Outcome
 
 # In an outage one reader's queries look whether it is over; whoever reads waits for them so long:
 # a Prometheus that is back, or refuses connections, has answered by then.

@@ -90,9 +90,10 @@ _OWN = {
     "podscale.io/forecast. Change: the time that it tells of passes.",
     "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
     "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
-    "GapInWindow": "Prometheus did not answer for a while, and a range of the query reaches into "
-    "that time, where a rate reads low: the size is not lowered by it. Change: the metrics still "
-    "ask for less when the range, and a quarter of it, has passed since.",
+    "GapInWindow": "Prometheus, or the cluster's metrics API, did not answer for a while, and a "
+    "range of the query reaches into that time, where a rate reads low: the size is not lowered by "
+    "it. Change: the metrics still ask for less when the range, and a quarter of it, has passed "
+    "since.",
     "ScheduleRefused": "podscale.io/schedule is refused, or an entry of it, which may be what "
     "keeps the size up: it is not lowered. Change: the annotation is corrected or removed, or the "
     "metrics ask for more.",

@@ -8,7 +8,7 @@ import promql_parser
 from msgspec import Struct
 from msgspec.structs import replace
 
-from podscale.feed.plan import QueryWindow
+from podscale.core.silences import QueryWindow
 from podscale.feed.prover import lexer
 from podscale.feed.prover.lexer import NotPromql as NotPromql
 

@@ -1,4 +1,5 @@
-"""Answers from the aggregated metrics APIs: metrics-server, KEDA, any other adapter.
+"""Answers from the aggregated metrics APIs: metrics-server, KEDA, any other adapter; and when none
+of an API answered.
 
 The second ``MetricsProvider`` of our own, beside the adapter's in-process one. Paths,
 reading and the words of failures follow the in-tree HPA's client
@@ -14,9 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.core import metrics, quantity
+from podscale.core.silences import SILENT_S, QueryWindow, Silences
 from podscale.core.times import duration
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
@@ -35,6 +37,8 @@ _GROUPS: dict[_Family, tuple[str, str]] = {
 }
 _TIMEOUT_S = 10.0
 _AT_ONCE = 16
+_RANGE_S = 300.0  # behind an answer that does not tell its window
+_MOST_FAILING = 10_000  # questions that are remembered, those included that nobody asks any more
 # prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
 # everything to its minimum.
 _GO_OVERFLOW = -(2**63)
@@ -66,6 +70,8 @@ class _Items(Struct, frozen=True):
 class ApiProvider:
     """A ``MetricsProvider`` over HTTP. What a batch asks twice is fetched once."""
 
+    patience_s = 2 * _TIMEOUT_S  # of a process that asks here for what its rules do not cover
+
     def __init__(
         self,
         api: Api,
@@ -77,18 +83,41 @@ class ApiProvider:
         self._discovery = discovery
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._wall = wall
+        # By API, since each has a server of its own. Nobody knows which failures are Prometheus's.
+        self._silences = {family: Silences(SILENT_S) for family in _GROUPS}
+        self._failing: dict[metrics.Question, float] = {}  # since when
 
     async def answer(self, questions: Sequence[metrics.Question]) -> Sequence[metrics.Answer]:
         """Return one answer per question, in order."""
+        asked_s = self._wall()
         calls = [_calls(question) for question in questions]
         distinct = {call: None for needed in calls for call in needed}
         fetched = dict(
             zip(distinct, await asyncio.gather(*map(self._fetch, distinct)), strict=True)
         )
-        return [
+        answers = [
             _answer(question, [fetched[call] for call in needed])
             for question, needed in zip(questions, calls, strict=True)
         ]
+        sources = [self._silences[needed[0].family] for needed in calls]
+        self._note(zip(questions, answers, sources, strict=True), asked_s)
+        now_s = self._wall()
+        return [_with_gap(*each, now_s) for each in zip(answers, sources, strict=True)]
+
+    def _note(
+        self, rows: Iterable[tuple[metrics.Question, metrics.Answer, Silences]], asked_s: float
+    ) -> None:
+        """Note which APIs answered. What failed while its API answered others is its own trouble
+        until it is answered, and makes no silence."""
+        now_s = self._wall()
+        for question, answer, silences in sorted(rows, key=_is_failed):
+            if not _is_failed((question, answer)):
+                silences.answered(now_s)
+                self._failing.pop(question, None)
+            elif self._failing.setdefault(question, now_s) > silences.answered_s:
+                silences.failed(asked_s, now_s)
+        if len(self._failing) > _MOST_FAILING:
+            self._failing.clear()
 
     async def _fetch(self, call: _Call) -> _Items | metrics.Failure:
         asked_s = self._wall()
@@ -191,6 +220,20 @@ def _answer(
         return metrics.Unavailable(
             "BadAnswer", f"unable to fetch metrics from {family} metrics API: {said}"
         )
+
+
+def _is_failed(row: Sequence[object]) -> bool:
+    return isinstance(row[1], metrics.Failure)
+
+
+def _with_gap(answer: metrics.Answer, silences: Silences, now_s: float) -> metrics.Answer:
+    if not silences.ended or not isinstance(answer, metrics.Samples):
+        return answer
+    widths = [each.window_s or _RANGE_S for each in metrics.samples_of(answer)]
+    gap = silences.gap([QueryWindow(0.0, max(widths, default=_RANGE_S))], now_s)
+    if gap is None:
+        return answer
+    return structs.replace(answer, gap=structs.replace(gap, source=metrics.CLUSTER_APIS))
 
 
 def _pod_resources(

@@ -15,8 +15,9 @@ from adapter.rules.ruleset import Rule, RuleSet, compile_rules
 from adapter.sources.sources_file import NamedSources, SourceAccess
 from podscale.core.metrics import SampleGap
 from podscale.core.selectors.selector import Selector
+from podscale.core.silences import QueryWindow
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, Outcome, QueryWindow, Reading
+from podscale.feed.plan import Demand, Outcome, Reading
 from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.discovery import Mapper

@@ -9,12 +9,12 @@ from aiohttp import web
 from adapter.stages import Stage
 from podscale.core.boundedcache import grow_older
 from podscale.core.metrics import SampleGap, Unavailable
+from podscale.core.silences import QueryWindow
 from podscale.feed.errors import Kind, QueryError
 from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.outage import SILENT_S, OutageWatch
-from podscale.feed.plan import QueryWindow
 from podscale.feed.stats import FeedStats
 from podscale.page.health import FeedHealth, FeedSource
 from tests.unit.feed.prometheus import pods_plan, want
@@ -146,7 +146,7 @@ def silent(watch, since_s, until_s):
 
 
 def gap(watch, now_s, *windows):
-    return watch.gap([QueryWindow(*each) for each in windows], now_s)
+    return watch.silences.gap([QueryWindow(*each) for each in windows], now_s)
 
 
 def test_a_window_reaches_into_an_outage_until_it_has_passed_and_a_quarter_more():

@@ -8,9 +8,9 @@ from aiohttp import web
 from msgspec import structs
 
 from podscale.core.metrics import Failure, Unavailable
+from podscale.core.silences import QueryWindow
 from podscale.feed.feed import Feed
 from podscale.feed.outage import SILENT_S
-from podscale.feed.plan import QueryWindow
 from podscale.feed.source_routing import PROBE_S, FeedBySource
 from tests.unit.feed.opened import Opened, held, served
 from tests.unit.feed.prometheus import FakePrometheus, pods_plan, serving, want

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.feed.plan import QueryWindow
+from podscale.core.silences import QueryWindow
 from podscale.feed.prover.tree import windows
 
 

@@ -10,7 +10,7 @@ from hpa.decide.reconcile import decide
 from hpa.decide.settings import Settings
 from hpa.explain.explanation import explain
 from hpa.history.decision_log import PackedTrace
-from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample, SampleGap
+from podscale.core.metrics import CLUSTER_APIS, NoData, ObjectSample, PodSamples, Sample, SampleGap
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -54,6 +54,15 @@ def low(gap: SampleGap | None) -> PodSamples:
 ])  # fmt: skip
 def test_a_window_with_a_hole_lowers_nothing(gap, replicas):
     assert size(low(gap)) == replicas
+
+
+@pytest.mark.parametrize(("gap", "begin"), [
+    (GAP, "Prometheus was away from"),
+    (structs.replace(GAP, source=CLUSTER_APIS), "The cluster's metrics API was away from"),
+], ids=["feed", "api"])  # fmt: skip
+def test_who_was_away_is_told(gap, begin):
+    found = explain(made(observed(low(gap))).trace)
+    assert any(text.startswith(begin) for text in found.sentences)
 
 
 def test_every_kind_of_metric_can_have_one():
