@@ -59,6 +59,7 @@ class Commands:
                 f"--initial-advertise-peer-urls={peers}",
                 f"--initial-cluster=default={peers}",
                 "--log-level=warn",
+                *self.settings.etcd_args,
             ],
         )
 

@@ -22,6 +22,7 @@ class PlaneSettings:
     # Rules of audit.k8s.io/v1 Policy, first match decides; what matches none is not logged.
     audit: Sequence[Mapping[str, Any]] = ()
     kwok_stages: str = ""  # YAML documents of kind Stage; kwok's own where none is given
+    etcd_args: Sequence[str] = ()
     apiserver_args: Sequence[str] = ()
     controller_manager_args: Sequence[str] = ()
     scheduler_args: Sequence[str] = ()

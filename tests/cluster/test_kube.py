@@ -1,11 +1,14 @@
 """Our client and the real API server: what the little and the embedded one only imitate."""
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors import selector
@@ -18,7 +21,15 @@ from podscale.kube.client.errors import (
     Unprocessable,
     WriteConflict,
 )
-from podscale.kube.client.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
+from podscale.kube.client.resource import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+)
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.metadata import OnDemandMetadata
 from podscale.kube.columns.pods import PodStore
@@ -282,6 +293,30 @@ async def test_the_store_survives_a_restart_of_the_api_server(
                 await until("it follows again", store.is_current, 90)
                 plane.kubectl("scale", "-n", namespace, "deployment/web", "--replicas=1")
                 await until("one pod", lambda: len(store.select_all(namespace)) == 1, 60)
+
+
+async def test_quiet_watches_are_never_in_doubt(
+    private_plane: Callable[[PlaneSettings], Plane],
+) -> None:
+    """etcd's default says nothing of what nobody changes, and nothing of what has no cache."""
+    compacting = ("--etcd-compaction-interval=4s",)
+    plane = private_plane(PlaneSettings(nodes=1, apiserver_args=compacting))
+    rhythm = WatchTiming(silence_s=5.0, watch_timeout_s=60.0)
+    quiet = (LIMIT_RANGES, ""), (EVENTS, "reason=Evicted")
+    async with connected(plane.admin_kubeconfig) as api, contextlib.AsyncExitStack() as watching:
+        stores = []
+        for resource, selected in quiet:
+            stores.append(Store[Workload]())
+            source = WatchSource(resource, Workload, field_selector=selected, rhythm=rhythm)
+            await watching.enter_async_context(beside(Reflector(api, source, stores[-1]).run()))
+        await until("they are watched", lambda: all(store.is_current() for store in stores))
+        began = time.monotonic()
+        with capture_logs() as logs:
+            while time.monotonic() < began + 40.0:
+                for store in stores:
+                    assert store.is_current(since=began), store.freshness()
+                await asyncio.sleep(0.02)
+        assert not logs
 
 
 _BRANDS = {

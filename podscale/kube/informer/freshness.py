@@ -110,9 +110,6 @@ class FreshnessTracker:
         state.doubted_since = state.believed_until(now)
         was_believed = state.is_believed(now)
         match happening:
-            case list_watch.ListBegan(is_poll=is_poll):
-                if not is_poll:
-                    state.doubt = "listing" if not state.is_synced else "listing again"
             # A page is no sign of life: a list that always fails at a later one never is whole.
             case list_watch.ListEnded():
                 state.heard = now

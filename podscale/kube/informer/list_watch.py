@@ -14,6 +14,7 @@ from typing import Generic, Literal, TypeVar, cast
 import msgspec
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.kube.client import errors, wire
 from podscale.kube.client.api import JSON, METADATA, METADATA_LIST, WATCH_OPENS_S, Api
@@ -63,9 +64,7 @@ class WatchSource(Struct, Generic[T], frozen=True):
 
 
 class ListBegan(Struct, frozen=True):
-    """A list begins. Unless ``is_poll``, the picture is not current until ``WatchAlive``."""
-
-    is_poll: bool = False
+    """A list begins. What was believed until now is believed on, and what was doubted is not."""
 
 
 class ListPage(Struct, Generic[T], frozen=True):
@@ -113,9 +112,6 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
     """Yield what happens to ``source`` for ever; ends only by cancellation."""
     pause = WatchPause(source.rhythm)
     polls_left = 0
-    # Watching was refused: a list that tries it again follows the ones before as one of them,
-    # or each of many namespaces would be in doubt for a moment in every five minutes.
-    is_polling = False
     while True:
         try:
             if polls_left:
@@ -126,17 +122,15 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
                 polls_left -= 1
                 await asyncio.sleep(source.rhythm.poll_s)
             else:
-                steps = _list_and_watch(api, source, pause, is_poll=is_polling)
-                async with aclosing(steps):
+                async with aclosing(_list_and_watch(api, source, pause)) as steps:
                     async for step in steps:
                         yield step
-                is_polling = False
                 await pause.after(None)
         except _CannotWatch as refusal:
             _log.warning(
                 "listing instead of watching", resource=source.path, reason=str(refusal.reason)
             )
-            polls_left, is_polling = _POLLS_BEFORE_WATCH, True
+            polls_left = _POLLS_BEFORE_WATCH
         except errors.KubeError as error:
             yield WatchBroken(str(error), error)
             await pause.after(error)
@@ -146,7 +140,7 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
 
 
 async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
-    yield ListBegan(is_poll=True)
+    yield ListBegan()
     resource_version = ""
     async with aclosing(list_pages(api, source)) as pages:
         async for page in pages:
@@ -158,10 +152,10 @@ async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T]
 
 
 async def _list_and_watch(
-    api: Api, source: WatchSource[T], pause: "WatchPause", *, is_poll: bool
+    api: Api, source: WatchSource[T], pause: "WatchPause"
 ) -> AsyncGenerator[Happening[T], None]:
     """One list and the watch behind it; returns when it is time to list again."""
-    yield ListBegan(is_poll)
+    yield ListBegan()
     resource_version = ""
     async with aclosing(list_pages(api, source)) as pages:
         async for page in pages:
@@ -258,7 +252,10 @@ async def _watch(
             else:
                 await pause.after(None)
         except errors.Gone as error:
-            yield WatchBroken(str(error), error)
+            # A resource without a watch cache (Events) has no bookmarks, and etcd forgets a quiet
+            # watch's version within ten minutes: it lists again while it is still believed.
+            if not is_quiet:
+                yield WatchBroken(str(error), error)
             return
         except (errors.Forbidden, errors.MethodNotAllowed) as error:
             raise _CannotWatch(str(error)) from error
@@ -295,7 +292,11 @@ async def _connection(
     good_for_s = rhythm.silence_s + WATCH_OPENS_S
     async with stream as batches:
         if is_quiet:
-            await _page(api, source, 1, "")
+            # Any object will do: for one that a selector finds, etcd may have to read them all.
+            # A name is what the account may have been granted, and finds at once.
+            is_named = source.field_selector.startswith("metadata.name=")
+            either = source if is_named else replace(source, label_selector="", field_selector="")
+            await _page(api, either, 1, "")
         yield WatchAlive(resource_version, good_for_s)
         async for lines in batches:
             events: list[tuple[Kind, T]] = []

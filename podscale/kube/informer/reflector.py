@@ -1,6 +1,7 @@
 """Keeps a store equal to the API server: one task per scope, each an endless watch."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -54,16 +55,21 @@ class Reflector(Generic[T]):
                 await pause.after(None)
 
     async def _follow(self, source: list_watch.WatchSource[T]) -> None:
-        told = ""
+        told, stands_since = "", math.inf
         async with aclosing(list_watch.happenings(self._api, source)) as stream:
             async for happening in stream:
                 self._apply(happening, source)
                 if isinstance(happening, list_watch.ListPage):
                     await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
+                elif isinstance(happening, list_watch.WatchAlive):
+                    stands_since = min(stands_since, self._clock())
                 elif isinstance(happening, list_watch.WatchBroken):
-                    if happening.reason != told and not isinstance(happening.error, Gone):
+                    # The same reason is news after a watch that stood for longer than a pause.
+                    stood_s = self._clock() - stands_since
+                    is_news = happening.reason != told or stood_s >= source.rhythm.backoff_max_s
+                    if is_news and not isinstance(happening.error, Gone):
                         _log.warning("watch broken", resource=source.path, reason=happening.reason)
-                    told = happening.reason
+                    told, stands_since = happening.reason, math.inf
 
     def _apply(self, happening: list_watch.Happening[T], source: list_watch.WatchSource[T]) -> None:
         try:

@@ -55,10 +55,10 @@ def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
 
 def test_a_poll_that_fails_at_a_later_page_lets_the_last_list_grow_older() -> None:
     known = tracker()
-    note(known, 0.0, ListBegan(is_poll=True), ListPage([], "1"), ListEnded("1"))
+    note(known, 0.0, ListBegan(), ListPage([], "1"), ListEnded("1"))
     note(known, 0.0, WatchAlive("1", 120.0, is_poll=True))
     for at in range(30, 200, 30):
-        note(known, at, ListBegan(is_poll=True), ListPage([], "2"), FAILED)
+        note(known, at, ListBegan(), ListPage([], "2"), FAILED)
     assert known.is_current(120.0)
     assert not known.is_current(121.0)
     assert known.facts(200.0).doubted_s == 80.0

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from podscale.core.selectors import selector
 from podscale.kube.client.api import Method, Response
@@ -404,14 +405,76 @@ async def test_a_quiet_watch_is_doubted_while_the_server_lists_nothing():
     await asyncio.wait({task})
 
 
+@pytest.mark.looptime
+async def test_a_quiet_watch_without_a_cache_lists_again_without_a_doubt():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    api = QuietApi(cluster)
+    source = WatchSource(PODS, Pod, rhythm=WatchTiming(silence_s=90))
+    with capture_logs() as logs:
+        task = asyncio.create_task(Reflector(api, source, store, clock=loop.time).run())
+        await asyncio.sleep(1)
+        for _ in range(300):
+            cluster.put("/api/v1/namespaces/shop/configmaps/other", {})
+            cluster.compact()  # etcd forgets the version that the watch has seen last
+            await asyncio.sleep(5)
+            assert store.is_current(loop.time(), since=1.0)
+        assert api.lists > 10
+        cluster.put(pods_path("shop", "web-0"), pod())
+        cluster.compact()
+        await asyncio.sleep(95)
+        assert len(store) == 1
+        task.cancel()
+        await asyncio.wait({task})
+    assert not logs
+
+
+@pytest.mark.looptime
+async def test_a_quiet_watch_asks_for_any_one_object_and_not_for_one_that_is_selected():
+    loop = asyncio.get_running_loop()
+    for selected, asked in (("spec.nodeName=a", ""), ("metadata.name=web", "metadata.name=web")):
+        api = QuietApi(LittleCluster())
+        source = WatchSource(
+            PODS, Pod, field_selector=selected, label_selector=selected, rhythm=WatchTiming()
+        )
+        task = asyncio.create_task(Reflector(api, source, Store[Pod](), clock=loop.time).run())
+        await asyncio.sleep(100)
+        (probe,) = [query for query in api.queries if query["limit"] == "1"]
+        assert probe.get("fieldSelector", "") == probe.get("labelSelector", "") == asked
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_a_reason_that_comes_again_later_is_logged_again():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    api = MemoryApi(cluster)
+    with capture_logs() as logs:
+        reflector = Reflector(api, WatchSource(PODS, Pod), store, clock=loop.time)
+        task = asyncio.create_task(reflector.run())
+        for outages in (1, 2):
+            await asyncio.sleep(600)
+            assert store.is_current(loop.time())
+            cluster.fault = lambda *_: Refusal(503, "ServiceUnavailable", "cut")
+            cluster.cut()
+            await asyncio.sleep(600)
+            cluster.fault = lambda *_: None
+            assert len(logs) == outages  # once for each outage, however often it is tried
+        task.cancel()
+        await asyncio.wait({task})
+
+
 class QuietApi(MemoryApi):
     """A watch says what was missed before it began, and nothing after."""
 
     lists = 0
+    queries: Sequence[Mapping[str, str]] = ()  # of the lists
     is_refusing = False
 
     async def request(self, method: Method, path: str, **more: Any) -> Response:
         self.lists += more["query"]["limit"] != "1"
+        self.queries = [*self.queries, more["query"]]
         if self.is_refusing:
             raise ApiUnreachable("connection refused")
         return await super().request(method, path, **more)
