@@ -196,10 +196,11 @@ async def _serve_files(
     flags: Flags, before: ServingFiles, tls: ServingTls, has_keeper: bool
 ) -> ServingFiles:
     now = await asyncio.to_thread(read_files, flags)
+    if now != before or tls.offered is not tls.pair:
+        tls.use_pair(now.pair or tls.offered, now.named)
     if now != before:
-        tls.use_pair(now.pair or tls.pair, now.named)
-        structlog.get_logger().info("ServingCertificateReloaded")
-    if now.pair is None and not has_keeper and tls.pair.not_after - time.time() < _RENEW_S:
+        structlog.get_logger().info("ServingCertificateReloaded", waits=tls.offered is not tls.pair)
+    if now.pair is None and not has_keeper and tls.offered.not_after - time.time() < _RENEW_S:
         pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
         tls.use_pair(pair, now.named)
     return now

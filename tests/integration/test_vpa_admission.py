@@ -14,7 +14,12 @@ import msgspec
 import pytest
 
 from podscale.kube.informer.list_watch import WatchBroken
-from podscale.serving.certificates.issuing import make_self_signed
+from podscale.serving import running
+from podscale.serving.certificates.issuing import (
+    make_authority,
+    make_leaf,
+    make_self_signed,
+)
 from podscale.serving.certificates.tls import self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
@@ -165,6 +170,7 @@ async def test_a_webhook_that_could_not_size_a_pod_shows_no_sign_of_life(small, 
             replica_sets.apply = lambda *_args, **_more: None
         else:
             # Whoever watches the files may swap it; the caBundle is the one of before.
+            served.server.tls.may_follow = lambda _served, _offered: True
             served.server.tls.use_pair(make_self_signed(now=time.time()))
         await asyncio.sleep(0.3)
         last = renewed()
@@ -197,6 +203,46 @@ async def test_a_wrong_vpa_is_refused_by_field_and_a_bare_one_gets_its_default(s
         assert "spec.updatePolicy.minReplicas" in str(refused.value)
         await small.cluster.server.create("verticalpodautoscalers", "default", vpa(), "me")
     assert small.vpa()["spec"]["updatePolicy"] == {"updateMode": "Recreate"}
+
+
+@pytest.mark.parametrize("order", [("ca", "crt", "key"), ("key", "crt", "ca")], ids=" ".join)
+async def test_no_invalid_vpa_passes_while_a_ca_and_its_leaf_are_swapped(
+    small, tmp_path, monkeypatch, order
+):
+    monkeypatch.setattr(running, "_LOOK_AT_FILES_S", 2.0)
+    wrong = vpa("Recreate", updatePolicy={"minReplicas": -1})
+
+    def issued(name: str) -> dict[str, bytes]:
+        authority = make_authority(name, now=time.time(), life_s=3600)
+        leaf = make_leaf(authority, ["127.0.0.1"], now=time.time(), life_s=3600)
+        return {"ca": authority.certificate, "crt": leaf.certificate, "key": leaf.key}
+
+    def trusted() -> bytes:
+        config = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
+        return base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"])
+
+    async def refused(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with pytest.raises(StatusError, match="minReplicas"):
+                await small.cluster.server.create("verticalpodautoscalers", "default", wrong, "me")
+            small.cluster.server._extensions._contexts.clear()  # and with it every connection
+            await asyncio.sleep(0.02)
+
+    files = {name: tmp_path / name for name in order}
+    for name, content in issued("one").items():
+        files[name].write_bytes(content)
+    words = (f"--client-ca-file={files['ca']}", f"--tls-cert-file={files['crt']}",
+             f"--tls-private-key={files['key']}")  # fmt: skip
+    async with admitting(small, tmp_path, *words) as served:
+        await refused(1.0)
+        two = issued("two")
+        for name in order:
+            files[name].write_bytes(two[name])
+            await refused(2.5)
+        await refused(1.0)
+        assert served.server.tls.pair.certificate == two["crt"]
+        assert trusted() == two["ca"]
 
 
 async def test_garbage_is_answered_and_never_blocks(small, tmp_path):

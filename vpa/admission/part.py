@@ -70,7 +70,7 @@ class AdmissionPart(Struct):
     stores: VpaStores
     webhook: Webhook
     certificate: registration.WebhookCertificate | None
-    bundle: bytes = b""  # the caBundle, as far as it is written here
+    handover: registration.Handover
 
     async def stop(self) -> None:
         """Finish what is in flight."""
@@ -89,7 +89,8 @@ class AdmissionPart(Struct):
             wanted = flags_.registration(self.flags, self.namespace)
             if wanted.url and not self.flags.text("webhook-port"):
                 wanted = structs.replace(wanted, url=f"{wanted.url}:{self.server.port}")
-            await registration.keep_registered(self.api, wanted, self._authority, self._registered)
+            self.server.tls.may_follow = self.handover.may_follow
+            await registration.keep_registered(self.api, wanted, self._authority, self.handover)
 
     async def show_life(self) -> None:
         """Renew the Lease that the updater looks at, as long as pods can be sized."""
@@ -104,13 +105,11 @@ class AdmissionPart(Struct):
 
     def _authority(self) -> bytes:
         # A self-signed certificate is its own authority.
-        return flags_.authority(self.flags) or self.server.tls.pair.certificate
-
-    def _registered(self, bundle: bytes) -> None:
-        self.bundle = bundle
+        return flags_.authority(self.flags) or self.server.tls.offered.certificate
 
     def _hindrance(self) -> str:
-        bundle = self.certificate.bundle if self.certificate is not None else self.bundle
+        behind = self.certificate
+        bundle = self.handover.announced if behind is None else behind.bundle
         return registration.hindrance(self.stores, self.server.tls.pair, bundle, time.time())
 
 
@@ -174,7 +173,10 @@ async def admitting(
                     port=port,
                 ) as server,
             ):
-                part = AdmissionPart(flags, api, namespace, server, stores, webhook, certificate)
+                handover = registration.Handover(server.tls)
+                part = AdmissionPart(
+                    flags, api, namespace, server, stores, webhook, certificate, handover
+                )
                 tasks += [
                     group.create_task(work) for work in (part.keep_registered(), part.show_life())
                 ]

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from podscale.core.json_decoder import decode_json
@@ -138,29 +139,29 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
 async def keep_registered(
     api: Api,
     wanted: Registration,
-    bundle: Callable[[], bytes],
-    registered: Callable[[bytes], None] = lambda _bundle: None,
+    authority: Callable[[], bytes],
+    handover: "Handover",
 ) -> None:
     """Register, and look after it for ever: a foreign one is put right, and a deleted one where the
     account may create it.
 
-    ``registered`` is told of what the API server trusts from then on. Another bundle is put
-    there at once: its certificate may be served already.
+    Another ``authority`` (PEM) is put into the caBundle at once, as ``handover`` has it.
     """
     clock = asyncio.get_running_loop().time
-    trusted, next_look = b"", clock()
+    trusted, registered, next_look = b"", b"", clock()
     while True:
         try:
-            found = await asyncio.to_thread(bundle)
+            found = handover.bundle(await asyncio.to_thread(authority))
             # An empty CA file is one that is being written.
             if found and (found != trusted or clock() >= next_look):
                 trusted, next_look = found, clock() + _LOOK_S
                 await register(api, wanted, found)
-                registered(found)
+                registered = found
         except (KubeError, OSError, msgspec.DecodeError) as error:
             _log.warning("webhook not registered", error=str(error), again_s=_AGAIN_S)
             next_look = clock() + _AGAIN_S
         await asyncio.sleep(_GLANCE_S)
+        handover.registered = registered  # by now the API server's watch has brought it
 
 
 class StatusLease(Struct):
@@ -316,6 +317,33 @@ class WebhookCertificate:
         if self.elector.may_write():  # the term may have ended meanwhile
             self.bundle = bundle
         return True
+
+
+class Handover(Struct):
+    """Files of a CA and of a leaf that change in any order, while every review is answered: a new
+    leaf waits until the API server trusts it, and the CA of the one before stays until then."""
+
+    tls: ServingTls
+    registered: bytes = b""  # the caBundle (PEM) that the API server has, as far as written here
+    announced: bytes = b""  # the last that was to be written
+
+    def bundle(self, wanted: bytes) -> bytes:
+        """Return the caBundle for a CA file that holds ``wanted``, which may be half of one."""
+        served, now = self.tls.pair, time.time()
+        if is_trusted(served, self.registered, now) and not is_trusted(served, wanted, now):
+            held = x509.load_pem_x509_certificates(self.registered)
+            pems = (each.public_bytes(Encoding.PEM) for each in held)
+            wanted = b"".join([*(pem for pem in pems if is_trusted(served, pem, now)), wanted])
+        self.announced = wanted
+        return wanted
+
+    def may_follow(self, served: KeyPair, offered: KeyPair) -> bool:
+        """Return whether ``offered`` can be served without a review that fails because of it."""
+        now = time.time()
+        return served.not_after <= now or all(
+            is_trusted(offered, bundle, now) or not is_trusted(served, bundle, now)
+            for bundle in (self.registered, self.announced)
+        )
 
 
 def hindrance(stores: VpaStores, pair: KeyPair, bundle: bytes, now: float) -> str:

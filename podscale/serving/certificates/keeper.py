@@ -91,7 +91,7 @@ class CertificateKeeper:
         """Look once: renew the leaf, and as Lease holder publish and advance the CA.
 
         No certificate is served whose CA was not published before: one that somebody else
-        put into the Secret is published first, and other replicas wait for that a look long.
+        put into the Secret is published first, and every replica waits for that a look long.
         """
         state, version = await self._read()
         if state is None:
@@ -102,7 +102,7 @@ class CertificateKeeper:
             if self._may_write():
                 self._former = (known.bundle, _FORMER_LOOKS)
                 await self._publish(state.bundle + known.bundle)
-            elif self._met != signer:
+            if self._met != signer:
                 self._met = signer
                 return
         self._known = state

@@ -9,7 +9,7 @@ flags, or a pair kept in --cert-dir.
 import os
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -46,7 +46,8 @@ class ServingTls:
         for warning in offered.warnings:
             structlog.get_logger().warning("TlsOfferReduced", warning=warning)
         self._offer = offered
-        self._pair = pair
+        self._pair = self.offered = pair
+        self.may_follow: Callable[[KeyPair, KeyPair], bool] = lambda _served, _offered: True
         self._named: tuple[NamedPair, ...] = ()
         self._authorities: tuple[x509.Certificate, ...] = ()
         self._default = self._make(pair)
@@ -59,8 +60,12 @@ class ServingTls:
         return self._pair
 
     def use_pair(self, pair: KeyPair, named: Sequence[NamedPair] = ()) -> None:
-        """Serve ``pair`` from the next connection on. Raises ``TlsError``, changing nothing."""
-        self._swap(pair, tuple(named), self._authorities)
+        """Serve ``pair`` from the next connection on, if it ``may_follow`` the one before: else it
+        is ``offered`` until it is given again. Raises ``TlsError``, changing nothing."""
+        self._make(pair)
+        served = pair if self.may_follow(self._pair, pair) else self._pair
+        self._swap(served, tuple(named), self._authorities)
+        self.offered = pair
 
     def use_authorities(self, authorities: Sequence[x509.Certificate]) -> None:
         """Let in client certificates of these CAs; none: do not ask for certificates."""

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import copy
+import time
 from typing import Any
 
 import msgspec
@@ -11,9 +12,12 @@ import pytest
 from podscale.kube.client.errors import ApiError, KubeError
 from podscale.kube.client.resource import MUTATING_WEBHOOKS
 from podscale.kube.client.wire import encode
+from podscale.serving.certificates.issuing import make_authority, make_leaf
+from podscale.serving.certificates.tls import ServingTls
 from tests.unit.serving.kit import ScriptedApi
 from vpa.admission.registration import (
     CONFIGURATION,
+    Handover,
     Registration,
     StatusLease,
     _is_same,
@@ -149,8 +153,12 @@ async def test_nothing_about_the_sign_of_life_ends_the_process(where: str):
 @pytest.mark.looptime
 async def test_another_ca_is_registered_within_a_second_and_one_that_failed_soon():
     api = ScriptedApi()
-    served = [b"one"]
-    running = asyncio.create_task(keep_registered(api, Registration(), lambda: served[-1]))
+    served, now = [b"one"], time.time()
+    authority = make_authority("ca", now=now, life_s=900.0)
+    handover = Handover(ServingTls(make_leaf(authority, ["webhook"], now=now, life_s=900.0)))
+    running = asyncio.create_task(
+        keep_registered(api, Registration(), lambda: served[-1], handover)
+    )
 
     def trusted() -> bytes:
         hook = api.objects[PATH]["webhooks"][0]
@@ -169,4 +177,28 @@ async def test_another_ca_is_registered_within_a_second_and_one_that_failed_soon
     api.is_down = False
     await asyncio.sleep(6.0)
     assert trusted() == b"four"
+    running.cancel()
+
+
+@pytest.mark.looptime
+async def test_a_leaf_waits_until_the_api_server_has_heard_of_the_ca():
+    now = time.time()
+    first, second = (make_authority("ca", now=now, life_s=900.0) for _ in range(2))
+    tls = ServingTls(make_leaf(first, ["webhook"], now=now, life_s=900.0))
+    api, handover = ScriptedApi(), Handover(tls)
+    tls.may_follow = handover.may_follow
+    files = [first.certificate]
+    registering = keep_registered(api, Registration(), lambda: files[-1], handover)
+    running = asyncio.create_task(registering)
+    await asyncio.sleep(3.2)
+    files.append(second.certificate)
+    tls.use_pair(make_leaf(second, ["webhook"], now=now, life_s=900.0))
+    waited_s = 0.0
+    while tls.pair is not tls.offered:
+        await asyncio.sleep(0.05)
+        tls.use_pair(tls.offered)
+        config = api.objects[PATH]["webhooks"][0]["clientConfig"]
+        if second.certificate in base64.b64decode(config["caBundle"]):
+            waited_s += 0.05
+    assert 0.4 < waited_s < 0.7
     running.cancel()
