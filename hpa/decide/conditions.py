@@ -19,6 +19,7 @@ ANCHOR_MOVED = "AnchorMoved"  # ours, an event: the recommender wrote another an
 GAP: Literal["GapInWindow"] = "GapInWindow"  # ours: nothing shrinks by what an outage hides
 # Ours: nothing shrinks while a schedule is written that cannot be followed.
 REFUSED: Literal["ScheduleRefused"] = "ScheduleRefused"
+UNKNOWN = "UnknownField"  # ours: the spec says more than is decided on
 COORDINATED = "Coordinated"  # ours: whether the target hangs on a VPA's anchor
 
 GOT_SCALE = "the HPA controller was able to get the target's current scale"

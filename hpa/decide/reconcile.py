@@ -38,6 +38,11 @@ def decide(
         # Who acts knows no anchor.
         observation = structs.replace(observation, held=None)
     conditions = list(observation.hpa.status.conditions)
+    unknown = [text for token, text in observation.hpa.remarks if token == words.UNKNOWN]
+    if unknown:
+        put(conditions, words.UNKNOWN, "True", words.UNKNOWN, "; ".join(unknown), now)
+    else:
+        words.drop(conditions, words.UNKNOWN)
     pass_ = _Pass(observation, observation, past, past, settings, now, variation, conditions)
     if observation.hpa.options.schedules and variation.schedule:
         pass_.schedule()

@@ -68,6 +68,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield f"It is decided every {period_s:g} s: --min-sync-period allows no shorter period."
     for problem in hpa.options.problems:
         yield f"An annotation could not be read: {problem}."
+    yield from (f"{text}." for _, text in hpa.remarks)
 
 
 def sentence_of(told: ReadTrace, reason: str) -> str:

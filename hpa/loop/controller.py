@@ -273,10 +273,12 @@ class AutoscalerChanges:
         return self._settings.mode == "shadow" or self.foreign_controller(record) is not None
 
     def tell_problems(self, record: AutoscalerRecord) -> None:
-        """Record an event for each annotation of ours that says nothing; shadow records none."""
+        """Record an event for what says nothing in an annotation of ours or in the spec; shadow
+        records none."""
         if record.hpa is not None and self._settings.mode != "shadow":
-            for problem in record.hpa.options.problems:
-                event = warning("InvalidAnnotation", problem)
+            problems = (("InvalidAnnotation", text) for text in record.hpa.options.problems)
+            for problem in (*problems, *record.hpa.remarks):
+                event = warning(*problem)
                 record_event(self._ports.recorder, self._resource, record, event)
 
     def _scaled(self, catalog: Catalog, kind: str, change: Change[Workload]) -> None:

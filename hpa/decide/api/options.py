@@ -7,7 +7,7 @@ timeZone, minReplicas, ramp}``: start and end are both cron expressions of five 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from zoneinfo import ZoneInfo
@@ -57,13 +57,14 @@ def read_options(annotations: Mapping[str, str], max_replicas: int | None = None
             _choice(annotations, settings.COORDINATE, problems, "on", "off")
         ),
         schedules=schedules,
-        refused_schedule=next(iter(_shown(refused)), ""),
+        refused_schedule=next(iter(shown(refused)), ""),
         forecasts=_choice(annotations, settings.FORECAST, problems, "auto") == "auto",
-        problems=_shown([*refused, *problems, *settings.unknown_settings(annotations)]),
+        problems=shown([*refused, *problems, *settings.unknown_settings(annotations)]),
     )
 
 
-def _shown(problems: list[str]) -> tuple[str, ...]:
+def shown(problems: Sequence[str]) -> tuple[str, ...]:
+    """Return so few and short ones that a person reads them, and how many more there are."""
     found = [
         text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
         for text in problems[:MOST_PROBLEMS]

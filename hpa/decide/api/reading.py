@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from hpa.decide.api.options import read_options
+from hpa.decide.api.options import read_options, shown
 from hpa.decide.api.spec import (
     HPA,
     LONGEST_POLICY_S,
@@ -26,6 +26,7 @@ from hpa.decide.api.spec import (
 from hpa.decide.numbers import INT32_MAX, INT32_MIN
 from podscale.core import quantity
 from podscale.core.json_decoder import decode_json
+from podscale.core.settings import SYNC_PERIOD
 from podscale.kube.client.wire import LabelSelector, Quantity, convert
 from podscale.kube.objects import autoscaler as wire
 
@@ -41,6 +42,17 @@ def read(written: wire.Autoscaler) -> HPA:
     does not let through.
     """
     spec = written.spec
+    options = read_options(written.metadata.annotations or {}, spec.max_replicas)
+    texts = [
+        f"{path}: podscale does not know this field, and decides without it" for path in spec.unread
+    ]
+    remarks = [("UnknownField", text) for text in shown(texts)]
+    own_s = spec.sync_period_seconds
+    if own_s is not None and options.sync_period_s is not None:
+        text = f"spec.syncPeriodSeconds: {own_s} does not count beside the annotation {SYNC_PERIOD}"
+        remarks.append(("TwoSyncPeriods", text))
+    elif own_s is not None:
+        options = structs.replace(options, sync_period_s=float(own_s))
     return HPA(
         namespace=written.metadata.namespace,
         name=written.metadata.name,
@@ -51,7 +63,8 @@ def read(written: wire.Autoscaler) -> HPA:
         behavior=read_behavior(spec.behavior),
         status=read_status(written.status),
         generation=written.metadata.generation,
-        options=read_options(written.metadata.annotations or {}, spec.max_replicas),
+        options=options,
+        remarks=tuple(remarks),
     )
 
 

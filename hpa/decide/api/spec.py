@@ -122,6 +122,8 @@ class HPA(Struct, frozen=True, gc=False):
     status: HpaStatus = HpaStatus()
     generation: int | None = None
     options: Options = Options()
+    # UnknownField, TwoSyncPeriods: what of ``spec`` does not count here, and why, for a person
+    remarks: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_read_apart(self) -> bool:

@@ -36,6 +36,8 @@ OBJECT_LINTS = {
     "MinEqualsMax": "an HPA whose minReplicas is its maxReplicas",
     "ForeignPods": "an HPA's selector matches pods of somebody else",
     "UnknownAnnotation": "a podscale.io/ annotation of an HPA that is no setting",
+    "UnknownField": "a field of an HPA's spec that podscale does not know",
+    "TwoSyncPeriods": "an HPA's spec.syncPeriodSeconds beside our annotation, which counts",
     "NotScaling": "an HPA whose controller says that it cannot decide",
     "ScheduleRefused": "an HPA that is not lowered because its schedule is refused",
 }
@@ -196,6 +198,7 @@ def _of_hpa(hpa: LintedHpa) -> Lints:
         yield "MinEqualsMax", f"minReplicas and maxReplicas are both {most}: it will never scale"
     for sentence in unknown_settings(hpa.annotations):
         yield "UnknownAnnotation", sentence
+    yield from hpa.spec.remarks
     if hpa.failure:
         yield "NotScaling", f"its condition {hpa.failure}"
     if why := hpa.spec.options.refused_schedule:  # which our HPA controller cannot follow

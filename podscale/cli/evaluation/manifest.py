@@ -9,7 +9,7 @@ every pass.
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import yaml
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.selectors.labels import dns_label_problems, key_problems, subdomain_problems
 from podscale.core.selectors.selector import SelectorError
-from podscale.kube.client.wire import Quantity
+from podscale.kube.client.wire import Quantity, unknown_fields
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import AutoscalerSpec
 
@@ -97,12 +97,15 @@ def unknown(written: Mapping[str, Any]) -> list[str]:
     """
     found = [_with_nearest(key, key, _OF_OBJECT) for key in map(str, written)
              if key not in _OF_OBJECT]  # fmt: skip
-    return [*found, *_unknown(written.get("spec"), AutoscalerSpec, "spec")]
+    return [*found, *unknown_in(written.get("spec"), AutoscalerSpec, "spec")]
 
 
-def unknown_in(written: object, kind: type[Struct]) -> list[str]:
+def unknown_in(written: object, kind: type[Struct], path: str = "") -> list[str]:
     """Return the paths of keys that ``kind`` does not have, each with the nearest that it has."""
-    return list(_unknown(written, kind, ""))
+    return [
+        _with_nearest(where, where.rpartition(".")[2], known)
+        for where, known in unknown_fields(written, kind, path)
+    ]
 
 
 def _with_nearest(path: str, key: str, known: Iterable[str]) -> str:
@@ -111,27 +114,6 @@ def _with_nearest(path: str, key: str, known: Iterable[str]) -> str:
 
 
 _OF_OBJECT = ("apiVersion", "kind", "metadata", "spec", "status")
-
-
-def _unknown(value: object, kind: object, path: str) -> Iterator[str]:
-    if isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _unknown(each, kind, f"{path}[{index}]")
-    elif isinstance(value, Mapping) and (struct := _struct_in(kind)) is not None:
-        hints = get_type_hints(struct)
-        names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
-        known = {written: hints[own] for written, own in names}
-        for key, below in value.items():
-            if key in known:
-                yield from _unknown(below, known[key], f"{path}.{key}".lstrip("."))
-            else:
-                yield _with_nearest(f"{path}.{key}".lstrip("."), str(key), known)
-
-
-def _struct_in(kind: object) -> type[Struct] | None:
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return kind
-    return next(filter(None, map(_struct_in, get_args(kind))), None)
 
 
 def _twice(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,8 @@ made ``shallow`` without recursion.
 
 import functools
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import typing
+from collections.abc import Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -278,12 +279,42 @@ def decoder(type_: type[T]) -> ObjectDecoder[T]:
 
 @functools.cache
 def _decoder(type_: Hashable) -> ObjectDecoder[Any]:
-    return ObjectDecoder(cast(type[Any], type_), dec_hook=read_time)
+    return ObjectDecoder(cast(type[Any], type_), dec_hook=_read)
 
 
 def convert(value: object, type_: type[T]) -> T:
     """Return plain data, as of JSON, as an object; raises ``msgspec.ValidationError``."""
-    return msgspec.convert(value, type_, dec_hook=cast("Callable[[type, Any], Any]", read_time))
+    return msgspec.convert(value, type_, dec_hook=_read)
+
+
+def unknown_fields(
+    value: object, kind: object, path: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path of each key that ``kind`` does not have, and what there is beside it."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from unknown_fields(each, kind, f"{path}[{index}]")
+    elif isinstance(value, dict) and (struct := _struct_in(kind)) is not None:
+        known = _fields(struct)
+        for key, below in value.items():
+            if key not in known:
+                yield f"{path}.{key}".lstrip("."), known
+            elif isinstance(below, dict | list):
+                yield from unknown_fields(below, known[key], f"{path}.{key}".lstrip("."))
+
+
+@functools.cache
+def _fields(struct: type[Struct]) -> Mapping[str, Any]:
+    hints = typing.get_type_hints(struct)
+    names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+    return {written: hints[own] for written, own in names}
+
+
+@functools.cache
+def _struct_in(kind: Any) -> type[Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind
+    return next(filter(None, map(_struct_in, typing.get_args(kind))), None)
 
 
 def encode(value: object) -> bytes:
@@ -304,6 +335,11 @@ def builtins(value: Struct) -> Mapping[str, object]:
     """Return a struct as the plain dict that its JSON would decode to."""
     plain: Mapping[str, object] = msgspec.to_builtins(value, enc_hook=_to_wire)
     return plain
+
+
+def _read(type_: Any, value: object) -> Any:
+    """Return what msgspec leaves to us: a time, or what its type reads from plain data itself."""
+    return type_.read(value) if hasattr(type_, "read") else read_time(type_, value)
 
 
 # Pods that were born together share most of their times; a hit costs a fifth of parsing.

@@ -6,10 +6,13 @@ has the same schema. What a metric is measured by and what its status shows are 
 differ in ``target`` and ``current``.
 """
 
+from abc import ABC
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
+from podscale.kube.client import wire
 from podscale.kube.client.wire import LabelSelector, ManagedMeta, Quantity, Time
 
 # The field of each type of metric, in the order in which the API server looks at them.
@@ -112,6 +115,29 @@ class AutoscalerSpec(Struct, frozen=True, gc=False, rename="camel"):
     max_replicas: int = 0
     metrics: tuple[AutoscalerMetric, ...] | None = None
     behavior: ScalingBehavior | None = None
+    sync_period_seconds: int | None = None  # KEP-6003
+    unread: tuple[str, ...] = field(default=(), name="")  # paths of fields that are none of these
+
+
+if TYPE_CHECKING:
+    ReadSpec = AutoscalerSpec
+else:
+
+    class ReadSpec(ABC):  # noqa: B024 - so that msgspec takes an AutoscalerSpec for one
+        """A spec on the wire, where a newer API server has more fields."""
+
+        @staticmethod
+        def read(value: Any) -> AutoscalerSpec:
+            """Return the spec."""
+            spec = wire.convert({"spec": value}, _Whole).spec
+            unread = tuple(path for path, _ in wire.unknown_fields(value, AutoscalerSpec, "spec"))
+            return structs.replace(spec, unread=unread) if unread else spec
+
+    ReadSpec.register(AutoscalerSpec)
+
+
+class _Whole(Struct):
+    spec: AutoscalerSpec
 
 
 class AutoscalerCondition(Struct, frozen=True, gc=False, rename="camel"):
@@ -136,5 +162,5 @@ class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
     """One HorizontalPodAutoscaler or PodAutoscaler."""
 
     metadata: ManagedMeta = ManagedMeta()
-    spec: AutoscalerSpec = AutoscalerSpec()
+    spec: ReadSpec = AutoscalerSpec()
     status: AutoscalerStatus = AutoscalerStatus()

@@ -180,6 +180,33 @@ def test_an_annotation_that_is_no_setting_is_told_with_the_nearest(annotations, 
     assert found == {"UnknownAnnotation": text}
 
 
+def test_a_field_that_is_not_known_is_told_wherever_it_stands_and_whatever_its_name():
+    written = hpa()
+    target = {"type": "AverageValue", "averageValue": "1", "percentile": 99}
+    written["spec"] |= {
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "futureField": {"a": 1}, "behavior": {"scaleDown": {"jitter": None}},
+    }  # fmt: skip
+    found = [(each.lint, each.reason.partition(":")[0]) for each in lints([written])]
+    assert found == [
+        ("UnknownField", path)
+        for path in ("spec.metrics[0].resource.target.percentile", "spec.futureField",
+                     "spec.behavior.scaleDown.jitter")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotation", "found"), [
+    (None, []),
+    ("1m", [("TwoSyncPeriods", ("spec.syncPeriodSeconds: 30 does not count beside the annotation "
+             "podscale.io/sync-period"))]),
+])  # fmt: skip
+def test_of_two_periods_it_is_told_which_counts(annotation, found):
+    written = hpa()
+    written["spec"]["syncPeriodSeconds"] = 30
+    written["metadata"]["annotations"] = annotation and {"podscale.io/sync-period": annotation}
+    assert [(each.lint, each.reason) for each in lints([written])] == found
+
+
 @pytest.mark.parametrize(("status", "reason", "found"), [
     ("False", "FailedGetPodsMetric", ["NotScaling"]),
     ("False", "FailedGetScale", ["NotScaling"]),

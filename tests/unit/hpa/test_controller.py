@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -389,6 +390,35 @@ async def test_an_annotation_that_is_no_setting_is_an_event_once_for_each_change
     await asyncio.sleep(100.0)
     told = [each for each in cluster.recorder.events if each[2] == "InvalidAnnotation"]
     assert len(told) == (3 if mode == "replace" else 0)
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_field_that_is_not_known_is_an_event_and_a_condition_while_it_is_there() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+
+    def change(**spec: Any) -> None:
+        scaler = cluster.world.hpas[NS, "web"]
+        scaler["spec"] = {key: each for key, each in (scaler["spec"] | spec).items() if each != ""}
+        scaler["metadata"]["resourceVersion"] = cluster.world.next_version()
+        cluster.sync()
+
+    def told() -> list[tuple[str, str]]:
+        conditions = cluster.world.hpas[NS, "web"]["status"]["conditions"]
+        return [(each["status"], each["message"]) for each in conditions
+                if each["type"] == "UnknownField"]  # fmt: skip
+
+    change(warmUp={"seconds": 5})
+    leading = asyncio.ensure_future(cluster.controller.run(Term(None)))
+    await asyncio.sleep(40.0)
+    text = "spec.warmUp: podscale does not know this field, and decides without it"
+    events = [each for each in cluster.recorder.events if each[2] == "UnknownField"]
+    assert events == [("web", "Warning", "UnknownField", text)]
+    assert told() == [("True", text)]
+    change(warmUp="")
+    await asyncio.sleep(40.0)
+    assert told() == []
     leading.cancel()
     await asyncio.wait({leading})
 
