@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
+from yaml import Node
 
 from adapter.discovery.registry import is_namespaced
 from adapter.doctor import evidence, query_checks, series_checks
@@ -25,7 +26,7 @@ _SECTIONS = {"custom": "rules", "external": "externalRules"}
 
 
 def diagnose(
-    text: str,
+    text: str | Node,
     asked: evidence.AskedEvidence,
     around: evidence.Surroundings,
     file: str = "rules file",

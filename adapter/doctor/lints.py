@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from functools import partial
 
 import structlog
+import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -50,6 +51,7 @@ RULE_LINTS: Mapping[str, str] = {
     "RawValue": "what clients ask for is written into the query as it is",
     "ExternalBackend": "an adapter behind this one is left out, not listed, or shadowed",
     "SecretElsewhere": "a source whose token or password lies where none is read from",
+    "HelmValues": "values that prometheus-adapter's chart drops, or renders into a broken file",
 }
 
 # What has one of them answers nothing, with prometheus-adapter neither.
@@ -322,7 +324,7 @@ def sound_rules(
 
 
 def query_findings(
-    text: str, file: str, problems: Sequence[Problem], mapper: ResourceMapper
+    text: str | yaml.Node, file: str, problems: Sequence[Problem], mapper: ResourceMapper
 ) -> list[LintFinding]:
     """Return the findings beside the ``problems`` for which the file is refused.
 

@@ -136,7 +136,7 @@ def _offset(lines: Sequence[str], place: tuple[int, int]) -> int:
     return sum(map(len, lines[: place[0] - 1])) + place[1] - 1
 
 
-def parse(text: str, file: str = "rules file") -> Parsed:
+def parse(text: str | Node, file: str = "rules file") -> Parsed:
     """Return the rules that ``text`` writes; raises ``ConfigInvalid`` with every problem."""
     parsed, problems = read(text, file)
     if problems:
@@ -144,10 +144,13 @@ def parse(text: str, file: str = "rules file") -> Parsed:
     return parsed
 
 
-def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
-    """Return what can be read of ``text``, and what is wrong with it."""
+def read(text: str | Node, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
+    """Return what can be read of ``text``, and what is wrong with it.
+
+    A node is a rules file inside another file, where its places are.
+    """
     reader = YamlReader()
-    document = reader.document(text)
+    document = reader.document(text) if isinstance(text, str) else text
     config = Config()
     if document is not None and _is_config_map(document):
         what = "this is a ConfigMap, and its data holds no rules file (config.yaml: |)"
@@ -159,7 +162,8 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
         reader.problems.append(Problem("", what, document.start_mark.line + 1, 1))
     elif document is not None:
         config = reader.struct(Config, [document], "")
-    return Parsed(config, reader.places, file, text), list(reader.problems)
+    written = text if isinstance(text, str) else ""
+    return Parsed(config, reader.places, file, written), list(reader.problems)
 
 
 def _is_config_map(document: Node) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import re2
 from msgspec import Struct, structs
+from yaml import Node
 
 from adapter.discovery.labels import LabelProblem, ResourceLabels
 from adapter.discovery.mapping import ResourceMapper
@@ -212,7 +213,7 @@ def wanted_by(rules: Iterable[Rule]) -> Wanted:
 
 
 def read_rules(
-    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
+    text: str | Node, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
 ) -> tuple[Parsed, RuleSet]:
     """Return a file's rules; raises ``ConfigInvalid`` with every problem of keys, patterns,
     templates, resources and sources together.

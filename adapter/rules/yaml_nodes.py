@@ -7,6 +7,7 @@ without libyaml; then such tabs are told as problems, and nothing else changes.
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -62,6 +63,16 @@ def root(text: str, events: Any = EVENTS) -> yaml.Node | Problem | None:
     except RecursionError:
         return Problem("", "not YAML: nested too deeply")
     return None if node is None or is_null(node) else node
+
+
+def nodes(text: str) -> Iterator[yaml.Node]:
+    """Yield the root of each document; raises ``yaml.YAMLError``, ``UnicodeError`` and
+    ``RecursionError``.
+    """
+    composer = _Composer(EVENTS(text))
+    while composer.check_node():
+        if (node := composer.get_node()) is not None:
+            yield node
 
 
 def is_blank(text: str) -> bool:

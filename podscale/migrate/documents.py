@@ -1,14 +1,19 @@
 """Other people's YAML as plain objects: manifests, lists of them, values files."""
 
-from collections.abc import Iterator, Mapping
-from typing import TypeGuard
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeGuard
 
 import yaml
+from yaml.constructor import SafeConstructor
+
+from adapter.rules.yaml_nodes import nodes
+from podscale.core.json_decoder import decode_json
 
 Object = Mapping[str, object]
 
 # An alias may stand for millions of values; ten thousand pods print about so many.
 _MOST_VALUES = 5_000_000
+_MOST_EXACT = 2**53
 _MOST_BITS = 1024  # of a whole number: a longer one cannot be printed
 # What Go's ParseBool takes, by which KEDA reads annotations and trigger metadata.
 _TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
@@ -22,7 +27,7 @@ class Unreadable(ValueError):
 def objects(text: str, file: str = "input") -> list[Object]:
     """Return the mappings of a YAML stream, ``kind: List`` opened up; raises ``Unreadable``."""
     try:
-        loaded = yaml.load_all(text, Loader=_Loader)
+        loaded = _loaded(text)
         left = iter(range(_MOST_VALUES))
         return [each for document in loaded for each in _opened(_as_json(document, left), file)]
     except yaml.MarkedYAMLError as error:
@@ -36,23 +41,36 @@ def objects(text: str, file: str = "input") -> list[Object]:
         raise Unreadable(
             f"{file}: more than {_MOST_VALUES} values, aliases counted: give less at a time"
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeError) as error:
         raise Unreadable(f"{file}: not YAML: {_words(error)}") from None
 
 
-class _TooMany(Exception):
+def _loaded(text: str) -> Iterable[object]:
+    """Return the documents, of JSON first: YAML lacks its escapes for what is beyond 16 bits."""
+    try:
+        return [decode_json(text)]
+    except ValueError:
+        return map(_Constructor().construct_document, nodes(text))
+
+
+def constructed(node: yaml.Node) -> object:
+    """Return what ``node`` stands for; raises ``yaml.YAMLError``."""
+    return _as_json(_Constructor().construct_document(node), iter(range(_MOST_VALUES)))
+
+
+class _TooMany(yaml.YAMLError):
     """There is more to a document than memory should hold."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Constructor(SafeConstructor):
     """Reads scalars as Kubernetes does: dates are texts; what is no number has a place."""
 
 
-def _scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
+def _scalar(loader: Any, node: yaml.ScalarNode) -> object:
     if isinstance(node.value, str) and ":" in node.value:
         return node.value  # 12:30, which YAML 1.1 takes for 750 and Go does not
     try:
-        found = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+        found = SafeConstructor.yaml_constructors[node.tag](loader, node)
         if isinstance(found, int) and found.bit_length() > _MOST_BITS:
             raise ValueError
         return found
@@ -64,14 +82,14 @@ def _scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
         ) from None
 
 
-def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+def _text(loader: Any, node: yaml.ScalarNode) -> str:
     return str(loader.construct_scalar(node))
 
 
 for _kind in ("bool", "int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _scalar)
-for _kind in ("timestamp", "value"):  # value: a lone =
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _text)
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _scalar)
+for _kind in ("timestamp", "value", "binary"):  # value: a lone =; binary is unpacked already
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _text)
 
 
 def _as_json(value: object, left: Iterator[int]) -> object:
@@ -82,9 +100,9 @@ def _as_json(value: object, left: Iterator[int]) -> object:
         return {_key(key): _as_json(each, left) for key, each in value.items()}
     if isinstance(value, list):
         return [_as_json(each, left) for each in value]
-    if isinstance(value, str) and not value.isascii():
-        # JSON writes what lies beyond 16 bits as two escapes, which PyYAML leaves as they are.
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    # kubectl writes the YAML number 1.0 as 1.
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT:
+        return int(value)
     return value
 
 
@@ -94,7 +112,7 @@ def _key(key: object) -> str:
     return str(key)
 
 
-def _words(error: yaml.YAMLError) -> str:
+def _words(error: Exception) -> str:
     # PyYAML names the text it was given as if it were a file.
     return " ".join(str(error).replace('in "<unicode string>",', "at").split())
 

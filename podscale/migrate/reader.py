@@ -102,12 +102,13 @@ def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> Migra
     if not kind:
         rules = rules_source.find(text, file) if is_alone else None
         if rules is not None and rules.form == "Helm values":
-            values = workloads.values(each, image)
-            return together([values, check(rules, "Helm values: rules")])
+            return _of_values(rules, image)
         sections = {"rules", "externalRules", "resourceRules"}
         is_near = all(get_close_matches(key, sections) for key in each)
         if rules is not None and (is_near or sections & set(each)):
             return check(rules, "rules file")
+    if values := [each for each in rules_source.values_in(text, file) if each.about == about]:
+        return together(_of_values(each, image) for each in values)
     if kind in _BESIDE:
         return MigrationOutcome(kept=[about])
     why = "this is none of the things that migrate reads"
@@ -115,6 +116,11 @@ def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> Migra
         why += f": the name of no image is known ({', '.join(workloads.PROGRAMS)})"
     named = about.strip() if name_of(each)[1] else ": ".join(filter(None, (file, about.strip())))
     return MigrationOutcome(lost=[Remark(named, why)])
+
+
+def _of_values(rules: rules_source.RulesText, image: str) -> MigrationOutcome:
+    about = f"Helm values{rules.about and f' of {rules.about}'}"
+    return together([workloads.values(rules.values, image, about), check(rules, f"{about}: rules")])
 
 
 def check(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
@@ -130,9 +136,11 @@ def check(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
         return MigrationOutcome(
             read=[about],
             refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
-            broken=_remarks(query_findings(rules.text, rules.file, error.problems, mapper)),
+            broken=_remarks(
+                [*rules.problems, *query_findings(rules.text, rules.file, error.problems, mapper)]
+            ),
         )
-    found = lint(parsed, compiled)
+    found = rules.in_its_words(lint(parsed, compiled))
     count = len(compiled.custom) + len(compiled.external)
     resource = " and resourceRules" if compiled.resource else ""
     is_one = count == 1 and not resource
@@ -140,7 +148,7 @@ def check(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
     taken += "it is" if is_one else "they are"
     return MigrationOutcome(
         read=[f"{about}: {taken}"],
-        broken=_remarks([each for each in found if each.lint in BROKEN]),
+        broken=_remarks([*rules.problems, *(each for each in found if each.lint in BROKEN)]),
         differs=_remarks([each for each in found if each.lint not in BROKEN]),
         steps=["the rules file stays as it is"],
     )  # fmt: skip

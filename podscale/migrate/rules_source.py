@@ -1,28 +1,72 @@
-"""Where rules of prometheus-adapter are written: a rules file, a ConfigMap, Helm values.
+"""Where rules of prometheus-adapter are written: a rules file, a ConfigMap, Helm values, and the
+values in a HelmRelease, in an Application or of an umbrella chart.
 
-The result is always the text of a rules file, with the lines where they stand in the
-input as far as that can be, so that findings point into the file that people edit.
+The result reads as a rules file, with the places where they stand in the input as far as that
+can be, so that findings point into the file that people edit.
 """
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
+from adapter.doctor.evidence import LintFinding
 from adapter.rules import config_gen
+from adapter.rules.yaml_nodes import is_null, kind, nodes, root
 from podscale.migrate import documents
 
 _SECTIONS = frozenset(["rules", "externalRules", "resourceRules"])
+_CHART = "prometheus-adapter"
+_RULES = {  # of the chart's values: what it takes below rules
+    "default": (ScalarNode, "true or false"),
+    "custom": (SequenceNode, "a list"),
+    "existing": (ScalarNode, "the name of a ConfigMap"),
+    "external": (SequenceNode, "a list"),
+    "resource": (MappingNode, "a mapping"),
+}
+_MAP, _LIST, _STR = (f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))
+_NO_RULES = "there are no rules: write rules.custom, rules.external or rules.resource"
 
 
 class RulesText(Struct, frozen=True):
-    text: str
+    text: str | Node  # a node of ``file``, where that is of another form
     file: str
     form: str  # "rules file", "ConfigMap monitoring/adapter-config", "Helm values"
     elsewhere: str = ""  # the ConfigMap that the values name instead of holding rules
     sources: str = ""  # the sources file beside them in the ConfigMap
+    about: str = ""  # the object that the values are written in
+    values: Mapping[str, object] = {}
+    problems: Sequence[LintFinding] = ()  # of the values: what the chart drops or breaks
+    defaults: int = 0  # rules of the chart itself, before those that are written
+
+    @property
+    def as_file(self) -> str:
+        """The rules file by itself."""
+        if isinstance(self.text, str):
+            return self.text
+        return str(yaml.serialize(self.text, Dumper=yaml.SafeDumper))
+
+    def in_its_words(self, found: Sequence[LintFinding]) -> list[LintFinding]:
+        """Return what was ``found`` in the rules, in the words of the form they are written in."""
+        if self.form != "Helm values":
+            return list(found)
+        named = {f"rules[{i}]": f" (default rule {i + 1})" for i in range(self.defaults)}
+        return [
+            replace(each, reason=_NO_RULES)
+            if each.lint == "NoRules"
+            else replace(each, place=each.place + named.get(each.subject, ""))
+            for each in found
+        ]
 
 
 def find(text: str, file: str) -> RulesText:
-    """Return the rules of any form; what is no other form is taken for a rules file."""
+    """Return the rules of any form; what is no other form is taken for a rules file.
+
+    Raises ``documents.Unreadable`` for manifests that hold none.
+    """
     try:
         found = documents.objects(text, file)
     except documents.Unreadable:
@@ -33,9 +77,15 @@ def find(text: str, file: str) -> RulesText:
         rules = of_config_map(each, file, text)
         if rules is not None:
             return rules
-    if len(found) == 1 and _is_values(found[0]):
-        return of_values(found[0], file)
-    return RulesText(text, file, "rules file")
+    if values := values_in(text, file):
+        return values[0]
+    kinds = [documents.text_at(each, "kind") for each in found if each.get("apiVersion")]
+    if maps or not kinds or len(kinds) < len(found):
+        return RulesText(text, file, "rules file")
+    raise documents.Unreadable(
+        f"{file}: this is a {kinds[0]}, which holds no rules: give a rules file, a ConfigMap that "
+        "holds one, or Helm values of prometheus-adapter"
+    )
 
 
 def of_config_map(manifest: documents.Object, file: str, text: str = "") -> RulesText | None:
@@ -71,33 +121,141 @@ def _is_rules(content: str) -> bool:
         return False
 
 
-def of_values(values: documents.Object, file: str) -> RulesText:
+def values_in(text: str, file: str) -> list[RulesText]:
+    """Return the rules of all values of the chart in ``text``, which YAML's reader has taken."""
+    try:
+        roots = list(nodes(text))
+    except yaml.YAMLError:  # JSON with escapes that YAML does not have
+        return []
+    return [
+        _of_values(values, file, about) for each in roots for about, values in _values(each, text)
+    ]
+
+
+def _values(node: Node, text: str, about: str = "") -> Iterator[tuple[str, MappingNode]]:
+    """Yield the chart's values in ``node``, each with the object that they are written in."""
+    if isinstance(node, ScalarNode) and "rules:" in node.value:
+        inner = _inside(node, text)
+        yield from _values(inner, text, about) if isinstance(inner, MappingNode) else ()
+    for each in node.value if isinstance(node, SequenceNode) else ():
+        yield from _values(each, text, about)
+    fields = _fields(node)
+    if {"kind", "metadata"} <= fields.keys():
+        names = _fields(fields["metadata"])
+        named = [names[key].value for key in ("namespace", "name") if key in names]
+        about = f"{fields['kind'].value} {'/'.join(named)}"
+    elif isinstance(node, MappingNode) and _is_values(fields):
+        yield about, node
+        return
+    for key, each in fields.items():
+        if key == _CHART and isinstance(each, MappingNode):
+            yield about, each
+        else:
+            yield from _values(each, text, about)
+
+
+def _is_values(fields: Mapping[str, Node]) -> bool:
+    rules = fields.get(_near("rules", fields))
+    if isinstance(rules, MappingNode):
+        return not rules.value or any(_near(key, _RULES) for key in _fields(rules))
+    return not {"url", "port", "path"}.isdisjoint(_fields(fields.get("prometheus")))
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    return next(iter(get_close_matches(key, known, n=1, cutoff=0.8)), "")
+
+
+def _of_values(values: MappingNode, file: str, about: str) -> RulesText:
     """Return the rules that the chart prometheus-community/prometheus-adapter renders."""
-    rules = documents.map_at(values, "rules")
-    if existing := documents.text_at(rules, "existing"):  # the chart then renders none of its own
-        return RulesText("", file, "Helm values", existing)
-    out: dict[str, object] = {}
+    problems: list[LintFinding] = []
+
+    def add(node: Node, reason: str) -> None:
+        place = f"{file}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+        problems.append(LintFinding("HelmValues", "values", reason, place))
+
+    def unknown(key: Node, of: str, known: Collection[str]) -> None:
+        near = _near(key.value, known)
+        hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}."
+        add(key, f"unknown key {key.value!r} of {of}; {hint} The chart drops it in silence")
+
+    at = _near("rules", _fields(values))
+    place, rules, written = values, _fields(values).get(at), dict[str, Node]()
+    for key in (key for key, _ in values.value if key.value == at):
+        place = key
+        if at != "rules":
+            unknown(key, "the values", ["rules"])
+            rules = None
+        elif not (rules is None or isinstance(rules, MappingNode) or is_null(rules)):
+            add(key, f"rules is {kind(rules)}, and the chart takes a mapping")
+    for key, value in rules.value if isinstance(rules, MappingNode) else ():
+        form, words = _RULES.get(key.value, (Node, ""))
+        is_text = key.value == "default" and value.style
+        if not words:
+            unknown(key, "rules", _RULES)
+        elif _is_true(value) and (is_text or not isinstance(value, form)):
+            add(key, f"rules.{key.value} is {kind(value)}, and the chart takes {words}")
+        elif _is_true(value) or key.value == "default":
+            written[key.value] = value
+        place = key if key.value == "default" else place
     # The chart writes its default rules unless told otherwise; the same six as config-gen.
-    defaults = () if rules.get("default") is False else config_gen.default_config().rules
-    custom: list[object] = list(map(config_gen.dump_rule, defaults))
-    written = rules.get("custom")
-    custom += written if isinstance(written, list) else []
-    if custom:
-        out["rules"] = custom
-    external = rules.get("external")
-    if isinstance(external, list) and external:
-        out["externalRules"] = external
-    if rules.get("resource"):
-        out["resourceRules"] = rules["resource"]
-    text = yaml.safe_dump(out, sort_keys=False, width=1000, allow_unicode=True) if out else ""
-    return RulesText(text, f"{file} (as the chart renders it)", "Helm values")
-
-
-def _is_values(document: documents.Object) -> bool:
-    rules = documents.at(document, "rules")
-    return documents.is_mapping(rules) or (
-        not _SECTIONS & set(document) and documents.is_mapping(documents.at(document, "prometheus"))
+    has_defaults = _is_true(written["default"]) if "default" in written else True
+    document = yaml.compose(config_gen.default_yaml() if has_defaults else "rules: []")
+    defaults = _moved(_fields(document)["rules"], place.start_mark)
+    custom = [*defaults.value, *_items(written.get("custom"))]
+    sections = {
+        "rules": SequenceNode(_LIST, custom, place.start_mark),
+        "externalRules": written.get("external"),
+        "resourceRules": written.get("resource"),
+    }
+    pairs = [(ScalarNode(_STR, key), each) for key, each in sections.items() if each and each.value]
+    plain = documents.map_at(documents.constructed(values))
+    return RulesText(
+        MappingNode(_MAP, pairs, place.start_mark),
+        file,
+        "Helm values",
+        documents.text_at(plain, "rules", "existing"),
+        about=about,
+        values=plain,
+        problems=problems,
+        defaults=len(defaults.value),
     )
+
+
+def _is_true(node: Node) -> bool:
+    """Return whether a template takes the value for true: not null, false, 0 or empty."""
+    is_plain = isinstance(node, ScalarNode) and not node.style
+    is_off = is_plain and (is_null(node) or node.value.lower() in ("false", "no", "off", "0"))
+    return bool(node.value) and not is_off
+
+
+def _fields(node: Node | None) -> dict[str, Node]:
+    pairs = node.value if isinstance(node, MappingNode) else ()
+    return {str(key.value): value for key, value in pairs}
+
+
+def _items(node: Node | None) -> list[Node]:
+    return node.value if isinstance(node, SequenceNode) else []
+
+
+def _inside(scalar: ScalarNode, text: str) -> Node | None:
+    """Return the YAML in ``scalar``, with its places in ``text`` if it stands there as a block."""
+    line = scalar.start_mark.line + 1
+    if scalar.style != "|":
+        found = root(scalar.value)
+        return _moved(found, scalar.start_mark) if isinstance(found, Node) else None
+    pairs = zip(text.splitlines()[line:], scalar.value.splitlines(), strict=False)
+    indent = next((a.removesuffix(b) for a, b in pairs if b.strip()), "")
+    found = root("\n" * line + _indented(scalar.value, indent))
+    return found if isinstance(found, Node) else None
+
+
+def _moved(node: Node, mark: yaml.Mark) -> Node:
+    """Return the node with everything in it at one place."""
+    node.start_mark = mark
+    for each in () if isinstance(node, ScalarNode) else node.value:
+        for part in each if isinstance(each, tuple) else (each,):
+            _moved(part, mark)
+    return node
 
 
 def _place_of(text: str, key: str, content: str) -> tuple[int, str]:

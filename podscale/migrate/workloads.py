@@ -156,7 +156,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
     return outcome
 
 
-def values(document: Object, image: str) -> MigrationOutcome:
+def values(document: Object, image: str, about: str = "Helm values") -> MigrationOutcome:
     """Return the values that make the chart of prometheus-adapter run our image."""
     # A registry may have a port: localhost:5000/podscale.
     path, slash, last = image.rpartition("/")
@@ -166,15 +166,17 @@ def values(document: Object, image: str) -> MigrationOutcome:
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
     outcome = MigrationOutcome(
         read=["Helm values of prometheus-adapter"],
-        differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
+        differs=[Remark(about, text) for text in _DIFFERS["adapter"]],
         steps=[
             f"check the rules: podscale doctor {where}",
-            "helm upgrade RELEASE CHART -f VALUES -f these-values.yaml",
+            "helm upgrade RELEASE CHART -f VALUES -f these-values.yaml"
+            if about == "Helm values"
+            else f"add the values below to the {about}",
         ],
         back=["helm rollback RELEASE"],
     )
     more = "extraArguments"
-    on = RemarksOn(f"Helm values: {more}", outcome)
+    on = RemarksOn(f"{about}: {more}", outcome)
     arguments = _our_arguments(on, texts_at(document, more), "adapter")
     # Helm takes a list as it stands in the last file.
     mended = {more: arguments} if outcome.left_out else {}

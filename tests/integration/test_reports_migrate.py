@@ -71,3 +71,48 @@ def test_a_query_that_only_prometheus_reads_is_carried_over_as_it_stands():
     query = "sum(rate(orders_total[2m])) * 1_000"
     assert rules["externalRules"][0]["metricsQuery"] == query
     assert hpa["kind"] == "HorizontalPodAutoscaler"
+
+
+@pytest.mark.parametrize(("folder", "places"), [
+    ("helm-custom-is-a-map", ["3:3: HelmValues: rules.custom is a mapping"]),
+    ("helm-external-is-a-map", ["3:3: HelmValues: rules.external is a mapping"]),
+    ("helm-key-misspelt", [
+        "3:3: HelmValues: unknown key 'customs' of rules; did you mean 'custom'?",
+        "7:3: HelmValues: unknown key 'externals' of rules; did you mean 'external'?",
+    ]),
+])  # fmt: skip
+def test_values_that_the_chart_breaks_are_findings_at_their_lines(folder, places):
+    file = str(REPORTS / folder / "values.yaml")
+    doctor, migrate = podscale("doctor", "--no-cluster", "-f", file), podscale("migrate", file)
+    assert (doctor.returncode, migrate.returncode) == (1, 1)
+    for place in places:
+        assert f"{file}:{place}" in doctor.stdout
+        assert f"{file}:{place}" in migrate.stdout
+    assert "nothing needs to change" not in doctor.stdout
+    assert "as the chart renders it" not in doctor.stdout + migrate.stdout
+
+
+@pytest.mark.parametrize(("folder", "file"), [
+    ("values-in-a-helmrelease", "helmrelease.yaml"),
+    ("values-of-an-umbrella-chart", "values.yaml"),
+])  # fmt: skip
+def test_values_are_found_in_what_wraps_them(folder, file):
+    done = podscale("doctor", "--no-cluster", "-f", str(REPORTS / folder / file))
+    assert done.returncode == 0, done.stdout
+    assert "1 rule read and linted" in done.stdout
+    moved = podscale("migrate", str(REPORTS / folder / file))
+    assert moved.returncode == 0
+    assert "1 rule, taken as it is" in moved.stdout
+
+
+def test_json_with_tabs_reads_as_with_spaces():
+    _, (hpa,) = migrated("tabs-json-to-migrate", "scaledobject.json")
+    assert hpa["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 70
+
+
+def test_yaml_with_tabs_behind_the_colon_is_decided():
+    folder = REPORTS / "tabs-between-key-and-value"
+    hpa, seen = str(folder / "hpa.yaml"), str(folder / "seen.yaml")
+    done = podscale("hpa", "eval", "-f", hpa, "--observation", seen)
+    assert done.returncode == 0, done.stderr
+    assert ": 2 replicas" in done.stdout

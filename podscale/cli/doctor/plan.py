@@ -25,6 +25,7 @@ from podscale.core.selectors import selector
 from podscale.core.showable import shown_url
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.resource import CONFIG_MAPS
+from podscale.migrate.documents import Unreadable
 from podscale.migrate.rules_source import RulesText, find, of_config_map
 
 
@@ -152,7 +153,10 @@ async def rules_of(
     """Return the rules, and what a running adapter told beside them if they are its."""
     if config:
         named = called(config)
-        found = find(read(config, "surrogateescape"), named)
+        try:
+            found = find(read(config, "surrogateescape"), named)
+        except Unreadable as error:
+            raise WrongInput(str(error)) from None
         if found.elsewhere:
             raise WrongInput(
                 f"{named}: rules.existing: the rules are in the ConfigMap {found.elsewhere}: give "

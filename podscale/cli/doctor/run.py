@@ -122,6 +122,7 @@ class _Examination:
         if (source := plan.rules) is None:
             return
         mapper = self._cluster.mapper if self._cluster is not None else PresumingMapper()
+        self.lints += source.problems
         try:
             self._parsed, rules = read_rules(source.text, source.file, mapper)
         except ConfigInvalid as error:
@@ -181,7 +182,8 @@ class _Examination:
             for each in report.rules
         ]
         known = KnownMetrics(self._around.scrape_interval_s, series, self._crowded(), answers)
-        self._add_lints(lint(parsed, self.rules, known))
+        lints = lint(parsed, self.rules, known)
+        self._add_lints(plan.rules.in_its_words(lints) if plan.rules is not None else lints)
 
     async def _find(self, asked: evidence.AskedEvidence) -> Diagnosis | None:
         """Return what is known of a metric; ``None`` where nobody can be asked."""
@@ -228,7 +230,7 @@ class _Examination:
         found = await evidence.drive(way, answer)
         if report.recording is None and not objects:  # which a recording does not hold
             report.recording = Recording(
-                config=source.text, asked=asked, around=around, entries=entries
+                config=source.as_file, asked=asked, around=around, entries=entries
             )
         return found
 

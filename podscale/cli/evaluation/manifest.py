@@ -14,12 +14,16 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from adapter.rules.yaml_nodes import nodes
 from podscale.core import quantity
 from podscale.core.selectors.labels import dns_label_problems, key_problems, subdomain_problems
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.wire import Quantity, unknown_fields
 from podscale.kube.objects import autoscaler as wire
 from podscale.kube.objects.autoscaler import AutoscalerSpec
+from podscale.migrate.documents import constructed
+
+_HPAS = ("HorizontalPodAutoscaler", "PodAutoscaler")
 
 
 class WrittenError(ValueError):
@@ -31,13 +35,12 @@ class WrittenError(ValueError):
 
 
 def plain(text: str) -> Any:
-    """Return the one document of ``text``; raises ``WrittenError``."""
+    """Return the one document of ``text``, or its one HPA; raises ``WrittenError``."""
     try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
+        root = _root(text)
         for path, line in _twice(root, ""):
             raise WrittenError(f"{path} is there twice", line, 1)
-        return None if root is None else loader.construct_document(root)
+        return None if root is None else constructed(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else ()
@@ -54,14 +57,34 @@ def plain(text: str) -> Any:
         raise WrittenError(f"not YAML: {error}") from None
 
 
+def _root(text: str) -> yaml.Node | None:
+    found = [each for root in nodes(text) for each in _items(root)]
+    hpas = [each for each in found if _kind_of(each) in _HPAS] or found
+    if len(hpas) > 1:
+        line = hpas[1].start_mark.line + 1
+        raise WrittenError(f"{len(hpas)} documents are in it; give one of them", line, 1)
+    return hpas[0] if hpas else None
+
+
+def _items(root: yaml.Node) -> Sequence[yaml.Node]:
+    """Return the items of a List, else the document itself."""
+    items = _below(root, "items") if _kind_of(root).endswith("List") else None
+    return items[1].value if items and isinstance(items[1], yaml.SequenceNode) else [root]
+
+
+def _kind_of(root: yaml.Node) -> str:
+    found = _below(root, "kind")
+    return str(found[1].value) if found else ""
+
+
 def place(text: str, message: str) -> tuple[int, int]:
     """Return line and column of the first field that ``message`` names, or of what encloses it.
 
     (0, 0) where ``text`` is not YAML or the message names no field.
     """
     try:
-        node = yaml.SafeLoader(text).get_single_node()
-    except (yaml.YAMLError, RecursionError):
+        node = _root(text)
+    except (yaml.YAMLError, RecursionError, WrittenError):
         return 0, 0
     match = _NAMED.search(message)
     named = "".join(filter(None, match.groups())) if match else ""

@@ -1,6 +1,9 @@
 """One decision from two files: every version is read, and findings are told before deciding."""
 
+import json
+
 import pytest
+import yaml
 
 from podscale.cli.evaluation.observation import EvaluationError, decide_files
 
@@ -43,6 +46,24 @@ def test_an_old_version_is_decided_on() -> None:
 def test_what_the_server_would_refuse_is_refused() -> None:
     with pytest.raises(EvaluationError, match=r"spec\.maxReplicas: 0 must be at least 1"):
         decide_files(V1.replace("MAX", "0"), OBSERVED, release="1.37", now=NOW)
+
+
+HPA = V2.replace("maxReplicas", "minReplicas: 1.0\n  maxReplicas")
+
+
+@pytest.mark.parametrize("text", [
+    f"kind: Deployment\n---{HPA}",
+    json.dumps({"kind": "List", "items": [{"kind": "Pod"}, yaml.safe_load(HPA)]}, indent="\t"),
+    json.dumps(yaml.safe_load(HPA), indent="\t"),
+], ids=["several-documents", "List", "tabs"])  # fmt: skip
+def test_the_one_hpa_of_a_file_is_decided(text: str) -> None:
+    assert decide_files(text, OBSERVED, release="1.37", now=NOW)["status"]["replicas"] == 4
+
+
+def test_one_of_several_hpas_has_to_be_chosen() -> None:
+    with pytest.raises(EvaluationError, match="2 documents are in it; give one of them") as refused:
+        decide_files(f"{V2}---{V2}", OBSERVED, release="1.37", now=NOW)
+    assert refused.value.line == V2.count("\n") + 2
 
 
 def test_another_kind_of_object_is_refused() -> None:
