@@ -156,14 +156,14 @@ def _line(stated: Floats, happened: Floats, towards: Calibration) -> Calibration
         return Calibration(offset, slope, towards.together, int(known.sum()))
     missed = np.log1p(-line.of(np.where(np.isnan(stated), 0.5, stated))).sum(axis=1)[whole]
     some = (np.nan_to_num(happened).max(axis=1)[whole]).mean()
-    low, high = 0.02, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2.0
-        if (1.0 - np.exp(middle * missed)).mean() < some:
-            low = middle
-        else:
-            high = middle
-    return Calibration(offset, slope, high, int(known.sum()))
+    together = 0.02
+    for _ in range(30):  # Newton's steps, from below: the mean is concave
+        spared = np.exp(together * missed)
+        step = (some - 1.0 + spared.mean()) / max(-(missed * spared).mean(), 1e-12)
+        together = min(max(together + step, 0.02), 1.0)
+        if step < 1e-9 or together == 1.0:
+            break
+    return Calibration(offset, slope, together, int(known.sum()))
 
 
 def _daily(logs: Floats) -> Floats:
