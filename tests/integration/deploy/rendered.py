@@ -14,6 +14,7 @@ from tests.tools.required import require
 ROOT = Path(__file__).parent.parent.parent.parent
 OVERLAYS = tuple(sorted(path.name for path in (ROOT / "deploy/kustomize/overlays").iterdir()))
 Manifest = Mapping[str, Any]
+Grant = tuple[str, str, str, str]  # group, resource, name or "", verb
 DECISIONS = frozenset({"hpa.podscale.io", "vpa.podscale.io"})
 
 
@@ -55,6 +56,24 @@ def _rendered(directory: Path) -> list[Manifest]:
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
     return [each for each in manifests if each["kind"] in kinds]
+
+
+def granted(manifests: list[Manifest], account: str) -> set[Grant]:
+    """Return what the roles that an account is bound to allow."""
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each["rules"]
+        for each in of_kind(manifests, "Role", "ClusterRole")
+    }
+    return {
+        (group, resource, name, verb)
+        for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
+        if account in {each["name"] for each in binding["subjects"]}
+        for rule in roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]), ())
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
 
 
 def verbs_on_decisions(manifests: list[Manifest]) -> dict[str, tuple[str, ...]]:

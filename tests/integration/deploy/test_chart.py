@@ -10,7 +10,7 @@ from adapter import flags as adapter_flags
 from hpa import flags as hpa_flags
 from podscale.serving import flag_table, flags
 from tests.integration.deploy.charted import helm, template
-from tests.integration.deploy.rendered import ROOT, Manifest, of_kind
+from tests.integration.deploy.rendered import ROOT, Manifest, granted, of_kind
 
 pytestmark = pytest.mark.needs("helm")
 
@@ -114,6 +114,41 @@ def test_values_reach_the_command_line(tmp_path: Path) -> None:
     assert hpa.seconds("horizontal-pod-autoscaler-tolerance") == 0.2
     assert hpa.text("leader-elect-resource-name") == "one-podscale-hpa"
     assert hpa.text("service") == "ns/one-podscale-hpa"
+
+
+def test_by_default_the_hpa_controller_reads_prometheus_as_the_adapter_does(
+    tmp_path: Path,
+) -> None:
+    how = ["--prometheus-header=X-Scope-OrgID=one", "--prometheus-auth-incluster",
+           "--prometheus-token-file=/x", "--sources=/etc/sources.yaml"]  # fmt: skip
+    values = {"hpa": {"enabled": True}, "extraArguments": ["--metrics-max-age=4m", *how],
+              "rules": {"existing": "mine"}}  # fmt: skip
+    manifests = template(tmp_path, values)
+    adapter, hpa = (arguments(manifests, part) for part in ("adapter", "hpa"))
+    assert hpa.text("metrics-source") == "feed"
+    for flag in ("config", "prometheus-url", "metrics-relist-interval", "prometheus-header",
+                 "prometheus-auth-incluster", "prometheus-token-file", "sources"):  # fmt: skip
+        assert hpa.values[flag] == adapter.values[flag]
+    assert "metrics-max-age" not in hpa.given
+    for each in of_kind(manifests, "Deployment"):
+        pod = each["spec"]["template"]["spec"]
+        mounts = {one["mountPath"]: one["name"] for one in pod["containers"][0]["volumeMounts"]}
+        [config] = (one for one in pod["volumes"] if one["name"] == mounts["/etc/adapter"])
+        assert config["configMap"]["name"] == "mine"
+
+
+@pytest.mark.parametrize("source", ["feed", "api"])
+def test_either_way_the_hpa_controller_may_ask_the_clusters_metrics_apis(
+    tmp_path: Path, source: str
+) -> None:
+    manifests = template(tmp_path, {"hpa": {"enabled": True, "metricsSource": source}})
+    assert arguments(manifests, "hpa").text("metrics-source") == source
+    rights = granted(manifests, "one-podscale-hpa")
+    assert rights >= {
+        ("metrics.k8s.io", "pods", "", "list"),
+        ("custom.metrics.k8s.io", "*", "", "get"),
+        ("external.metrics.k8s.io", "*", "", "list"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from tests.integration.deploy.rendered import (
     Manifest,
     containers,
     extended,
+    granted,
     of_kind,
     rendered,
     servers,
@@ -33,7 +35,8 @@ ALL = ("base", *OVERLAYS)
 COMBINED = ("all-in-one", "serve-control")  # several parts in a process: test_combined
 TABLES = {
     "adapter": (adapter_flags.TABLE, adapter_flags.problems),
-    "hpa": (hpa_flags.TABLE, hpa_flags.problems),
+    # As podscale.cli.parts does: what may read Prometheus has the flags for it.
+    "hpa": ((*adapter_flags.OWN, *adapter_flags.FEED, *hpa_flags.TABLE), hpa_flags.problems),
     "recommender": (recommender_flags.TABLE, recommender_flags.problems),
     "updater": (updater_flags.TABLE, updater_flags.problems),
     "admission": (admission_flags.TABLE, admission_flags.problems),
@@ -161,7 +164,7 @@ def test_every_container_has_a_limit_of_memory_with_room_for_what_docs_say(name:
     # docs/operations.md, Sizing: 100,000 pods, 500,000 series, 10,000 HPAs, 200,000 containers.
     any_part = 80 + 0.5 * 100_000 / 1024
     needed = {
-        "adapter": any_part + 400, "hpa": any_part + 200, "recommender": any_part + 1500,
+        "adapter": any_part + 400, "hpa": any_part + 400 + 200, "recommender": any_part + 1500,
         "updater": any_part, "admission": any_part, "nodes": any_part, "serve": any_part + 400,
         "control": any_part + 200 + 1500, "run": any_part + 400 + 200 + 1500,
     }  # fmt: skip
@@ -194,6 +197,70 @@ def test_the_network_policy_opens_the_ports_of_the_containers_and_no_others() ->
     assert spec["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "podscale"}
     # The plain ports are for one namespace.
     assert [rule.get("from") is None for rule in spec["ingress"]] == [True, False]
+
+
+WITH_HPA = ("cert-manager", "ha", "hpa-own", "hpa-replace", "hpa-shadow")
+
+
+def test_the_overlays_with_an_hpa_controller_are_these() -> None:
+    names = {name: {each["metadata"]["name"] for each in of_kind(rendered(name), "Deployment")}
+             for name in ALL}  # fmt: skip
+    assert tuple(name for name in ALL if "podscale-hpa" in names[name]) == WITH_HPA
+
+
+@pytest.mark.parametrize("name", WITH_HPA)
+def test_the_hpa_controller_reads_prometheus_as_the_adapter_does(name: str) -> None:
+    manifests = rendered(name)
+    pods = {each["metadata"]["name"]: each["spec"]["template"]["spec"]
+            for each in of_kind(manifests, "Deployment")}  # fmt: skip
+    told, read = {}, {}
+    for part in ("adapter", "hpa"):
+        pod = pods[f"podscale-{part}"]
+        [container] = pod["containers"]
+        told[part] = flags.parse(container["args"][1:], TABLES[part][0])
+        file = Path(told[part].text("config"))
+        [volume] = (each["name"] for each in container["volumeMounts"]
+                    if Path(each["mountPath"]) == file.parent)  # fmt: skip
+        [source] = (each["configMap"]["name"] for each in pod["volumes"] if each["name"] == volume)
+        [config] = (each for each in of_kind(manifests, "ConfigMap")
+                    if each["metadata"]["name"] == source)  # fmt: skip
+        read[part] = config["data"][file.name]
+    assert told["hpa"].text("metrics-source") == "feed"
+    assert read["hpa"] == read["adapter"]
+    for flag in ("prometheus-url", "metrics-relist-interval"):
+        assert told["hpa"].values[flag] == told["adapter"].values[flag]
+
+
+@pytest.mark.parametrize("name", WITH_HPA)
+def test_the_hpa_controller_may_ask_for_what_no_rule_covers_and_read_rules(name: str) -> None:
+    rights = granted(rendered(name), "podscale-hpa")
+    assert rights >= {
+        ("metrics.k8s.io", "pods", "", "list"),
+        ("custom.metrics.k8s.io", "*", "", "get"),
+        ("external.metrics.k8s.io", "*", "", "list"),
+        ("metrics.podscale.io", "metricrules", "", "watch"),
+        ("metrics.podscale.io", "clustermetricrules", "", "list"),
+    }
+
+
+def test_the_network_policy_lets_out_whoever_reads_prometheus(tmp_path: Path) -> None:
+    manifests = extended(tmp_path, "hpa-replace", "network-policy")
+    [policy] = of_kind(manifests, "NetworkPolicy")
+    out = {
+        (peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], port["port"])
+        for rule in policy["spec"]["egress"]
+        for peer in rule.get("to", ())
+        for port in rule["ports"]
+    }
+    readers = [each["spec"]["template"] for each in of_kind(manifests, "Deployment")]
+    assert len(readers) == 2
+    for each in readers:
+        labels = each["metadata"]["labels"]
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        [url] = (word.partition("=")[2] for word in each["spec"]["containers"][0]["args"]
+                 if word.startswith("--prometheus-url="))  # fmt: skip
+        where = urlsplit(url)
+        assert ((where.hostname or "").split(".")[1], where.port) in out
 
 
 @pytest.mark.parametrize("name", ALL)

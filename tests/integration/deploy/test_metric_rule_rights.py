@@ -10,33 +10,14 @@ import yaml
 
 from adapter.metric_rules.objects import CLUSTER_METRIC_RULES, METRIC_RULES
 from tests.integration.deploy.charted import template
-from tests.integration.deploy.rendered import ROOT, Manifest, of_kind, rendered
+from tests.integration.deploy.rendered import ROOT, Manifest, granted, of_kind, rendered
 
 pytestmark = pytest.mark.needs("helm", "kubectl")
 
-Grant = tuple[str, str, str, str]  # group, resource, name or "", verb
 RULES = [(each.group, each.plural) for each in (METRIC_RULES, CLUSTER_METRIC_RULES)]
 READ = {(group, plural, "", verb) for group, plural in RULES for verb in ("list", "watch")}
 WRITE = {(group, f"{plural}/status", "", "patch") for group, plural in RULES}
 SERVERS = ("adapter", "serve", "run")
-
-
-def granted(manifests: list[Manifest], account: str) -> set[Grant]:
-    """Return what the roles that an account is bound to allow."""
-    roles = {
-        (each["kind"], each["metadata"]["name"]): each["rules"]
-        for each in of_kind(manifests, "Role", "ClusterRole")
-    }
-    return {
-        (group, resource, name, verb)
-        for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
-        if account in {each["name"] for each in binding["subjects"]}
-        for rule in roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]), ())
-        for group in rule.get("apiGroups", ())
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
-        for verb in rule["verbs"]
-    }
 
 
 def readers(manifests: list[Manifest]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -78,6 +59,8 @@ def check(manifests: list[Manifest], expected: set[str]) -> None:
     ("components", "expected"),
     [
         ([], {"adapter"}),
+        (["hpa-replace"], {"adapter", "hpa"}),
+        (["hpa-own"], {"adapter", "hpa"}),
         (["external", "resource", "serve-control"], {"serve", "control"}),
         (["external", "resource", "all-in-one"], {"run"}),
     ],
