@@ -42,7 +42,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 _LOOK_S = 0.05
 # Of labels, annotations or owners: 1 MB of short ones would take a dozen.
-_MOST_ENTRIES = 256
+_MOST_ENTRIES = 1000
 
 
 class Sink(Protocol[T]):

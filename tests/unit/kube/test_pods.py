@@ -247,11 +247,11 @@ def test_what_ordinary_pods_have_is_kept_whole() -> None:
                                                          "limits": {"memory": "2Gi"}}}
         for place in range(100)
     ]  # fmt: skip
-    raw = {**FULL, "metadata": {**FULL["metadata"], "labels": _many(200)},
+    raw = {**FULL, "metadata": {**FULL["metadata"], "labels": _many(1000)},
            "spec": {**FULL["spec"], "containers": containers}}  # fmt: skip
     view = store(decode(encode(raw), Pod)).get("shop", "web-1")
     assert view is not None
-    assert view.labels == _many(200)
+    assert view.labels == _many(1000)
     assert len(view.template.containers) == 100
 
 
