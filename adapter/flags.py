@@ -30,7 +30,8 @@ _SHARED = "stores and one connection replace the client that it limited"
 OWN: tuple[Flag, ...] = (
     Flag("config", help="Rules file; re-read when it changes."),
     Flag("prometheus-url", default="https://localhost",
-         help="Prometheus, or anything that speaks its API; may carry a path prefix."),
+         help="Prometheus, or anything that speaks its API; may carry a path prefix.",
+         instead="name further Prometheus servers in a sources file (--sources)"),
     Flag("prometheus-auth-incluster", "bool", False,
          "Send this pod's ServiceAccount token to Prometheus."),
     Flag("prometheus-auth-config", help="Kubeconfig with the credentials for Prometheus."),

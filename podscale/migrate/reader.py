@@ -111,7 +111,7 @@ def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> Migra
         return together(_of_values(each, image) for each in values)
     if kind in _BESIDE:
         return MigrationOutcome(kept=[about])
-    why = "this is none of the things that migrate reads"
+    why = "ignored (migrate does not read this kind)"
     if kind in ("Deployment", "DaemonSet"):
         why += f": the name of no image is known ({', '.join(workloads.PROGRAMS)})"
     named = about.strip() if name_of(each)[1] else ": ".join(filter(None, (file, about.strip())))

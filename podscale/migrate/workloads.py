@@ -211,7 +211,7 @@ def _our_arguments(on: RemarksOn, arguments: Sequence[str], program: str) -> lis
             if is_refused := bool(why):
                 on.outcome.left_out.append(Remark(on.about, f"{why}; it would be refused"))
             elif row and row.ignored and name not in _LOGGING:
-                on.lose(f"--{name}: taken and without effect: {row.ignored}")
+                on.lose(f"--{name}: accepted but ignored: {row.ignored}")
         if not is_refused:  # nor is the value behind one that is
             ours.append(argument)
     return ours
@@ -251,7 +251,7 @@ def controller_manager(manifest: Object) -> MigrationOutcome:
             chosen.append(value)
         elif name == "feature-gates" and "HPA" in value:
             gates = ", ".join(gate for gate in value.split(",") if gate.startswith("HPA"))
-            on.lose(f"--feature-gates {gates}: gates follow --emulated-version, and on")
+            on.lose(f"--feature-gates {gates}: set by --emulated-version; on by default")
     controllers = ",".join(chosen) or "*"
     listed = controllers.split(",")
     if _OFF not in listed and _OLD_OFF not in listed:

@@ -39,6 +39,7 @@ class Flag(Struct, frozen=True):
     is_listed: bool = True  # in --help
     choices: tuple[str, ...] = ()  # beside the default; none: any text
     must_be: str = ""  # one of ``_RANGES``
+    instead: str = ""  # of a second, other value, which is refused; "": the last one counts
 
 
 _RANGES: Mapping[str, Callable[[Any], bool]] = {
@@ -118,6 +119,8 @@ def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
             continue
         flag, shown, attached = _which(word, by_name, by_short)
         text = _argument(flag, shown, attached, words)
+        if flag.instead and flag.name in given and text != values[flag.name]:
+            raise FlagError(f"{shown} is given twice, with different values: {flag.instead}")
         values[flag.name] = _merge(flag, values[flag.name], text, shown, flag.name in given)
         given.add(flag.name)
         if flag.ignored:

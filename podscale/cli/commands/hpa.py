@@ -8,7 +8,7 @@ import click
 
 from podscale.cli.commands import processes
 from podscale.cli.inputs import WrongInput, called, read
-from podscale.cli.output import Form, emit, output_option, said
+from podscale.cli.output import Form, emit, note, output_option, said
 from podscale.core.times.duration import read_time
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ def evaluate(
     import time
 
     from podscale.cli.commands.explain import print_explanation
-    from podscale.cli.evaluation.observation import EvaluationError, decide_files
+    from podscale.cli.evaluation.manifest import cautions
+    from podscale.cli.evaluation.observation import (
+        EvaluationError,
+        decide_files,
+        plain_hpa,
+        written_hpa,
+    )
 
     if hpa_file == observation_file == "-":
         raise click.UsageError("only one of the two files can be stdin")
@@ -62,6 +68,8 @@ def evaluate(
         body = decide_files(hpa, observation, release=emulated_version, now=now)
     except EvaluationError as error:
         raise WrongInput(_named(error, hpa_file, observation_file)) from None
+    for text in cautions(written_hpa(plain_hpa(hpa))):
+        note(f"{called(hpa_file)}: {text}")
     if form in ("json", "yaml"):
         emit(body, form)
     else:

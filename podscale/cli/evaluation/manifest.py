@@ -174,6 +174,16 @@ def problems(written: wire.Autoscaler) -> list[str]:
     return list(dict.fromkeys(_object(written)))
 
 
+def cautions(written: wire.Autoscaler) -> list[str]:
+    """Return what an API server takes and nobody means: CPU is counted in cores, not in bytes."""
+    sources = [each for metric in written.spec.metrics or () for each in metric.sources.values()]
+    return [
+        f"the target of cpu is {each.target.average_value}, which is in bytes: write cores (500m)"
+        for each in sources
+        if getattr(each, "name", "") == "cpu" and str(each.target.average_value).endswith("i")
+    ]
+
+
 def _object(written: wire.Autoscaler) -> Iterator[str]:
     name, spec = written.metadata.name, written.spec
     for problem in subdomain_problems(name) if name else ["is required"]:

@@ -7,6 +7,7 @@ between zero and one. The first two carry over; the third is told.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 from msgspec.structs import replace
 
@@ -31,6 +32,16 @@ _REPLACING = ("", "static", "currentReplicasIfHigher")
 _SIZES = (("minReplicaCount",), ("maxReplicaCount",), ("fallback", "replicas"))
 
 
+_KEYS = {  # that KEDA 2 knows, by where in the spec they are
+    "": "scaleTargetRef pollingInterval cooldownPeriod initialCooldownPeriod idleReplicaCount "
+    "minReplicaCount maxReplicaCount fallback advanced triggers",
+    "scaleTargetRef": "name apiVersion kind envSourceContainerName",
+    "fallback": "failureThreshold replicas behavior",
+    "advanced": "restoreToOriginalReplicaCount horizontalPodAutoscalerConfig scalingModifiers",
+    "advanced.horizontalPodAutoscalerConfig": "name behavior",
+    "advanced.scalingModifiers": "formula target activationTarget metricType",
+}
+_OF_TRIGGER = "type name metadata authenticationRef metricType useCachedMetrics"
 # What only ever delayed or paced KEDA's activation.
 _LOST = {
     "idleReplicaCount": "there is no size for idle times beside minReplicas",
@@ -59,6 +70,8 @@ class ScaledObjectConversion:
 
     def outcome(self) -> MigrationOutcome:
         outcome, where = self._outcome, self._where
+        for path, known in _KEYS.items():
+            self._tell_unknown(path, map_at(self._spec, *filter(None, path.split("."))), known)
         outcome.refused += self._unfit()
         if outcome.refused:
             return outcome
@@ -112,6 +125,12 @@ class ScaledObjectConversion:
     def _on(self, path: str = "") -> RemarksOn:
         return RemarksOn(": ".join(filter(None, (self._about, path))), self._outcome)
 
+    def _tell_unknown(self, path: str, written: Object, known: str) -> None:
+        for key in (each for each in written if each not in known.split()):
+            near = get_close_matches(key, known.split(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            self._on(path).lose(f"unknown key {key!r}, which KEDA ignores{hint}")
+
     def _unfit(self) -> Iterator[Remark]:
         """Yield why the manifest is none that KEDA 2 takes: a template, or one of KEDA 1."""
         for path in _SIZES:
@@ -147,6 +166,7 @@ class ScaledObjectConversion:
 
     def _trigger(self, trigger: Object, index: int) -> Converted:
         on = self._on(f"triggers[{index}]")
+        self._tell_unknown(f"triggers[{index}]", trigger, _OF_TRIGGER)
         words = (self._namespace, self._name, text_at(trigger, "name") or str(index))
         found = triggers.convert(trigger, triggers.slug(*words), on)
         if not found.query:

@@ -123,6 +123,8 @@ def _resource(trigger: Object, _name: str, on: RemarksOn) -> Converted:
     except ValueError:
         on.lose(f"metadata.value {value!r} of a {kind} trigger is no target")
         return Converted()
+    if kind == "cpu" and value.endswith("i"):
+        on.differ(f"metadata.value {value} of a cpu trigger is in bytes: write cores, like 500m")
     if text_at(trigger, "metadata", "activationValue"):
         on.lose(f"activationValue of the {kind} trigger: usage alone never scales from or to zero")
     if container := text_at(trigger, "metadata", "containerName"):

@@ -57,6 +57,10 @@ def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
         ({"apiServices": {"external": "yes"}}, "apiServices/external"),
         ({"nodes": {"headroomMax": "cpu=8"}}, "/nodes/headroomMax"),
         (
+            {"image": {"repository": "quay.io/coreos/k8s-prometheus-adapter-amd64"}},
+            "which is prometheus-adapter's image and not podscale's: take image.repository",
+        ),
+        (
             {
                 "image": {
                     "repository": "registry.example/adapter/prometheus-adapter",

@@ -4,8 +4,16 @@ import json
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from podscale.cli.evaluation.observation import EvaluationError, decide_files
+from podscale.cli.commands.hpa import evaluate
+from podscale.cli.evaluation.manifest import cautions
+from podscale.cli.evaluation.observation import (
+    EvaluationError,
+    decide_files,
+    plain_hpa,
+    written_hpa,
+)
 
 NOW = 1_750_000_000.0
 V1 = """
@@ -151,3 +159,18 @@ def test_metrics_that_the_observation_leaves_out_are_told_to_be_left_out() -> No
     body = decide_files(V2, seen, release="1.37", now=NOW)
     assert body["status"]["first_reason"] == "MetricNoData"
     assert "the observation does not tell of it" in " ".join(body["status"]["sentences"])
+
+
+def test_a_target_of_cpu_in_bytes_is_remarked_on(tmp_path) -> None:
+    target = "target: {type: AverageValue, averageValue: 500Mi}"
+    hpa = V2.replace("target: {type: Utilization, averageUtilization: 50}", target)
+    found = cautions(written_hpa(plain_hpa(hpa)))
+    assert found == ["the target of cpu is 500Mi, which is in bytes: write cores (500m)"]
+    assert cautions(written_hpa(plain_hpa(hpa.replace("cpu", "memory")))) == []
+    assert cautions(written_hpa(plain_hpa(V2))) == []
+    for name, text in (("hpa.yaml", hpa), ("seen.yaml", OBSERVED)):
+        (tmp_path / name).write_text(text)
+    words = ["-f", str(tmp_path / "hpa.yaml"), "--observation", str(tmp_path / "seen.yaml")]
+    done = CliRunner().invoke(evaluate, words)
+    assert done.exit_code == 0
+    assert "hpa.yaml: the target of cpu is 500Mi" in done.stderr

@@ -60,7 +60,7 @@ def test_what_is_kept_is_what_the_program_takes():
     outcome = migrate(yaml.safe_dump(deployment("prometheus-adapter", args=words)))
     assert started(outcome) == ["/adapter", *words[1:]]
     assert "--logging-format" in outcome.left_out[0].text
-    assert "--audit-log-path: taken and without effect" in outcome.lost[0].text
+    assert "--audit-log-path: accepted but ignored" in outcome.lost[0].text
 
 
 def test_a_program_behind_a_shell_is_not_guessed_at():

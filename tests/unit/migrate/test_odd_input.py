@@ -197,6 +197,28 @@ def test_credentials_are_told_with_their_equal(spec, said):
     assert bool(lost) is bool(said)
 
 
+@pytest.mark.parametrize(("spec", "said"), [
+    ({"maxReplicas": 3}, "web: unknown key 'maxReplicas', which KEDA ignores; did you mean 'max"),
+    ({"advanced": {"horizontalPodAutoscalerConfig": {"behaviour": {}}}},
+     "web: advanced.horizontalPodAutoscalerConfig: unknown key 'behaviour', which KEDA ignores"),
+    ({"triggers": [{"type": "cpu", "metadata": {"value": "5"}, "metric": "Value"}]},
+     "triggers[0]: unknown key 'metric', which KEDA ignores; did you mean 'metricType'?"),
+    ({"pause": True}, "unknown key 'pause', which KEDA ignores"),
+    ({"triggers": [{"type": "cpu", "metadata": {"value": "5", "averageValue": "5"}}]},
+     "metadata.averageValue of a cpu trigger has no equal here"),
+])  # fmt: skip
+def test_unknown_keys_of_a_scaled_object_are_named(spec, said):
+    assert said in told(migrate(yaml.safe_dump(scaled(**spec))).lost)
+
+
+def test_cpu_in_bytes_is_told():
+    trigger = {"type": "cpu", "metricType": "AverageValue", "metadata": {"value": "512Mi"}}
+    outcome = migrate(yaml.safe_dump(scaled(triggers=[trigger])))
+    assert "512Mi of a cpu trigger is in bytes: write cores, like 500m" in told(outcome.differs)
+    trigger["type"] = "memory"
+    assert "in bytes" not in told(migrate(yaml.safe_dump(scaled(triggers=[trigger]))).differs)
+
+
 def test_objects_of_the_vpa_are_taken_as_they_are():
     text = "kind: VerticalPodAutoscaler\nmetadata: {name: web, namespace: shop}\n"
     assert migrate(text).read == ["VerticalPodAutoscaler shop/web, taken as it is"]

@@ -65,6 +65,13 @@ def test_errors_are_pflags_with_the_reason_in_plain_words(argv: list[str], messa
     assert str(caught.value) == message
 
 
+def test_a_second_value_is_refused_where_it_would_count_alone() -> None:
+    table = [Flag("url", instead="name it in a file")]
+    assert parse(["--url=a", "--url=a"], table).text("url") == "a"
+    with pytest.raises(FlagError, match="--url is given twice, with different values: name it in"):
+        parse(["--url=a", "--url=b"], table)
+
+
 def test_a_bool_does_not_eat_the_next_word() -> None:
     flags = parse(["--wide", "true", "--", "--name=x"], TABLE)
     assert flags.arguments == ("true", "--name=x")

@@ -26,7 +26,7 @@
 
 {{/* A values file of prometheus-adapter's chart works here, all but its image, which would be given our arguments. */}}
 {{- define "podscale.image" -}}
-{{- if hasSuffix "/prometheus-adapter" (printf "/%s" .Values.image.repository) -}}
+{{- if contains "prometheus-adapter" (base .Values.image.repository) -}}
 {{- fail (printf "image.repository is %q, which is prometheus-adapter's image and not podscale's: take image.repository and image.tag out of the values" .Values.image.repository) -}}
 {{- end -}}
 {{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
