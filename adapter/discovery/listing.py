@@ -39,7 +39,7 @@ class RuleListing(Struct, frozen=True):
     lost: Mapping[str, LostSeries]  # by series name
     losses: Mapping[Stage, int]  # series names lost, also those not remembered
     shapes: int  # distinct series names and label sets seen
-    conflicts: int = 0  # times a series of this rule met a name already taken
+    shared: Mapping[str, set[str]] = {}  # by metric: its series, where the last of several is asked
     kinds: frozenset[str] = frozenset()  # resource[.group] of all that is exposed
     lost_as: Mapping[str, str] = {}  # name, of the metric or its own -> series name, of the lost
     crowded: tuple[str, ...] = ()  # series names of which not all label names were looked at
@@ -72,7 +72,8 @@ class ListingBuilder:
         self._series = ""
         self._metric: str | None = None
         self._source: MetricSource | None = None
-        self._shapes = self._conflicts = 0
+        self._shapes = 0
+        self._shared: dict[str, set[str]] = {}
 
     @property
     def metrics(self) -> int:
@@ -120,7 +121,7 @@ class ListingBuilder:
             self._lost,
             self._losses,
             self._shapes,
-            self._conflicts,
+            self._shared,
             frozenset(self._kinds),
             lost_as,
             nameless=tuple(self._nameless),
@@ -134,8 +135,8 @@ class ListingBuilder:
 
     def _expose(self, resource: str, metric: str, source: MetricSource) -> None:
         known = self._exposed.get((resource, metric))
-        if known is not None and known.series != source.series:
-            self._conflicts += 1
+        if known and known.series != source.series and "Series" in self._rule.query.fields:
+            self._shared.setdefault(metric, {known.series}).add(source.series)
         if known is None or source.series > known.series:
             self._exposed[resource, metric] = source
             self._kinds.add(resource)

@@ -32,14 +32,14 @@ class Namer:
                 f"name.as is needed because name.matches {matches!r} has {groups} capture "
                 "groups, and which of them is the name cannot be guessed"
             )
-        self._as = as_ or ("$1" if groups else "$0")
+        self.written = as_ or ("$1" if groups else "$0")
         self._groups = {*map(str, range(groups + 1)), *self._pattern.groupindex}
         self._last: tuple[str, str | None] | None = None  # most rules have one series to name
 
     @property
     def only(self) -> str | None:
         """The one name that it gives; ``None``: it takes the name from the series."""
-        return None if _NAME_START in self._as else self._as
+        return None if _NAME_START in self.written else self.written
 
     def name(self, series: str) -> str | None:
         """Return the metric's name, possibly empty; ``None`` when the pattern does not match, or
@@ -47,7 +47,7 @@ class Namer:
         """
         if self._last is None or self._last[0] != series:
             match = self._pattern.search(series)
-            named = match and expand(self._as, match, self._pattern.groupindex)
+            named = match and expand(self.written, match, self._pattern.groupindex)
             self._last = series, named if named is None or len(named) <= LONGEST else None
         return self._last[1]
 
@@ -56,8 +56,8 @@ class Namer:
 
         ``None`` where there is nothing of that kind.
         """
-        made = _GROUP.sub(self._mended, self._as)
-        return made if made != self._as else None
+        made = _GROUP.sub(self._mended, self.written)
+        return made if made != self.written else None
 
     def _mended(self, found: "re.Match[str]") -> str:
         if found["bare"]:

@@ -145,6 +145,9 @@ async def renewed(
             return structs.replace(before, failure=_TOO_MANY)
     crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
     listing = structs.replace(builder.build(), crowded=crowded)
+    if listing.shared:  # they may be many, and are not kept
+        log.info("series share a name", rule=rule.id, metrics=sorted(listing.shared)[:_MOST_LOGGED])
+        listing = structs.replace(listing, shared={})
     # A template asks which resources the cluster has now: its list does not stay.
     if listing.shapes <= _FEW_SHAPES and not (outcome.crowded or rule.labels.has_template):
         listing = structs.replace(listing, names=outcome.names)
@@ -159,8 +162,6 @@ async def renewed(
     if crowded and (before.listing is None or before.listing.crowded != crowded):
         series = [name[:_MOST_SHOWN] for name in crowded[:_MOST_LOGGED]]
         log.warning("series are crowded", reason="TooManyLabels", rule=rule.id, series=series)
-    if listing.conflicts:
-        log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
     is_partial = outcome.is_partial and (before.listing is None or before.is_partial)
     return RuleState(rule, listing, now, outcome.count, gone=gone, is_partial=is_partial)
 

@@ -14,7 +14,6 @@ from yaml import Node
 from adapter.discovery.registry import is_namespaced
 from adapter.doctor import evidence, query_checks, series_checks
 from adapter.doctor.evidence import Diagnosis, LintFinding
-from adapter.doctor.lints import twice
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import Rule, read_rules
 from adapter.stages import Stage
@@ -22,6 +21,7 @@ from podscale.kube.discovery import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
 _RULE = re.compile(r"([^\[]*)\[([0-9]+)\]")  # in the path of a problem
+_MOST_SHADOWED = 20  # series that are asked for when the one that answers fails
 _SECTIONS = {"custom": "rules", "external": "externalRules"}
 
 
@@ -74,14 +74,14 @@ def _follow(
         given = yield evidence.SeriesOf(rule.series_query)
         if isinstance(given, evidence.Unreachable):
             return _unreachable(given.error, around)
-        tracks.append(series_checks.track(rule, asked, given))
+        tracks += series_checks.tracks(rule, asked, given)
     exposing = [each for each in tracks if each.lost is None]
     if not exposing:
         return (yield from _explain_series(series_checks.meant_for(tracks, asked), around))
     *others, answering = exposing
     found = yield from query_checks.follow(answering.rule, answering.series, asked, around)
     if isinstance(found, Diagnosis):
-        for earlier in reversed(others):
+        for earlier in reversed(others[-_MOST_SHADOWED:]):
             other = yield from query_checks.follow(earlier.rule, earlier.series, asked, around)
             if isinstance(other, query_checks.Served):
                 return _shadowed(earlier, answering, found, asked.metric)
@@ -97,11 +97,14 @@ def _follow(
 def _beside(
     exposing: Sequence[series_checks.Track], asked: evidence.AskedEvidence, lacking: str
 ) -> Iterator[LintFinding]:
-    *earlier, answering = exposing
+    answering = exposing[-1]
     if lacking:
         yield LintFinding("NoSample", answering.rule.id, without_sample(asked, lacking))
-    for other in earlier[:1]:
-        text = twice(asked.metric, other.rule.id, other.series, answering.series)
+    own = [each.series for each in exposing if each.rule is answering.rule]
+    if len(own) > 1:
+        yield LintFinding("NameTwice", answering.rule.id, series_checks.shared(asked.metric, own))
+    for other in [each for each in exposing if each.rule is not answering.rule][:1]:
+        text = series_checks.twice(asked.metric, other.rule.id, other.series, answering.series)
         yield LintFinding("NameTwice", answering.rule.id, text)
 
 
@@ -140,7 +143,8 @@ def reached(asked: evidence.AskedEvidence, around: evidence.Surroundings) -> Dia
     group = API_GROUPS[asked.api]
     registered = {n: s for n, s in around.apiservices.items() if n.endswith(f".{group}")}
     if around.self_service:
-        elsewhere = {n: s for n, s in sorted(registered.items()) if s != around.self_service}
+        fitting = ("", around.self_service)
+        elsewhere = {n: s for n, s in sorted(registered.items()) if s not in fitting}
         if elsewhere or not registered:
             name, service = next(iter(elsewhere.items()), (f"v1beta1.{group}", "no Service"))
             return Diagnosis(
@@ -175,12 +179,17 @@ def _shadowed(
     earlier: series_checks.Track, later: series_checks.Track, lost: Diagnosis, metric: str
 ) -> Diagnosis:
     first, last = earlier.rule, later.rule
+    seen = f"{first.id} would serve {metric} from the series {earlier.series}, but"
+    if first is last:
+        seen = f"{seen} {later.series}, the last by the alphabet, has the same name, and only it is"
+        return Diagnosis(
+            Stage.SHADOWED_BY_OTHER_RULE, f"{seen} asked.", f"{series_checks.SHARED}."
+        ).of(first)
     goes_before = "and goes before it" if last.origin else "later in the file"
     return Diagnosis(
         Stage.SHADOWED_BY_OTHER_RULE,
-        f"{first.id} would serve {metric} from the series {earlier.series}, but {last.id} "
-        f"exposes {later.series} under the same name {goes_before}, answers instead, and "
-        f"fails ({lost.stage}: {lost.seen})",
+        f"{seen} {last.id} exposes {later.series} under the same name {goes_before}, answers "
+        f"instead, and fails ({lost.stage}: {lost.seen})",
         f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "
         "or remove it.",
     ).of(first)

@@ -142,12 +142,13 @@ class LintFinding(Struct, frozen=True):
     subject: str  # "rules[3]", "hpa/web"
     reason: str
     place: str = ""  # file:line:column, where a file is to blame
-    need: Need | None = None  # what is no PromQL; None: that is not what is told
+    need: Need | None = None  # what would tell whether it is so; None: nothing has to be asked
 
     @property
     def is_hint(self) -> bool:
-        """Whether it only costs: prometheus-adapter's own default rules select nearly all."""
-        return self.lint == "UnboundedSeries"
+        """Whether it only costs, or nobody was asked, as of prometheus-adapter's default rules."""
+        is_open = self.lint == "CountedTwice" and self.need is not None
+        return self.lint == "UnboundedSeries" or is_open
 
     @property
     def text(self) -> str:

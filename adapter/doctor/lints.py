@@ -16,8 +16,18 @@ from msgspec.structs import replace
 from adapter.discovery.listing import MetricSource
 from adapter.discovery.mapping import ResourceMapper
 from adapter.doctor.evidence import LintFinding, Need, ResultOf, SeriesOf
-from adapter.doctor.series_checks import listed, names_in
-from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
+from adapter.doctor.series_checks import listed, names_in, shared, twice
+from adapter.doctor.shapes import (
+    adds_up,
+    counted_twice,
+    grouping,
+    ranges,
+    series_selector,
+    unbounded,
+    without,
+    without_le,
+    writes_raw,
+)  # fmt: skip
 from adapter.errors import NoLabel, Problem, RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules import config
@@ -38,7 +48,7 @@ RULE_LINTS: Mapping[str, str] = {
     "RateWindow": "a rate window under four scrape intervals",
     "GroupByLost": "an aggregation drops the label of the object",
     "SeveralSeries": "an object may have several series, of which one is taken",
-    "NameTwice": "two rules expose one name",
+    "NameTwice": "two rules, or several series of one rule, have one name",
     "SeriesQueryInvalid": "a series query that is no series selector",
     "UnboundedSeries": "a series query that selects nearly everything",
     "UnbracedGroup": "$1_x or {1} in a name, which Go reads as no group of the pattern",
@@ -46,6 +56,7 @@ RULE_LINTS: Mapping[str, str] = {
     "QueryInvalid": "a query that does not parse, or whose template cannot be filled in",
     "NoResourceLabel": "a rule that maps no label to objects",
     "NoRules": "a file without rules",
+    "CountedTwice": "resourceRules that add up containers and the cgroups around them",
     "NotCoalesced": "requests of the rule cannot share a query",
     "TooManyLabels": "a metric has more label names than are looked at",
     "RawValue": "what clients ask for is written into the query as it is",
@@ -75,8 +86,8 @@ _CROWDED = (
 )
 _RAW = (
     ".LabelValuesByName writes names and selectors of requests into the query as they are: a dot "
-    "of theirs matches anything in a regex, and a hyphen outside of quotes subtracts. Write "
-    '<<.LabelMatchers>>, or the value in quotes behind ="'
+    "of theirs matches anything in a regex, a hyphen outside of quotes subtracts, and several pods "
+    "are a|b, which = does not match. Write <<.LabelMatchers>>"
 )
 _MOST_CHARS = 200  # of a name in a finding
 _OF_NO_NAMESPACE = ("namespaces", "nodes", "persistentvolumes")
@@ -99,6 +110,8 @@ class KnownMetrics(Struct, frozen=True):
     names: Mapping[str, Sequence[str]] = {}  # "rules[3]" -> series names that its query finds
     # "rules[3]" -> series names of which not all label names are looked at
     crowded: Mapping[str, Collection[str]] = {}
+    # "rules[3]" -> metric -> series names that come to it, of which one is asked
+    shared: Mapping[str, Mapping[str, Collection[str]]] = {}
     # What is no PromQL -> what the store that was asked says of it, "" where it answers it
     answers: Mapping[Need | None, str] = {}
 
@@ -150,10 +163,11 @@ def _of_rule(
     if names := sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name)):
         shown = listed([repr(name[:_MOST_CHARS]) for name in names])
         yield "TooManyLabels", ".seriesQuery", f"{shown}: {_CROWDED}"
-    if "LabelValuesByName" in rule.query.fields:
+    if writes_raw(rule.query, _label(rule, "pods")):
         yield "RawValue", ".metricsQuery", _RAW
     series = (*known.names.get(rule.id, ()), *names_in(rule.series_query))
-    source = MetricSource(rule, next(filter(rule.keeps, series), _PLACEHOLDER))
+    stand_in = f"{_PLACEHOLDER}{'_bucket' if '_bucket' in rule.series_query else ''}"
+    source = MetricSource(rule, next(filter(rule.keeps, series), stand_in))
     if rule.section == "externalRules":
         made = partial(plans.metric, source, "", True, _SELECTOR, "")
         yield from _of_plan(made, ".metricsQuery", rule.source, known)
@@ -201,6 +215,7 @@ def _of_plan(
         plan = make()
         query = plan.text("x", ("x",) if plan.labels.object else ())
         tree = parse(query)
+        cgroups = counted_twice(plan, tree)
     except PromqlTooLarge as error:  # sent as it is, whatever Prometheus makes of it
         yield "NotCoalesced", field, f"each request is a query of its own, because of: {error}"
         return
@@ -212,19 +227,22 @@ def _of_plan(
         yield "QueryInvalid", field, text, need
         return
     yield from _windows(tree, known.scrape_interval_s, field)
-    label = plan.labels.object
-    if kind and label and (lost := without(tree, label)):
-        text = (
-            f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
-            "write by (<<.GroupBy>>)"
-        )
+    label, key = plan.labels.object if kind else "", frozenset(plan.labels.key())
+    if text := without_le(query):
         yield "GroupByLost", field, text
-    elif kind and label and not adds_up(tree, frozenset(plan.labels.key())):
+    elif label and (lost := without(tree, label)):
+        by = grouping(query, lambda node: bool(without(node, label)))
+        text = f"{lost} drops the label {label}, so no sample belongs to one of the {kind}"
+        yield "GroupByLost", field, f"{text}: write {by}"
+    elif label and not adds_up(tree, key):
+        by = grouping(query, lambda node: not adds_up(node, key | {"le"}))
         text = (
             f"several series of one of the {kind} are not added up, and the last of them is "
-            "its value: aggregate them by (<<.GroupBy>>)"
+            f"its value: aggregate them {by}"
         )
         yield "SeveralSeries", field, text
+    if cgroups and not (said := known.answers.get(SeriesOf(cgroups[0]))):
+        yield "CountedTwice", field, cgroups[1], SeriesOf(cgroups[0]) if said is None else None
     verdict = prove(plan)
     if isinstance(verdict, Single):
         text = f"each request is a query of its own, because of: {verdict.reason}"
@@ -274,6 +292,8 @@ def _names_twice(rules: Sequence[Rule], known: KnownMetrics) -> Iterator[tuple[s
     first: dict[tuple[str, str], tuple[Rule, str]] = {}
     for rule in rules:
         told: set[str] = set()
+        for metric, names in known.shared.get(rule.id, {}).items():
+            yield f"{rule.id}.name", shared(metric, names)
         series = known.names.get(rule.id) or names_in(rule.series_query)
         for each in sorted(set(series)):
             name = rule.namer.name(each) if rule.keeps(each) else None
@@ -284,14 +304,6 @@ def _names_twice(rules: Sequence[Rule], known: KnownMetrics) -> Iterator[tuple[s
                 if other is not rule and other.id not in told:
                     told.add(other.id)
                     yield f"{rule.id}.name", twice(name, other.id, its_series, each)
-
-
-def twice(name: str, other: str, its_series: str, series: str) -> str:
-    """Return how two rules that expose one name are told, of the later one."""
-    return (
-        f"{name!r} is exposed by {other} too, from the series {its_series}; this one, being "
-        f"later, answers, from {series}"
-    )
 
 
 def _kinds(rule: Rule) -> list[str]:

@@ -3,7 +3,6 @@
 """
 
 import math
-import re
 from collections.abc import Sequence, Set
 
 from msgspec import Struct, structs
@@ -12,6 +11,7 @@ from adapter.discovery.listing import MetricSource
 from adapter.doctor import evidence
 from adapter.doctor.evidence import Diagnosis
 from adapter.doctor.series_checks import LabelSet, labels_of, listed, names_in
+from adapter.doctor.shapes import grouping, without, without_le
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule, Rule
@@ -22,11 +22,11 @@ from podscale.feed.http.refusals import advice
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.confinement import NotConfined
 from podscale.feed.prover.printer import printed
-from podscale.feed.prover.tree import Node, parse, selectors
+from podscale.feed.prover.tree import Node, parse, selectors, windows
 
 _AS_IT_IS = "the rendered text can be tried on Prometheus as it is"
+_FOR_ALL = "Set resources.namespaced: false if every namespace may read it, or map another label."
 _LOOKED_AT = 20  # series of an answer whose labels are looked at
-_WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
 
 
 class Served(Struct, frozen=True):
@@ -45,6 +45,7 @@ class _Request(Struct, frozen=True):
     around: evidence.Surroundings
     names: Sequence[str]
     promql: str
+    namespace_label: str  # "": it is confined to no namespace
 
     @property
     def label(self) -> str:
@@ -72,7 +73,9 @@ def follow(
             f"No query can be made for this request: {error}.",
             "Mend metricsQuery (usually sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)).",
         ).of(rule)
-    found = yield from _judged(_Request(rule, series, asked, around, names, promql))
+    found = yield from _judged(
+        _Request(rule, series, asked, around, names, promql, plan.labels.namespace)
+    )
     return found.of(rule, promql) if isinstance(found, Diagnosis) else found
 
 
@@ -113,7 +116,8 @@ def _of_points(request: _Request, points: Sequence[evidence.Point]) -> Diagnosis
                 Stage.GROUP_BY_LOST,
                 f"The result of {promql!r} has no label {label}, so no sample belongs to an "
                 f"object (its labels: {labels_of([p.labels for p in points]) or 'none'}).",
-                "Keep the label through every aggregation: write by (<<.GroupBy>>) behind each.",
+                "Keep the label through every aggregation: write "
+                f"{grouping(promql, lambda node: bool(without(node, label)))} behind each.",
             )
         points = [p for p in labelled if p.labels[label] in set(names)]
         if not points:
@@ -166,16 +170,20 @@ def _why_empty(request: _Request) -> evidence.Way[str]:
     rule, series, label, names = request.rule, request.series, request.label, request.names
     hints: list[str] = []
     interval = request.around.scrape_interval_s
-    for text in dict.fromkeys(_WINDOW.findall(request.promql)):
-        window_s = _seconds(text)
-        if interval and window_s is not None and window_s < 2 * interval:
-            hints.append(
-                f"The window [{text}] holds fewer than two samples at a scrape interval of "
-                f"{duration.format_go(interval)}: widen it to four scrape intervals, "
-                f"[{duration.format_prometheus(4 * interval)}]."
-            )
+    widths = sorted({each.range_s for each in windows(request.promql)})
+    hints += [
+        f"The window [{duration.format_prometheus(width)}] holds fewer than two samples at a "
+        f"scrape interval of {duration.format_go(interval)}: widen it to four scrape intervals, "
+        f"[{duration.format_prometheus(4 * interval)}]."
+        for width in widths
+        if interval and width < 2 * interval
+    ]
+    if lost := without_le(request.promql):
+        hints.append(f"{lost}.")
+    namespace, here = request.namespace_label, request.asked.namespace
+    wanted = tuple(names) if label or not namespace else (here,)
     known = yield evidence.SeriesOf(
-        rule.series_query, name=series, label=label, wanted=tuple(names)
+        rule.series_query, name=series, label=label or namespace, wanted=wanted
     )
     labels = [
         each
@@ -185,6 +193,9 @@ def _why_empty(request: _Request) -> evidence.Way[str]:
     hints += _selector_hints(request.asked, labels)
     if label:
         hints += _object_hints(label, set(names), labels)
+        labels = [each for each in labels if each.get(label) in names]
+    if namespace not in ("", label) and (told := _object_hints(namespace, {here}, labels)):
+        hints += told if label or rule.confinement is not None else [*told, _FOR_ALL]
     return "".join(f" {hint}" for hint in hints) or (
         " Take matchers out of metricsQuery one by one to see which of them excludes the series."
     )
@@ -218,17 +229,10 @@ def _object_hints(label: str, wanted: Set[str], labels: Sequence[LabelSet]) -> l
     )
     if holders:
         hints.append(
-            f"The object's name is in the label {holders[0]}: map that one under "
+            f"The name is in the label {holders[0]}: map that one under "
             "resources.overrides (or set honor_labels in the scrape configuration)."
         )
     return hints
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return duration.parse_prometheus(text)
-    except duration.DurationError:
-        return None
 
 
 def follow_usage(

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,12 @@ _LEADING_NAME = re.compile(r"^\s*([A-Za-z_:][A-Za-z0-9_:]*)")
 _NAME_MATCHER = re.compile(r"__name__\s*=\s*[\"']([A-Za-z_:][A-Za-z0-9_:]*)[\"']")
 
 
+SHARED = (
+    "Keep a group of the series' name in name.as, or write the names into metricsQuery in place of "
+    '<<.Series>>, as {__name__=~"…"}'
+)
+
+
 class Track(Struct, frozen=True):
     """How far one rule gets on the way to the asked name."""
 
@@ -29,8 +35,9 @@ class Track(Struct, frozen=True):
     lost: Diagnosis | None = None  # None: it exposes the name for the kind of object asked for
 
 
-def track(rule: Rule, asked: AskedEvidence, given: Given) -> Track:
-    """Follow ``rule`` from its series to its names; the first stage that fails is told."""
+def tracks(rule: Rule, asked: AskedEvidence, given: Given) -> list[Track]:
+    """Follow ``rule`` from its series to its names; the first stage that fails is told. Of several
+    series of one name the last answers, as discovery decides."""
     labels = given.labels if isinstance(given, Series) else ()
     series = _names_of(labels)
     kept = [name for name in series if rule.keeps(name)]
@@ -38,11 +45,13 @@ def track(rule: Rule, asked: AskedEvidence, given: Given) -> Track:
     names = [name for each in written if (name := rule.namer.name(each)) is not None]
     found = _answering(rule, asked, given)
     if isinstance(found, Diagnosis):
-        return Track(rule, names or series, lost=found.of(rule))
-    return Track(rule, names, found)
+        return [Track(rule, names or series, lost=found.of(rule))]
+    # A query that does not name its series is the same for all of them.
+    answering = found if "Series" in rule.query.fields else found[-1:]
+    return [Track(rule, names, each) for each in answering]
 
 
-def _answering(rule: Rule, asked: AskedEvidence, given: Given) -> str | Diagnosis:
+def _answering(rule: Rule, asked: AskedEvidence, given: Given) -> list[str] | Diagnosis:
     if isinstance(given, Rejected):
         return refusal(rule, given)
     found = given.labels if isinstance(given, Series) else ()
@@ -146,14 +155,13 @@ def _external(
     )
 
 
-def _named(rule: Rule, asked: AskedEvidence, series: Sequence[str]) -> str | Diagnosis:
-    # Of several series of one name the last answers, as discovery decides.
+def _named(rule: Rule, asked: AskedEvidence, series: Sequence[str]) -> list[str] | Diagnosis:
+    if named := [each for each in series if rule.namer.name(each) == asked.metric]:
+        return named
     by_name = {called: each for each in series if (called := rule.namer.name(each)) is not None}
-    if asked.metric in by_name:
-        return by_name[asked.metric]
     shown = ", ".join(repr(name) for name in sorted(by_name)[:5])
-    meant = rule.namer.meant()
-    hint = f" In name.as Go reads no group there: write {meant}." if meant else ""
+    meant, written = rule.namer.meant(), rule.namer.written
+    hint = f" name.as is {written}, in which Go reads no group: write {meant}." if meant else ""
     return Diagnosis(
         Stage.NAME_MISMATCH,
         f"The series {listed(sorted(by_name.values()), 3)} are exposed as {shown}, not as "
@@ -180,6 +188,22 @@ def names_in(series_query: str) -> list[str]:
     """Return the metric names that a selector writes out."""
     found = [m.group(1) for m in [_LEADING_NAME.match(series_query)] if m is not None]
     return found + _NAME_MATCHER.findall(series_query)
+
+
+def twice(name: str, other: str, its_series: str, series: str) -> str:
+    """Return how two rules that expose one name are told, of the later one."""
+    return (
+        f"{name!r} is exposed by {other} too, from the series {its_series}; this one, being "
+        f"later, answers, from {series}"
+    )
+
+
+def shared(name: str, series: Collection[str]) -> str:
+    """Return how several series of one rule that come to one name are told."""
+    return (
+        f"{len(series)} series names come to the one metric {name}, and only {max(series)}, the "
+        f"last by the alphabet, is asked. {SHARED}"
+    )
 
 
 def window_too_short(rule: Rule, around: Surroundings) -> Diagnosis:

@@ -1,7 +1,13 @@
 """What can be told of a query from its parsed form alone. Pure, over the prover's trees."""
 
-from collections.abc import Iterator
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 
+from adapter.errors import RuleQueryError
+from adapter.queries.promql import QueryTemplate
+from adapter.rules.ruleset import matcher_filter
+from podscale.feed.plan import QueryPlan
 from podscale.feed.prover import tree as promql
 
 # They need two samples in their window, or a good number of them.
@@ -10,6 +16,15 @@ _RATES = frozenset(
 )
 # Aggregations that choose among series instead of making one of them.
 _CHOOSING = frozenset(["topk", "bottomk", "limitk", "limit_ratio", "count_values"])
+_OF_BUCKETS = frozenset(["histogram_quantile", "histogram_fraction"])
+# Labels by one of which a query keeps containers, or the machine, apart from other cgroups.
+_TELLING = ("container_name", "image", "name", "id")
+_TWICE = {
+    "container": "a pod counts twice, by its own cgroup and by its containers. Write",
+    "node": "a node counts up to three times, by its root cgroup, those of its pods and those of "
+    'their containers. Write id="/", or',
+}
+_MARK = "podscale_mark"  # stands for what a client writes
 
 
 def ranges(tree: promql.Node) -> Iterator[tuple[str, float]]:
@@ -61,10 +76,21 @@ def _dropped_by_operator(node: promql.Binary, label: str) -> str:
 def adds_up(node: promql.Node, key: frozenset[str]) -> bool:
     """Return whether at most one series is left for each value of ``key``'s labels."""
     match node:
-        case promql.Aggregation() if node.op not in _CHOOSING:
-            return node.clause == "by" and frozenset(node.labels) <= key
-        case promql.Aggregation() | promql.Negation() | promql.Subquery():
+        case promql.Aggregation():
+            is_one = node.op not in _CHOOSING or node.parameter == promql.Number("1")
+            if node.clause == "by" and is_one and key.union(_fixed(node)).issuperset(node.labels):
+                return True
+            return adds_up(node.operand, key.union(node.labels if node.clause != "by" else ()))
+        case promql.Negation() | promql.Subquery():
             return adds_up(node.operand, key)
+        case promql.FunctionCall(function="absent" | "absent_over_time" | "vector"):
+            return True
+        case promql.FunctionCall() if node.function in _OF_BUCKETS:
+            return adds_up(node.arguments[-1], key | {"le"})
+        case promql.FunctionCall(
+            function="label_replace" | "label_join", arguments=(operand, promql.Text(target), *of)
+        ) if target in key:
+            return adds_up(operand, key.union(t.value for t in of if isinstance(t, promql.Text)))
         case promql.FunctionCall():
             return any(adds_up(each, key) for each in node.arguments)
         case promql.Binary():
@@ -75,6 +101,64 @@ def adds_up(node: promql.Node, key: frozenset[str]) -> bool:
                 return adds_up(node.left if node.group == "left" else node.right, key)
             return any(adds_up(each, key) for each in vectors)
     return False
+
+
+def _fixed(node: promql.Node) -> frozenset[str]:
+    """Return the labels to which every selector gives one value."""
+    found = [
+        {m.label for m in each.matchers if m.op == "=" or (m.op == "=~" and m.value.isalnum())}
+        for each in promql.selectors(node)
+    ]
+    return frozenset(set.intersection(*found) if found else ())
+
+
+def without_le(query: str) -> str:
+    """Return how classic buckets lose ``le`` before histogram_quantile reads them; "": not."""
+    lost = next(filter(None, (without(each, "le") for each in _buckets(query))), "")
+    text = "drops the label le, and of buckets without it histogram_quantile makes no answer"
+    return lost and f"{lost} {text}: write by (le, <<.GroupBy>>)"
+
+
+def grouping(query: str, is_wrong: Callable[[promql.Node], bool]) -> str:
+    """Return what to write where ``is_wrong``: of classic buckets ``le`` has to stay."""
+    return f"by ({'le, ' if any(map(is_wrong, _buckets(query))) else ''}<<.GroupBy>>)"
+
+
+def _buckets(query: str) -> Iterator[promql.Node]:
+    """Yield what histogram_quantile reads where that is classic: native histograms have no le."""
+    with contextlib.suppress(promql.NotPromql):
+        for node in promql.walk(promql.parse(query)):
+            if isinstance(node, promql.FunctionCall) and node.function in _OF_BUCKETS:
+                found = list(promql.selectors(node))
+                names = [m.value for each in found for m in each.matchers if m.label == "__name__"]
+                names += [each.name or "" for each in found]
+                if any(name.rstrip("$)").endswith("_bucket") for name in names):
+                    yield node.arguments[-1]
+
+
+def counted_twice(plan: QueryPlan, tree: promql.Node) -> tuple[str, str] | None:
+    """Return which cgroups of cAdvisor's a query of usage adds up with the containers in them, and
+    what to write; ``None``: a matcher tells them apart. Raises ``ValueError`` for no regex."""
+    label = plan.labels.container or "container"
+    for each in promql.selectors(tree) if plan.api in _TWICE else ():
+        telling = [matcher_filter(m) for m in each.matchers if m.label in (label, *_TELLING)]
+        if (each.name or "").startswith("container_") and all(m.keeps("") for m in telling):
+            cgroups = f'{each.name}{{{label}="",{plan.labels.object}!=""}}'
+            return cgroups, f'{_TWICE[plan.api]} {label}!=""'
+    return None
+
+
+def writes_raw(query: QueryTemplate, pods: str) -> bool:
+    """Return whether a client's text stands elsewhere than alone in quotes behind =, or that of
+    several pods, a|b, does: ``pods`` is their label."""
+    values = dict.fromkeys(re.findall(r"\w+", query.text), _MARK)
+    values |= dict.fromkeys(("some_label", pods), f"{_MARK}|{_MARK}")
+    try:
+        text = query.render("some_series", 'some_label=""', values, ["some_label"])
+        matchers = [m for each in promql.selectors(promql.parse(text)) for m in each.matchers]
+    except (RuleQueryError, ValueError):
+        return "LabelValuesByName" in query.fields
+    return text.count(_MARK) != sum((m.op, m.value) == ("=", _MARK) for m in matchers)
 
 
 def series_selector(text: str) -> promql.VectorSelector:

@@ -79,12 +79,13 @@ class SelectedNames:
         """Return whether a series of this name may be among them; in doubt it may."""
         try:
             # Not kept compiled: only a rule that is not listed is looked at.
-            return keeps_all([_name_filter(each) for each in self._matchers], series)
+            return keeps_all([matcher_filter(each) for each in self._matchers], series)
         except ValueError:  # no regular expression: Prometheus says so
             return True
 
 
-def _name_filter(matcher: Matcher) -> NameFilter:
+def matcher_filter(matcher: Matcher) -> NameFilter:
+    """Return what keeps the values that the matcher takes; raises ``ValueError`` for no regex."""
     text = matcher.value if "~" in matcher.op else re2.escape(matcher.value)
     pattern = f"^(?s:{text})$"
     is_negative = matcher.op.startswith("!")

@@ -178,6 +178,7 @@ class ApiDiscovery:
         self._mapper = Mapper()
         self._synced = False
         self._failed: tuple[str, ...] = ()
+        self.failure: KubeError | None = None  # of the last of ``failed_groups`` that is a path
         self._documents: dict[str, tuple[str, Root]] = {}  # by path: its ETag, and what it said
         self._refreshing = asyncio.Lock()
         self._refreshed = float("-inf")  # loop time of the last attempt's end
@@ -257,7 +258,7 @@ class ApiDiscovery:
                 for group in root.items
             }
         self._refreshed = asyncio.get_running_loop().time()
-        self._failed = tuple(failed)
+        self._failed, self.failure = tuple(failed), error
         if not read and error is not None:
             raise error
         self._mapper = Mapper(resources, versions)

@@ -85,7 +85,8 @@ def explain_amount(
         place: Facts = {"container": question.container, "resource": question.resource}
         return explanation(["NoSamples"], [place], {"published": False})
     resource = question.resource
-    estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, trace.containers)
+    least = {"minimum": trace.pod_minimum[resource], "containers": trace.containers}
+    estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, least)
     steps = amount.steps
     value = amount.published
     if question.field == "uncappedTarget":
@@ -138,11 +139,10 @@ def _gate(
 
 
 def _estimate(
-    derivation: Derivation, held_by: PeakWindow | None, containers: int
+    derivation: Derivation, held_by: PeakWindow | None, least: Mapping[str, int]
 ) -> tuple[str, Facts]:
-    minimum: Facts = {"minimum": derivation.minimum, "containers": containers}
     if derivation.amount != derivation.with_confidence:
-        return "PodMinimum", minimum
+        return "PodMinimum", {**least}
     factor = round(derivation.factor, 6) if derivation.factor != float("inf") else "unbounded"
     if derivation.with_confidence != derivation.with_margin:
         return "LowConfidence", {"factor": factor, "confidence": derivation.confidence}

@@ -14,7 +14,7 @@ from podscale.cli.cluster import OTHER_CLUSTER
 from podscale.cli.inputs import CommandFailed
 from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api, Response
-from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.client.errors import KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, HPAS, Resource
 from podscale.kube.client.wire import ListOf, ObjectMeta, PartialObjectMetadata, decode
 from podscale.kube.discovery import ApiDiscovery, Mapper
@@ -72,16 +72,17 @@ class DoctorCluster:
         self.young: set[str] = set()  # objects so new that nothing may have been scraped of them
 
     async def learn_resources(self) -> None:
-        """Read discovery; raises ``ClusterFailed`` when nothing of it can be read."""
+        """Read discovery; raises ``ClusterFailed`` unless both documents can be read."""
         discovery = ApiDiscovery(self._api)
         self.requests += 2
         try:
             self.mapper = await discovery.refresh()
+            if discovery.failure is not None:
+                raise discovery.failure
         except KubeError as error:
-            text = f"the API server does not say what it serves: {error}"
-            if isinstance(error, ApiUnreachable):
-                text += f". {OTHER_CLUSTER}; with --config FILE --no-cluster none is asked"
-            raise ClusterFailed(text) from error
+            at = f"GET {next(each for each in discovery.failed_groups[::-1] if each[0] == '/')}: "
+            text = f"API discovery failed: {at}{str(error).removeprefix(at)}. {OTHER_CLUSTER}; with"
+            raise ClusterFailed(f"{text} --config FILE --no-cluster none is needed") from error
         if discovery.failed_groups:
             self.notes.append(
                 f"Discovery is partial: {', '.join(discovery.failed_groups)} did not answer. Rules "
@@ -109,12 +110,15 @@ class DoctorCluster:
                 raise
 
     async def listed(self, path: str, what: str) -> AsyncIterator[list[msgspec.Raw]]:
-        """Yield the objects of a list page by page; where it cannot be read on is a note."""
+        """Yield the objects of a list page by page; that they may not be read is a note. Raises
+        ``ClusterFailed`` where the API server fails."""
         query = {"limit": str(_PAGE)}
         for _ in range(_MOST_PAGES):
             try:
                 found = await self.get(path, ListOf[msgspec.Raw], query)
             except ClusterFailed as failed:
+                if getattr(failed.__cause__, "status", 500) >= 500:
+                    raise
                 self.notes.append(str(failed))
                 return
             yield found.items or []
@@ -168,7 +172,7 @@ class DoctorCluster:
         return [name for name in names if name not in self.young]
 
     async def api_services(self, api: str) -> dict[str, str]:
-        """Return APIService -> Service of one metrics API, as far as they exist."""
+        """Return APIService -> Service of one metrics API, as far as they exist; "": not known."""
         services = {}
         for version in VERSIONS[api]:
             name = f"{version}.{API_GROUPS[api]}"
@@ -177,6 +181,7 @@ class DoctorCluster:
             except ClusterFailed as failed:
                 if not failed.is_absent:
                     self.notes.append(str(failed))
+                    services[name] = ""
                 continue
             behind = found.spec.service
             services[name] = str(behind or "the API server")

@@ -31,8 +31,8 @@ from podscale.cli.prometheus import prometheus_options
 @click.option("--metric", default="", help="The metric that is missing; else the whole file.")
 @click.option("--api", type=click.Choice(["custom", "external"]), default="custom")
 @click.option("--resource", default="pods", show_default=True, help="As kubectl names it.")
-@click.option("--name", default="*", show_default=True, help="An object; *: all that --selector")
-@click.option("--selector", "-l", default="", help="selects.")
+@click.option("--name", default="*", show_default=True, help="*: all that --selector selects.")
+@click.option("--selector", "-l", default="", help="Selects objects, where --name is *.")
 @click.option("--metric-selector", default="", help="The HPA's selector on the metric.")
 @click.option("--service", default="", metavar="NAMESPACE/NAME", help="The adapter's Service.")
 @click.option(
@@ -70,8 +70,8 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     podscale doctor -f rules.yaml --prometheus-url URL --metric NAME -n shop
     podscale doctor -f rules.yaml                   lints of a file
 
-    Exit codes: 0 nothing has to change, 1 something was found or could not be asked, 2 the
-    call was wrong.
+    Exit codes: 0 no problems found, 1 problems found, or a check could not run, 2 usage or
+    configuration error.
     """
     from podscale.cli.doctor.plan import DoctorOptions, examined
     from podscale.cli.doctor.report import print_report

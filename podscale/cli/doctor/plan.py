@@ -70,7 +70,7 @@ async def examined(cluster: ClusterChoice, given: DoctorOptions) -> DoctorReport
         if not given.no_cluster and cluster.is_named:
             raise WrongInput(f"{unconfigured.message}; with --no-cluster none is asked") from None
         if not given.no_cluster:
-            note(f"no cluster is asked: {unconfigured.message}")
+            note(f"Cluster checks skipped: {unconfigured.message}")
         return await _run(given, cluster, None)
 
 

@@ -88,7 +88,7 @@ def print_report(report: DoctorReport, form: Form) -> None:
     for text in report.notes:
         click.echo(f"  note: {printable(text)}")
     if report.is_healthy:
-        click.echo(f"{_mark(True)} nothing needs to change")
+        click.echo(f"{_mark(True)} no problems found")
     note(f"requests: {report.prometheus_requests} to Prometheus, {report.cluster_requests} "
          "to the API server")  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 
-from adapter.discovery.listing import ListingBuilder
+from adapter.discovery.listing import ListingBuilder, RuleListing
 from adapter.discovery.rule_scope import MOST_METRICS
 from adapter.doctor.evidence import Given, Need, Rejected, Series, Unreachable, drive, problem_of
 from adapter.doctor.examine import Examiner
@@ -25,22 +25,19 @@ from podscale.core.showable import shown_url
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.client.wire import decode
 
-# Resource[.group], or "" for an external metric, and the metric's name.
-Exposed = frozenset[tuple[str, str]]
 
-
-def found_by(rule: Rule, given: Given) -> tuple[RuleReport, Sequence[str], Exposed]:
+def found_by(rule: Rule, given: Given) -> tuple[RuleReport, Sequence[str], RuleListing]:
     """Return what Prometheus's answer to the series query comes to, the names of series that the
     filters keep, and what is exposed.
     """
+    builder = ListingBuilder(rule)
     if isinstance(given, Rejected):
         lost = refusal(rule, given)
         text = f"{lost.stage}: {lost.seen} {lost.change}"
-        return RuleReport(rule.id, 0, (), text), (), frozenset()
+        return RuleReport(rule.id, 0, (), text), (), builder.build()
     if isinstance(given, Unreachable):
         text = f"PrometheusUnreachable: {given.error}"
-        return RuleReport(rule.id, 0, (), text), (), frozenset()
-    builder = ListingBuilder(rule)
+        return RuleReport(rule.id, 0, (), text), (), builder.build()
     labels = given.labels if isinstance(given, Series) else ()
     for each in labels:
         builder.add(each.get("__name__", ""), frozenset(each))
@@ -49,7 +46,7 @@ def found_by(rule: Rule, given: Given) -> tuple[RuleReport, Sequence[str], Expos
     names = sorted({metric for _, metric in listing.exposed})
     problem = problem_of(listing)
     report = RuleReport(rule.id, len(series), names, problem.text if problem else listing.left_out)
-    return report, series, frozenset(listing.exposed)
+    return report, series, listing
 
 
 async def answers_of(

@@ -113,6 +113,7 @@ class _Examination:
         self.rules: RuleSet | None = None  # every rule of the file
         self._own = RuleSet.empty()  # those that the default Prometheus answers
         self._elsewhere: list[Rule] = []  # those of named sources
+        self._shared: dict[str, Mapping[str, Collection[str]]] = {}  # as ``KnownMetrics`` has them
         self._examiner: Examiner | None = None
         self._around = plan.around
 
@@ -181,7 +182,8 @@ class _Examination:
             else each
             for each in report.rules
         ]
-        known = KnownMetrics(self._around.scrape_interval_s, series, self._crowded(), answers)
+        scrape_s, crowded = self._around.scrape_interval_s, self._crowded()
+        known = KnownMetrics(scrape_s, series, crowded, self._shared, answers)
         lints = lint(parsed, self.rules, known)
         self._add_lints(plan.rules.in_its_words(lints) if plan.rules is not None else lints)
 
@@ -264,10 +266,11 @@ class _Examination:
         if examiner is not None:
             for rule in (*rules.custom, *rules.external):
                 given = await examiner.answer(evidence.SeriesOf(rule.series_query))
-                report, series[rule.id], exposed = rule_reports.found_by(rule, given)
+                report, series[rule.id], listing = rule_reports.found_by(rule, given)
                 self.report.rules.append(report)
-                custom |= {f"{kind}/{metric}" for kind, metric in exposed if kind}
-                external |= {metric for kind, metric in exposed if not kind}
+                self._shared[rule.id] = listing.shared
+                custom |= {f"{kind}/{metric}" for kind, metric in listing.exposed if kind}
+                external |= {metric for kind, metric in listing.exposed if not kind}
             if rules.resource is not None:
                 asked = evidence.AskedEvidence("resource", "", resource="nodes")
                 purpose = "whether nodeQuery finds the nodes"

@@ -1,11 +1,12 @@
 """What a query's text is made of, and how much of it a parser is given. Pure.
 
 Reads as Prometheus reads: three kinds of strings, of which only a raw one goes over a line's
-end, escapes, and comments. One pass over the text, before anything parses it.
+end, escapes, and comments. One pass over the text, before anything parses it; the library is given
+older words for what it does not read yet.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # The library recurses on the native stack (`a+a+a…` of 5,000 terms ends the process), and copies
 # what is below each node: memory grows with the operators times the text's length.
@@ -13,16 +14,29 @@ MAX_OPERATORS = 500
 MAX_NESTING = 100
 _MOST_COPIED = 32 * 1024 * 1024
 # A raw string that ends in a backslash is one to Prometheus alone, not to the library.
+_STRING = (
+    r"""(?P<string>"(?:[^"\\\n]++|\\[^\n])*+"|'(?:[^'\\\n]++|\\[^\n])*+'|`(?:[^`\\]++|\\[^`])*+`)"""
+)
 _TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\\n]++|\\[^\n])*+"|'(?:[^'\\\n]++|\\[^\n])*+'|`(?:[^`\\]++|\\[^`])*+`)
+    rf"""{_STRING}
     |(?P<quote>["'`])
     |\#[^\r\n]*+
-    |(?P<opens>[(\[{])
-    |(?P<closes>[)\]}])
+    |(?P<opens>[(\[{{])
+    |(?P<closes>[)\]}}])
     |(?P<negative>@(?:\s|\#[^\r\n]*+)*+-)
     |(?P<operator>[=!<>]=|[=!]~|[-+*/%^<>=!]|\b(?i:and|or|unless|atan2)\b)""",
     re.VERBOSE,
 )
+# Numbers may have separators, `1_000`, and durations be calculated, `[5m*2]`, `offset (1h/2)`.
+_RECENT = re.compile(
+    rf"""{_STRING}|\#[^\r\n]*+
+    |\[(?P<range>[^\[\]"'`#]*+)\]
+    |\b(?i:offset)\s*+(?P<offset>[-+]?\s*+\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))
+    |(?<![\w:.])(?P<number>0[xX]\w++|[0-9.][0-9_.]*+(?:[eE][-+]?[0-9_]++)?(?!\w))""",
+    re.VERBOSE,
+)
+_SEPARATOR = re.compile(r"(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])")
+_CALCULATED = re.compile(r"[-+*/%^(]")
 
 
 class NotPromql(ValueError):
@@ -64,3 +78,18 @@ def check(text: str) -> None:
             raise PromqlTooLarge(f"more than {MAX_OPERATORS} operators and brackets")
     if operators * len(text) > _MOST_COPIED:
         raise PromqlTooLarge(f"{operators} operators and brackets in {len(text)} characters")
+
+
+def in_older_words(text: str, duration: Callable[[str], str]) -> str:
+    """Return the text without separators; ``duration`` writes what arithmetic comes to."""
+
+    def older(found: "re.Match[str]") -> str:
+        if found["number"]:
+            return _SEPARATOR.sub("", found[0])
+        if offset := found["offset"]:
+            return f"offset {duration(_RECENT.sub(older, offset))}"
+        parts = (_RECENT.sub(older, each) for each in (found["range"] or "").split(":"))
+        range_ = ":".join(duration(p) if _CALCULATED.search(p) else p for p in parts)
+        return f"[{range_}]" if range_ else found[0]
+
+    return _RECENT.sub(older, text)

@@ -1,5 +1,7 @@
 """PromQL as a tree of our own, and how far back a query looks. Pure."""
 
+import math
+import operator
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Literal
@@ -104,8 +106,8 @@ def parse(text: str) -> Node:
     """Return the tree; raises ``NotPromql``."""
     lexer.check(text)
     try:
-        return _node(promql_parser.parse(text))
-    except (ValueError, OverflowError) as error:
+        return _node(promql_parser.parse(lexer.in_older_words(text, _duration)))
+    except (ValueError, ArithmeticError) as error:
         raise NotPromql(str(error)) from error
     except RecursionError:
         raise NotPromql("nested too deeply") from None
@@ -296,6 +298,30 @@ def _binary(expr: promql_parser.BinaryExpr) -> Binary:
         else "",
         tuple(modifier.group_labels or ()),
     )
+
+
+_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "%": math.fmod, "^": math.pow, "max_of": max, "min_of": min,
+}  # fmt: skip
+
+
+def _duration(text: str) -> str:
+    """Return what a duration's arithmetic comes to, for an instant query; raises as ``parse``."""
+    return f"{int(_seconds(_node(promql_parser.parse(text))) * 1000)}ms"
+
+
+def _seconds(node: Node) -> float:
+    match node:
+        case Number(text):
+            return float(text)
+        case Negation(operand):
+            return -_seconds(operand)
+        case FunctionCall("step" | "range", ()):
+            return 0.0
+        case Binary(op, left, right) | FunctionCall(op, (left, right)) if op in _ARITHMETIC:
+            return _ARITHMETIC[op](_seconds(left), _seconds(right))
+    raise NotPromql("a duration that is not calculated from durations and numbers")
 
 
 def _ms(duration: timedelta | None) -> int:

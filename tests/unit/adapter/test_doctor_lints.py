@@ -162,7 +162,7 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 16
+    assert len(RULE_LINTS) == 17
 
 
 @pytest.mark.parametrize(("matches", "written", "meant"), [
@@ -196,7 +196,7 @@ def test_what_a_name_was_meant_to_be_is_made_of_the_users_own_words(matches, wri
 def test_the_default_rules_have_hints_only(prefix):
     told = found(config_gen.default_yaml("5m", prefix))
     assert {each.lint for each in told if not each.is_hint} == set()
-    assert [each.lint for each in told] == ["UnboundedSeries"] * 3
+    assert [each.lint for each in told] == ["UnboundedSeries"] * 3 + ["CountedTwice"] * 2
 
 
 BLOCK = """  {name}:
@@ -255,3 +255,128 @@ def test_queries_of_a_refused_file_are_read_too_and_nothing_is_said_twice():
         ("QueryInvalid", 18),
     ]
     assert "metricsQuery fails: there is no field .Serie; there are .Series, .L" in told[1].reason
+
+
+BY_POD = "by (<<.GroupBy>>)"
+BY_LE = "by (le, <<.GroupBy>>)"
+RATE = "rate(a_seconds_bucket{<<.LabelMatchers>>}[5m])"
+
+
+@pytest.mark.parametrize("text", [
+    f"histogram_quantile(0.99, sum({RATE}) {BY_LE})",
+    f"histogram_quantile(0.99, sum({RATE}) by (<<.GroupBy>>, le)) * 1000",
+    f"histogram_quantile(0.5, max by (pod) (x) * on (pod) group_right sum({RATE}) {BY_LE})",
+    f"histogram_quantile(0.99, sum(rate(native_seconds{{<<.LabelMatchers>>}}[5m])) {BY_POD})",
+    f"histogram_fraction(0, 0.3, sum({RATE}) {BY_LE})",
+    'sum(a{<<.LabelMatchers>>,code="200"}) by (<<.GroupBy>>, code)',
+    'sum(a{<<.LabelMatchers>>,code=~"200",job="x"}) by (<<.GroupBy>>, code, job)',
+    "sum without (code) (sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>, code))",
+    f"topk(1, a{{<<.LabelMatchers>>}}) {BY_POD}",
+    f"bottomk(2, sum(a{{<<.LabelMatchers>>}}) {BY_POD})",
+    f"sum(a{{<<.LabelMatchers>>}}) {BY_POD} or vector(0)",
+    'label_replace(sum(a{<<.LabelMatchers>>}) by (p), "pod", "$1", "p", "(.*)")',
+])  # fmt: skip
+def test_one_series_of_each_object_is_not_called_several(text):
+    assert {each.lint for each in found(query(text))} <= {"NotCoalesced"}
+
+
+@pytest.mark.parametrize(("text", "lint", "advice"), [
+    (f"histogram_quantile(0.99, {RATE})", "SeveralSeries", BY_LE),
+    (f"histogram_quantile(0.99, sum({RATE}) by (le))", "GroupByLost", BY_LE),
+    (f"histogram_quantile(0.99, sum({RATE}))", "GroupByLost", BY_LE),
+    (f"histogram_quantile(0.99, sum({RATE}) {BY_POD})", "GroupByLost", BY_LE),
+    (f"histogram_quantile(0.99, sum without (le) ({RATE}))", "GroupByLost", BY_LE),
+    (f"max(histogram_quantile(0.99, sum({RATE}) {BY_LE}))", "GroupByLost", BY_POD),
+    (f"histogram_quantile(0.99, sum({RATE}) by (le, code, <<.GroupBy>>))", "SeveralSeries", BY_LE),
+    (f"histogram_quantile(0.99, sum({RATE}) {BY_POD})".replace(
+        "a_seconds_bucket{", '{__name__=~"a_(x|y)_bucket",'), "GroupByLost", BY_LE),
+    ('sum(a{<<.LabelMatchers>>,code=~"2.."}) by (<<.GroupBy>>, code)', "SeveralSeries", BY_POD),
+    ('sum(a{<<.LabelMatchers>>,code!="1"}) by (<<.GroupBy>>, code)', "SeveralSeries", BY_POD),
+    ('sum(a{<<.LabelMatchers>>,code="1"} / on (pod, code) b) by (pod, code)',
+     "SeveralSeries", BY_POD),
+    (f"topk(2, a{{<<.LabelMatchers>>}}) {BY_POD}", "SeveralSeries", BY_POD),
+])  # fmt: skip
+def test_advice_on_buckets_keeps_le_and_elsewhere_adds_none(text, lint, advice):
+    told = [each for each in found(query(text)) if each.lint != "NotCoalesced"]
+    assert [each.lint for each in told] == [lint]
+    assert told[0].reason.endswith(advice)
+
+
+def test_buckets_are_known_by_the_series_query_where_the_query_has_the_placeholder():
+    text = query(
+        f"histogram_quantile(0.9, sum(rate(<<.Series>>{{<<.LabelMatchers>>}}[5m])) {BY_POD})"
+    )
+    assert found(text) == []
+    text = text.replace("http_requests_total{", '{__name__=~"^http_.*_bucket$",').replace(
+        'matches: "^(.*)_total$"', 'matches: "^(.*)_bucket$"'
+    )
+    assert [each.lint for each in found(text)] == ["GroupByLost"]
+
+
+@pytest.mark.parametrize(("text", "is_raw"), [
+    ('a{namespace="<<index .LabelValuesByName "namespace">>"}', False),
+    ('a{namespace="<<.LabelValuesByName.namespace>>",tier="<<.LabelValuesByName.tier>>"}', False),
+    ('a{namespace=~"<<index .LabelValuesByName "namespace">>"}', True),
+    ('a{namespace!="<<index .LabelValuesByName "namespace">>"}', True),
+    ('a{namespace="x-<<index .LabelValuesByName "namespace">>"}', True),
+    ('a{tier=~"<<.LabelValuesByName.tier>>"}', True),
+    ('a{namespace="<<.LabelValuesByName.namespace>>"} > <<.LabelValuesByName.tier>>', True),
+    ('a{pod="<<index .LabelValuesByName "pod">>"}', True),  # of several pods it is a|b
+])  # fmt: skip
+def test_a_value_alone_in_quotes_behind_equals_is_not_raw(text, is_raw):
+    """The finding's advice silences it, and so does what it used to advise."""
+    told = found(query(f"sum({text}) by (<<.GroupBy>>)"))
+    assert ("RawValue" in {each.lint for each in told}) is is_raw
+    assert all("Write <<.LabelMatchers>>" in e.reason for e in told if e.lint == "RawValue")
+
+
+USAGE = """
+resourceRules:
+  cpu: &cpu
+    containerQuery: 'sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>CONTAINERS}[3m])) by (<<.GroupBy>>)'
+    nodeQuery: 'sum(rate(NODE_SERIES{<<.LabelMatchers>>NODES}[3m])) by (<<.GroupBy>>)'
+    resources: {overrides: {node: {resource: node}, namespace: {resource: namespace}, pod: {resource: pod}}}
+    containerLabel: LABEL
+  memory: *cpu
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(("containers", "nodes", "series", "label", "told"), [
+    ("", "", "container_x", "container", ['container!=""', 'id="/"']),
+    (',container!=""', ',id="/"', "container_x", "container", []),
+    (',image!=""', ',container!=""', "container_x", "container", []),
+    (',container=~".+"', ',id=~"/"', "container_x", "container", []),
+    (',container!="POD"', ',pod!=""', "container_x", "container", ['container!=""', 'id="/"']),
+    (',box!=""', "", "node_cpu", "box", []),
+    ("", "", "node_cpu", "box", ['box!=""']),
+])  # fmt: skip
+def test_usage_of_containers_and_the_cgroups_around_them_is_counted_twice(
+    containers, nodes, series, label, told
+):
+    text = USAGE.replace("CONTAINERS", containers).replace("NODES", nodes)
+    text = text.replace("NODE_SERIES", series).replace("LABEL", label)
+    twice = [each for each in found(text) if each.lint == "CountedTwice"]
+    words = list(dict.fromkeys(each.reason for each in twice))
+    assert len(words) == len(told)
+    assert all(advice in reason for advice, reason in zip(told, words, strict=True))
+    assert all(each.is_hint for each in twice)  # nobody was asked whether there are such series
+    needs = [each.need for each in twice]
+    said = KnownMetrics(answers=dict.fromkeys(needs, ""))
+    assert [each.is_hint for each in found(text, said) if each.lint == "CountedTwice"] == (
+        [False] * len(twice))  # fmt: skip
+    lacking = KnownMetrics(answers=dict.fromkeys(needs, "finds no series for it"))
+    assert "CountedTwice" not in {each.lint for each in found(text, lacking)}
+
+
+def test_a_calculated_window_is_linted_as_its_value():
+    text = query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m*2])) by (<<.GroupBy>>)")
+    assert found(text, KnownMetrics(scrape_interval_s=30)) == []
+    (told,) = found(text, KnownMetrics(scrape_interval_s=31))
+    assert "rate[2m]" in told.reason
+
+
+def test_series_of_one_rule_with_one_name_are_told_with_the_one_that_is_asked():
+    known = KnownMetrics(shared={"rules[0]": {"busy": {"a:busy", "b:busy"}}})
+    (told,) = found(SOUND, known)
+    assert (told.lint, told.place) == ("NameTwice", "rules.yaml:5:9")
+    assert "2 series names come to the one metric busy, and only b:busy" in told.reason

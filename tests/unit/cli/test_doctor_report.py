@@ -1,20 +1,25 @@
 """What the doctor says of a cluster that lacks things, and of rules that expose nothing."""
 
 import json
+import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapter.apis.rules_api import RulesTold, RuleTold
 from adapter.backends.backend_router import BackendTold
-from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding
+from adapter.doctor.diagnosis import reached
+from adapter.doctor.evidence import AskedEvidence, Diagnosis, LintFinding, Surroundings
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.object_lints import of_hpa
 from podscale.cli.doctor.report import DoctorPlan, DoctorReport, RuleReport, print_report
 from podscale.cli.doctor.run import examine
-from podscale.kube.client.api import Api
+from podscale.kube.client.api import Api, Method, Response
 from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import ApiError, ApiUnreachable, KubeError
 from podscale.migrate.rules_source import RulesText
 from podscale.sandbox.server import SandboxServer
 
@@ -111,7 +116,7 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
     print_report(report, "table")
     out = capsys.readouterr().out
     assert out.startswith(said)
-    assert ("nothing needs to change" in out) is healthy
+    assert ("no problems found" in out) is healthy
 
 
 async def test_the_file_has_no_line_for_a_rule_that_is_an_object(
@@ -217,7 +222,7 @@ def test_a_rule_that_answers_nothing_is_not_ticked_for_its_series(
 def test_what_series_and_objects_are_called_cannot_command_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hostile = "\x1b]0;owned\x07\x9b2J\u202eload\n✓ nothing needs to change"
+    hostile = "\x1b]0;owned\x07\x9b2J\u202eload\n✓ no problems found"
     found = Diagnosis(Stage.NO_SERIES, hostile, hostile, "rules", 0, hostile, hostile)
     report = DoctorReport(
         findings=[(AskedEvidence("custom", hostile, "shop", "pods", "*"), found)],
@@ -232,3 +237,53 @@ def test_what_series_and_objects_are_called_cannot_command_the_terminal(
     assert len(shown.splitlines()) == 8
     print_report(report, "json")
     assert json.loads(capsys.readouterr().out)["findings"][0]["seen"] == hostile
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+@pytest.mark.parametrize("failure", [
+    ApiError.of(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+    ApiError.of(404, "NotFound", "the server could not find the requested resource"),
+    ApiUnreachable("GET PATH: no answer within 20 s", is_timeout=True),
+])  # fmt: skip
+async def test_discovery_that_fails_in_part_is_what_the_doctor_names_first(
+    api: Api, path: str, failure: KubeError
+) -> None:
+    """Half of the resources would be unknown, and the rules and HPAs that name them right."""
+
+    class Failing:
+        user_agent = "test"
+
+        async def request(self, method: Method, asked: str, **more: Any) -> Response:
+            if asked == path:
+                raise failure
+            return await api.request(method, asked, **more)
+
+    words = re.escape(str(failure).removeprefix("GET PATH: "))
+    with pytest.raises(ClusterFailed, match=rf"^API discovery failed: GET {path}: .*{words}"):
+        await DoctorCluster(Failing()).learn_resources()  # type: ignore[arg-type]  # no watches
+
+
+async def test_a_list_that_the_api_server_fails_on_ends_the_examination(api: Api) -> None:
+    class Failing:
+        user_agent = "test"
+
+        async def request(self, method: Method, path: str, **more: Any) -> Response:
+            if path.endswith("/horizontalpodautoscalers"):
+                raise ApiError.of(503, "", "the server is currently unable to handle the request")
+            return await api.request(method, path, **more)
+
+    cluster = DoctorCluster(Failing())  # type: ignore[arg-type]  # no watches
+    await cluster.learn_resources()
+    plan = DoctorPlan(rules=RulesText("rules: []", "rules.yaml", "rules file"))
+    with pytest.raises(ClusterFailed, match=r"^/apis/autoscaling/v2/horizontalpodautoscalers: "):
+        await examine(plan, cluster, lambda *_: None)
+
+
+async def test_an_api_service_that_could_not_be_read_is_not_said_to_be_elsewhere() -> None:
+    asked = AskedEvidence("custom", "load", "shop", "pods", "web-1")
+    around = Surroundings("", self_service="podscale/podscale")
+    unread = dict.fromkeys(["v1beta1.custom.metrics.k8s.io"], "")
+    assert reached(asked, replace(around, apiservices=unread)) is None
+    found = reached(asked, around)
+    assert found is not None
+    assert found.stage == "APIServiceElsewhere"

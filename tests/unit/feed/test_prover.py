@@ -194,3 +194,41 @@ def test_selectors_longer_than_a_shared_query_are_not_even_parsed():
     long = 'x=~"' + "y" * 5000 + '"'
     verdict = prove(pods_plan(template=f"sum by (pod) (a{{{long},<M>}})", matchers=(long,)))
     assert (outcome_of(verdict), "longer" in verdict.reason) == ("per-request", True)
+
+
+@pytest.mark.parametrize(("text", "older"), [
+    ("x * 1_000", "x * 1000"),
+    ("x * 1_000_000.5e1_0", "x * 1000000.5e10"),
+    ("x + 0x_FF_0", "x + 0xFF0"),
+    ("x @ 1_000", "x @ 1000"),
+    ("rate(x[1_000])", "rate(x[1000s])"),
+    ("rate(x[5m*2])", "rate(x[10m])"),
+    ("rate(x[(5m + 30) / 2])", "rate(x[165s])"),
+    ("rate(x[2^3*1m] offset (1h/2))", "rate(x[8m] offset 30m)"),
+    ("x offset -((2 ^ 3) * 1m)", "x offset -8m"),
+    ("x OFFSET(5m%2m)", "x offset 1m"),
+    ("rate(x[1m])[30m*2:1_0*2]", "rate(x[1m])[1h:20s]"),
+    ("rate(x[max_of(step(), 5m)])", "rate(x[5m])"),
+    ('a_1_0{b_1_0="1_0[5m*2]",c="`"} # 1_0', 'a_1_0{b_1_0="1_0[5m*2]",c="`"}'),
+    ("job:x_1_000:rate5m", "job:x_1_000:rate5m"),
+    ("sum by (offset) (x)", "sum by (offset) (x)"),
+])  # fmt: skip
+def test_numbers_with_separators_and_calculated_durations_are_read(text, older):
+    assert parse(text) == parse(older)
+    assert printed(parse(text)) == printed(parse(older))
+
+
+@pytest.mark.parametrize("text", [
+    "1__0", "1_", "_1 1", "x[10_0m]", "x[5m-5m]", "x[5m/0]", "x[5m+y]", "x[(-8)^0.5]", "x[2^9999]",
+    "x[5m*]", "x offset (5m", "x[0x]", "1_.5",
+])  # fmt: skip
+def test_what_prometheus_refuses_of_them_is_refused(text):
+    with pytest.raises(NotPromql):
+        parse(text)
+
+
+def test_a_calculated_window_is_widened_as_its_value():
+    plan = pods_plan(template="sum by (pod) (rate(m{<M>}[5m*2])) * 1_000")
+    verdict = prove(plan)
+    assert outcome_of(verdict) == outcome_of(prove(pods_plan()))
+    assert "[600000ms]" in verdict.text(("shop",))

@@ -115,6 +115,7 @@ class RecommendationTrace(Struct, frozen=True):
     amounts: Traces
     no_samples: tuple[str, ...]  # containers that match and were never measured
     containers: int  # the minimum of the pod was divided by
+    pod_minimum: Mapping[str, int] = {}  # by resource: milli-cores or bytes
 
 
 def minimum(resource: str, settings: RecommenderSettings, containers: int) -> int:
@@ -174,6 +175,7 @@ def recommend(
         amounts=traces,
         no_samples=tuple(usage.name for usage in wanted if not usage.resources),
         containers=len(wanted),
+        pod_minimum={each: minimum(each, settings, 1) for each in RESOURCES},
     )
 
 
