@@ -13,15 +13,15 @@ from hpa.explain.facts import facts
 from hpa.explain.reading import ReadTrace, listed, step_of, tell, verb
 from hpa.explain.reason_order import is_put_off, reasons
 from hpa.explain.remedies import REMEDIES, Remedy
-from hpa.explain.sentences import sentence_of, sentences
+from hpa.explain.sentences import headline, sentences
 from hpa.explain.whatif import Inputs
 from podscale.explain.explanation import Explanation, Fact, Facts
 
-NOT_ENOUGH = "That alone changes nothing. Also needed:"
-NOTHING_ELSE = "That alone changes nothing."
+NOT_ENOUGH = "Also needed:"
+NOTHING_ELSE = "That alone is not enough."
 PUT_OFF = (
-    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
-    "the write gets its turn."
+    "Nothing has to: the next pass decides again, and the size is written once every watch is "
+    "current and the write gets its turn."
 )
 
 _MOVING = ("MetricAboveTarget", "AllMetricsBelowTarget")  # hold nothing back
@@ -43,7 +43,7 @@ def explain(trace: Trace) -> Explanation:
         known,
         _decision(read),
         tuple(sentences(read, named)),
-        sentence_of(read, named[0]),
+        headline(read, named[0]),
         PUT_OFF if is_put_off(read) else change(read, named[0], known),
     )
 
@@ -112,7 +112,7 @@ def _untried(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
 
 # With the facts of the explanation, and the pods among them in words.
 _CHANGES: Mapping[str, str] = {
-    GAP: "The metrics still ask for less at {whole}, or a metric rises.",
+    GAP: "Scaling down resumes at {whole} if the metrics still ask for less; or a metric rises.",
     "TargetNotFound": "The target exists under the name in scaleTargetRef.",
     "ContainerNotFound": "The HPA names a container that the pods have; {container} is in none.",
     "ForeignPodsCounted": "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them "
@@ -153,13 +153,13 @@ _CHANGES: Mapping[str, str] = {
     "LargestProposalWins": "The metric with the largest proposal falls.",
     "RoundedUpToCurrent": "The load changes by a whole pod.",
     "SmallPodsRemain": "All pods have the size that the VPA recommends, and none is leaving.",
-    "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
-    "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScaleUpStabilized": "Earlier recommendations expire, or you shorten the window.",
+    "ScaleDownStabilized": "Earlier recommendations expire, or you shorten the window.",
     "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",
-    "ForecastAboveMetrics": "The time that the forecast tells of passes.",
-    "ScaleUpRateLimited": "The period of the policy passes, or the policy is widened.",
-    "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
-    "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",
+    "ForecastAboveMetrics": "The time of the forecast passes.",
+    "ScaleUpRateLimited": "The period of the policy ends, or you loosen the policy.",
+    "ScaleDownRateLimited": "The period of the policy ends, or you loosen the policy.",
+    "LegacyScaleUpLimit": "Nothing has to: the next pass goes on. behavior sets another limit.",
     "MetricAboveTarget": "The metric falls, or its target is raised.",
     "ScaleUpdateFailed": "What refuses the write (permission, webhook, validation) is removed.",
     "ScaleUpdateConflict": "The other writer of the target is stopped.",

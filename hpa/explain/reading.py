@@ -159,10 +159,6 @@ def amount(milli: int, name: str = "") -> str:
     return f"{size:.4g}{_TWO_POWERS[power]}"
 
 
-def share(ratio: float) -> str:
-    return f"{ratio * 100:.4g} %"
-
-
 def age(seconds: float) -> str:
     """Return a span of time, rounded."""
     if seconds < 120:

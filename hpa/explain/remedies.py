@@ -111,7 +111,7 @@ def _below(level: float) -> int:
 
 def _at(spec: MetricSpec, ratio: float) -> str:
     if spec.average_utilization is not None and spec.average_value_milli is None:
-        return f"{spec.average_utilization * ratio:.4g} %"
+        return f"{spec.average_utilization * ratio:.4g}%"
     return amount(math.floor(_target(spec) * ratio), spec.name)
 
 
@@ -134,13 +134,12 @@ def _by_window(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     last = max(holding, key=lambda each: each.at, default=held)
     width = window_of(told, is_up=is_up)
     left = width - (told.trace.now - last.at)
-    when = f"at the earliest in {age(left)}" if left >= 1 else "which it does with the next pass"
-    text = f"The recommendation of {last.replicas} leaves the window, {when}"
+    when = f"in {age(left)} at the earliest" if left >= 1 else "at the next check"
+    text = f"The recommendation of {last.replicas} expires {when}"
+    shorter = inputs.varied(Variation(window=False))
     return [
         Remedy(text, (inputs.without_recommendations(last.at),), takes_time=True),
-        Remedy(
-            "the window is shortened", (inputs.varied(Variation(window=False)),), takes_time=True
-        ),
+        Remedy("you shorten the window", (shorter,), takes_time=True),
     ]
 
 
@@ -148,11 +147,11 @@ def _by_policy(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     decided, policy = told.trace.decided, None if told.limit is None else told.limit.policy
     if decided is None or policy is None:
         return []
-    passed = f"The {policy.period_seconds} s of the policy go by and the next pass goes on"
+    passed = f"The policy's {policy.period_seconds} s period ends"
     free = inputs.varied(Variation(rate=False))
     return [
         Remedy(passed, (inputs.settled().with_size(decided),), takes_time=True),
-        Remedy("the policy is widened", (free,), takes_time=True),
+        Remedy("you loosen the policy", (free,), takes_time=True),
     ]
 
 

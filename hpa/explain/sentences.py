@@ -1,17 +1,18 @@
 """One decision told in plain words, in the order in which it was made."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from hpa.decide import decision as steps
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
-from hpa.decide.conditions import GAP, REFUSED, gap_text, refusal_text
+from hpa.decide.conditions import gap_text, refusal_text
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
 from hpa.explain.facts import events_within, owners_of, window_of
-from hpa.explain.reading import ReadTrace, age, amount, count, listed, share, step_of, verb
-from hpa.explain.reason_order import FORECAST, SCHEDULED, kinds_of, limit_reason
-from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
+from hpa.explain.reading import ReadTrace, age, amount, count, listed, step_of, verb
+from hpa.explain.reason_order import POD_REASONS, SCHEDULED, kinds_of
+from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import (
     CLUSTER_APIS,
     ExternalSamples,
@@ -19,16 +20,23 @@ from podscale.core.metrics import (
     Samples,
     samples_of,
 )
+from podscale.explain.explanation import one_sentence
 
+_IGNORED = "(assumed 0 when scaling up, ignored when scaling down)"
 _BUCKETS = {
-    "missing": "{} reported nothing (idle when growing, on target or at their whole request "
-    "when shrinking)",
-    "pending": "{} still pending (idle when growing, left out when shrinking)",
-    "initializing": "{} started lately, samples not trusted yet (idle when growing, left out "
-    "when shrinking)",
-    "never_ready": "{} not ready since their start (idle when growing, left out when shrinking)",
-    "finished": "{} finished and left out",
-    "terminating": "{} being deleted and left out",
+    "missing": "{} reported nothing (assumed 0 when scaling up, at target or at the whole request "
+    "when scaling down)",
+    "pending": f"{{}} still pending {_IGNORED}",
+    "initializing": f"{{}} just started, samples not counted yet {_IGNORED}",
+    "never_ready": f"{{}} never ready so far {_IGNORED}",
+    "finished": "{} finished and not counted",
+    "terminating": "{} being deleted and not counted",
+}
+_BECAUSE = {
+    "WithinTolerance": "within the tolerance",
+    "DirectionWouldFlip": "counting the silent pods would reverse the direction",
+    "SmallPodsRemain": "pods that stay get the whole load, and may not have grown yet",
+    "TargetMissed": "rounded up",
 }
 
 
@@ -55,14 +63,8 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         )
     for measured in told.measured:
         yield from _metric(told, measured)
-    yield from _choice(told)
-    yield from _held(told)
-    yield from _waits(told)
-    yield from _window(told)
-    yield from _forecast(told)
-    yield from _limit(told)
-    yield from _woken(told)
-    yield from _done(told)
+    for step_texts in (_choice, _held, _waits, _window, _forecast, _limit, _woken, _done):
+        yield from step_texts(told)
     period_s = told.trace.settings.period_of(hpa)
     if (hpa.options.sync_period_s or period_s) < period_s:
         yield f"It is decided every {period_s:g} s: --min-sync-period allows no shorter period."
@@ -71,42 +73,51 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     yield from (f"{text}." for _, text in hpa.remarks)
 
 
-def sentence_of(told: ReadTrace, reason: str) -> str:
-    """Return the sentence that belongs to ``reason``, the first one of the decision."""
+def headline(told: ReadTrace, reason: str) -> str:
+    """Return the decision in one sentence: what was measured against which target, what that
+    needs, what limits it, and the outcome. ``reason`` is the one named first.
+    """
+    return one_sentence((*_parts(told, reason), *_done(told)))
+
+
+def _parts(told: ReadTrace, reason: str) -> Iterator[str]:
+    if not told.measured:
+        yield from [text for step in told.trace.steps for text in _before_metrics(told, step)][:2]
+        return
     failed = (each for each, result in told.invalid() if reason in kinds_of(told, each, result))
-    found: Iterator[str] = iter(())
-    match reason:
-        case "ShadowMode" | "ScaleUpdateFailed" | "ScaleUpdateConflict":
-            found = _done(told)
-        case _ if reason == SCHEDULED:
-            found = (text for step in told.trace.steps if isinstance(step, steps.Scheduled)
-                     for text in _before_metrics(told, step))  # fmt: skip
-        case _ if not told.measured:
-            found = (text for step in reversed(told.trace.steps)
-                     for text in _before_metrics(told, step))  # fmt: skip
-        case _ if (measured := next(failed, None)) is not None:
-            found = _metric(told, measured)
-        case _ if reason == FORECAST:
-            found = _forecast(told)
-        case "AnchorMissing":
-            found = _held(told)
-        case _ if reason in (GAP, REFUSED):
-            found = _waits(told)
-        case "ScaleUpStabilized" | "ScaleDownStabilized":
-            found = _window(told)
-        case _ if told.limit is not None and reason == limit_reason(told):
-            found = _limit(told)
-        case "MinReplicasReached":
-            found = _woken(told)
-        case "LargestProposalWins":
-            found = (text for text in _choice(told) if text.startswith("The largest"))
-        case "ForeignPodsCounted" | "StalePodsInAnswer" | "NotReadyPodsLeftOut":
-            found = (text for about, text in _about_pods(told, [reason]) if about == reason)
-        case "MissingPodMetrics" | "PendingPods" | "CpuInitialization" | "NeverReadyPods":
-            found = (text for groups in told.groups for text in _groups(groups))
-        case _ if told.winner is not None:
-            found = _metric(told, told.winner)
-    return next(found, None) or next(_done(told), "")
+    held = within_tolerance(told) if reason == "WithinTolerance" else None
+    measured = next(failed, None) or held or told.winner or told.measured[0]
+    yield from _need(told, measured)
+    yield from (text for about, text in _about_pods(told, [reason]) if about == reason)
+    if reason == "RolloutReplicasDiffer" and told.scale is not None:
+        yield f"status.replicas is {told.scale.status_replicas}, as during a rollout"
+    buckets = [bucket for bucket, of in POD_REASONS if of == reason]
+    for bucket, groups in product(buckets, told.groups[:1]):
+        yield _BUCKETS[bucket].format(listed(getattr(groups, bucket)))
+    yield from () if told.blocked is None else _choice(told)
+    if reason == "AnchorMissing":
+        yield from list(_held(told))[-1:]
+    yield from _waits(told)
+    if told.window is not None:
+        yield _window_holds(told, told.window)
+    yield from _forecast(told)
+    scheduled = step_of(told.trace, steps.Scheduled)
+    if reason == SCHEDULED and scheduled is not None:
+        yield from _before_metrics(told, scheduled)
+    yield from [*list(_limit(told))[:1], *_woken(told)]
+
+
+def _need(told: ReadTrace, measured: steps.Measured) -> Iterator[str]:
+    if not isinstance(measured.result, Valid):
+        yield from _metric(told, measured)
+        return
+    found = measured.result.calculation
+    needs = f"which needs {count(found.replicas, 'replica')}"
+    if found.outcome == "WithinTolerance":
+        needs = _BECAUSE[found.outcome]
+    elif len(told.measured) > 1 and measured is told.winner:
+        needs += f", the most of {len(told.measured)} metrics"
+    yield f"{_measurement(told, measured, measured.result)}, {needs}"
 
 
 def _before_metrics(told: ReadTrace, step: steps.Step) -> Iterator[str]:
@@ -128,10 +139,11 @@ def _before_metrics(told: ReadTrace, step: steps.Step) -> Iterator[str]:
                 yield f"Whether {told.target} exists is not known from that."
         case steps.KeptAtZero():
             yield "At zero replicas the HPA is switched off unless it went there itself."
-        case steps.Corrected(reason="AboveMaxCorrected"):
-            yield f"{step.before} is above maxReplicas; corrected without reading metrics."
         case steps.Corrected():
-            yield f"{step.before} is below minReplicas; corrected without reading metrics."
+            bound = f"above maxReplicas ({told.hpa.max_replicas})"
+            if step.reason != "AboveMaxCorrected":
+                bound = f"below minReplicas ({told.minimum})"
+            yield f"{step.before} is {bound}; corrected without reading metrics."
         case steps.Conflict():
             yield f"Nothing is computed: {step.text}."
 
@@ -152,7 +164,7 @@ def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[tuple[str, 
     gone = gone_pods(told)
     if gone:
         exist = verb(gone, "does not exist", "do not exist")
-        yield "StalePodsInAnswer", f"The metrics still tell of {listed(gone)}, which {exist}."
+        yield "StalePodsInAnswer", f"The metrics still contain {listed(gone)}, which {exist}."
     if "NotReadyPodsLeftOut" in reasons:
         unready = unready_pods(told)
         are = verb(unready, "is", "are")
@@ -163,29 +175,20 @@ def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _metric(told: ReadTrace, measured: steps.Measured) -> Iterator[str]:
-    spec = told.spec(measured)
-    name = _name(spec)
     if isinstance(measured.result, Invalid):
-        yield f"{name} cannot be used: {why_not(measured.result)}."
+        yield f"{_name(told.spec(measured))} cannot be used: {why_not(measured.result)}."
         if measured.fallback is not None:
             yield f"Its fallback stands in and asks for {measured.fallback}."
         return
-    result: Valid = measured.result
-    found = result.calculation
-    answer = told.observation.answers[measured.index]
-    shown = _measurement(spec, result, _undivided(told, answer))
-    yield f"{name} {shown}{_when(told, answer)}{_share(found.ratio)}."
+    found = measured.result.calculation
+    when = _when(told, told.observation.answers[measured.index])
+    times = "" if found.ratio is None else f", {found.ratio:.4g} times the target"
+    yield f"{_measurement(told, measured, measured.result)}{when}{times}."
     if found.groups is not None:
         yield from _groups(found.groups)
     if found.corrected is not None:
-        yield f"With those pods filled in it is {share(found.corrected)} of the target."
-    why = {
-        "WithinTolerance": "within the tolerance",
-        "DirectionWouldFlip": "because filling in silent pods would turn the direction round",
-        "SmallPodsRemain": "because those that stay get the whole load, and may not have grown yet",
-        "TargetMissed": "rounded up",
-    }[found.outcome]
-    yield f"It asks for {count(found.replicas, 'replica')}, {why}."
+        yield f"With those pods filled in it is {found.corrected:.4g} times the target."
+    yield f"That needs {count(found.replicas, 'replica')} ({_BECAUSE[found.outcome]})."
 
 
 def why_not(result: Invalid) -> str:
@@ -197,15 +200,11 @@ def why_not(result: Invalid) -> str:
 
 def _name(spec: MetricSpec) -> str:
     match spec.type:
-        case "Resource":
-            return f"Resource {spec.name}"
         case "ContainerResource":
-            return f"Resource {spec.name} of container {spec.container}"
+            return f"{spec.name} of container {spec.container}"
         case "Object" if spec.described is not None:
-            return f"Metric {spec.name} of {spec.described.kind} {spec.described.name}"
-        case "External":
-            return f"External metric {spec.name}"
-    return f"Metric {spec.name}" if spec.name else f"A metric of type {spec.type}"
+            return f"{spec.name} of {spec.described.kind} {spec.described.name}"
+    return spec.name or f"A metric of type {spec.type}"
 
 
 def _undivided(told: ReadTrace, answer: MetricAnswer | None) -> int | None:
@@ -220,22 +219,20 @@ def _undivided(told: ReadTrace, answer: MetricAnswer | None) -> int | None:
     return None
 
 
-def _measurement(spec: MetricSpec, result: Valid, undivided: int | None) -> str:
-    found = result.calculation
-    shown = amount(found.usage, spec.name)
+def _measurement(told: ReadTrace, measured: steps.Measured, result: Valid) -> str:
+    spec, found = told.spec(measured), result.calculation
+    name, shown = _name(spec), amount(found.usage, spec.name)
+    undivided = _undivided(told, told.observation.answers[measured.index])
     if found.utilization is not None:
-        target = f"{spec.average_utilization} %"
-        return f"is used at {found.utilization} % of the requests ({shown} a pod, target {target})"
+        target = f"target {spec.average_utilization}%"
+        return f"{name} is {found.utilization}% of the request ({target}, usage {shown} per pod)"
     if spec.is_by_value:
-        return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
+        return f"{name} is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
     target = amount(spec.average_value_milli or 0, spec.name)
     if undivided is not None:
-        return f"is {amount(undivided, spec.name)} with no pod to share it (target {target} a pod)"
-    return f"is {shown} a pod (target {target})"
-
-
-def _share(ratio: float | None) -> str:
-    return "" if ratio is None else f", {share(ratio)} of the target"
+        shown = amount(undivided, spec.name)
+        return f"{name} is {shown} and there are no pods (target {target} per pod)"
+    return f"{name} is {shown} per pod (target {target})"
 
 
 def _when(told: ReadTrace, answer: MetricAnswer | None) -> str:
@@ -266,10 +263,10 @@ def _groups(groups: PodGroups) -> Iterator[str]:
 def _choice(told: ReadTrace) -> Iterator[str]:
     if told.blocked is not None:
         if told.blocked.best is None:
-            yield "No metric could be used, so the size is kept."
+            yield f"The size stays at {told.current}, because no metric could be used."
         else:
             best = told.blocked.best
-            yield f"The others ask for {best}; with a metric unreadable nothing is removed."
+            yield f"The other metrics ask for {best}; with one unreadable no pod is removed."
     winner = told.winner
     if winner is not None and len(told.measured) > 1 and told.chosen is not None:
         name = _name(told.spec(winner))
@@ -278,7 +275,10 @@ def _choice(told: ReadTrace) -> Iterator[str]:
 
 def _held(told: ReadTrace) -> Iterator[str]:
     held = told.observation.held
-    if held is not None:
+    if held is not None and held.anchor is not None:
+        base = f"utilization is measured against a fixed {held.anchor.milli}m per pod (the anchor)"
+        yield f"{held.text.partition(';')[0]}, so {base}."
+    elif held is not None:
         yield f"{held.text[:1].upper()}{held.text[1:]}."
     step = step_of(told.trace, steps.ShrinkWaits)
     if step is not None and step.reason == "AnchorMissing":
@@ -289,23 +289,25 @@ def _waits(told: ReadTrace) -> Iterator[str]:
     step = step_of(told.trace, steps.ShrinkWaits)
     if step is not None and step.reason != "AnchorMissing":
         text = refusal_text(told.hpa) if step.gap is None else gap_text(step.gap)
-        yield (
-            f"{text}: {step.replicas} stays {step.replicas} (the metrics ask for {step.before})."
-        )
+        yield f"{text}: the size is held at {step.replicas} (metrics ask for {step.before})."
 
 
 def _window(told: ReadTrace) -> Iterator[str]:
     step = told.window
     if step is None:
         return
-    is_up = step.direction == "up"
-    width = age(window_of(told, is_up=is_up))
-    kind = "scale-up" if is_up else "scale-down"
-    text = f"The {kind} window of {width} turns {step.before} into {step.replicas}"
-    if step.held_by is not None:
-        made = age(told.trace.now - step.held_by.at)
-        text += f", because {step.held_by.replicas} was recommended {made} ago"
-    yield f"{text}."
+    size = f"Limited to {step.replicas}"
+    if step.replicas == told.current:
+        size = f"Held at {step.replicas}, the present size"
+    yield f"{size}: {_window_holds(told, step)} (metrics now ask for {step.before})."
+
+
+def _window_holds(told: ReadTrace, step: steps.WindowApplied) -> str:
+    width = age(window_of(told, is_up=step.direction == "up"))
+    if step.held_by is None:
+        return f"the {width} stabilization window is not over"
+    number = step.held_by.replicas
+    return f"the {width} stabilization window still contains a recommendation of {number}"
 
 
 def _forecast(told: ReadTrace) -> Iterator[str]:
@@ -344,17 +346,22 @@ def _limit(told: ReadTrace) -> Iterator[str]:
             yield f"minReplicas raises {step.before} to {step.replicas}."
         case _ if step.policy is not None:
             policy = step.policy
-            much = count(policy.value, "pod") if policy.type == "Pods" else f"{policy.value} %"
+            much = count(policy.value, "pod") if policy.type == "Pods" else f"{policy.value}%"
             per = f"{much} in {policy.period_seconds} s"
-            yield f"A policy allows {per}: {step.before} becomes {step.replicas}."
+            least = "at most" if step.replicas < step.before else "no less than"
+            yield f"A policy ({per}) allows {least} {step.replicas} for now."
             for event in events_within(told, step, policy.period_seconds):
-                verb = "made" if event.earliest is None else "found"
-                when = age(told.trace.now - event.at)
-                yield f"A change by {event.change} {verb} {when} ago still counts against it."
+                is_up = any(each is event for each in told.trace.past.scale_ups)
+                pods = f"{count(event.change, 'pod')} {'was' if event.change == 1 else 'were'}"
+                did = f"already {'added' if is_up else 'removed'}"
+                when = f"{age(told.trace.now - event.at)} ago"
+                when += "" if event.earliest is None else " or earlier"
+                yield f"{pods} {did} {when}, within this {policy.period_seconds} s period."
         case _ if told.hpa.behavior is None:
-            yield f"One pass goes at most to {step.limit}: {step.before} becomes {step.replicas}."
+            yield f"One pass goes to {step.limit} at most."
         case _:
-            yield f"The direction is disabled: {step.before} becomes {step.replicas}."
+            way = "down" if step.before < step.replicas else "up"
+            yield f"Scaling {way} is disabled (metrics ask for {step.before})."
 
 
 def _woken(told: ReadTrace) -> Iterator[str]:
@@ -380,8 +387,8 @@ def _done(told: ReadTrace) -> Iterator[str]:
             yield f"{trace.decided} is not written yet; the size is still {current}: {why}."
         else:
             yield (
-                f"{trace.decided} is not written: what it was decided on may not stand any more (a "
-                f"watch is behind, the object changed, or the write waited too long). The size is "
+                f"{trace.decided} is not written, because its inputs may be outdated (a "
+                f"watch is behind, the object changed, or the write waited too long); the size is "
                 f"still {current}."
             )
     else:

@@ -41,7 +41,7 @@ def pair(container: str | None, vpas: Sequence[objects.Vpa]) -> Pairing:
     if not _sizes_cpu(vpa.spec.resource_policy, container):
         of = f"of container {container}" if container else "of any container"
         return Pairing("CpuNotSized", f"VPA {name} does not size the CPU {of}")
-    return Pairing("Paired", f"VPA {name} sizes the same CPU", vpa)
+    return Pairing("Paired", f"VPA {name} also sets this CPU request", vpa)
 
 
 def _sizes_cpu(policy: objects.ResourcePolicy | None, container: str) -> bool:

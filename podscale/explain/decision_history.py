@@ -31,6 +31,8 @@ class ChangeRing:
     __slots__ = ("at", "mark", "older", "reason")
 
     least = 1  # changes that are kept however large they are
+    most = MOST
+    most_bytes = MOST_BYTES
 
     def __init__(self) -> None:
         self.at = 0.0  # of the newest decision, whether it changed anything or not
@@ -67,7 +69,7 @@ class ChangeRing:
     def _make_room(self) -> None:
         older = self.older
         size = sum(len(each.body) for each in older)
-        while len(older) > self.least and (len(older) > MOST or size > MOST_BYTES):
+        while len(older) > self.least and (len(older) > self.most or size > self.most_bytes):
             size -= len(older[0].body)
             older = older[1:]
         self.older = older

@@ -49,6 +49,15 @@ class Explanation(Struct, frozen=True):
         }
 
 
+def one_sentence(texts: Iterable[str]) -> str:
+    """Return sentences as one. What was done about a size follows from what comes before it."""
+    first, *others = [text.removesuffix(".") for text in texts]
+    for text in others:
+        joint = ", so " if text.startswith("The size") else "; "
+        first += f"{joint}{text[:1].lower()}{text[1:]}"
+    return f"{first}."
+
+
 def merged(
     every: Iterable[Facts], names: Sequence[str] = (), of_name: frozenset[str] = frozenset()
 ) -> dict[str, Fact]:

@@ -115,10 +115,10 @@ async def test_a_recommendation_is_explained_and_monitored(small, tmp_path):
     )
     text = "\n".join(lines(body))
     assert "default/web → Deployment/web" in text
-    assert "cpu of main: 100m → 247m, because it used up to " in text
-    assert "memory of main: 64Mi → " in text
-    assert "because it peaked at " in text
-    assert "; little history yet." in text
+    assert "main cpu: 100m → 247m (up to " in text
+    assert "main memory: 64Mi → " in text
+    assert "(peak " in text
+    assert "; little history so far)." in text
     for word in ("Percentile", "confidence", "margin", "samples"):
         assert word not in text.replace("(PercentileOfUsage", "")
     assert [each["metadata"]["name"] for each in listed["items"]] == ["web"]

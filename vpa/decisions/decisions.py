@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from podscale.core.quantity import Quantity
 from podscale.core.times.rfc3339 import rfc3339
 from podscale.explain.decision_api import DecisionKind, decision_metadata
-from podscale.explain.explanation import Explanation
+from podscale.explain.explanation import Explanation, one_sentence
 from podscale.kube.objects.vpa import Vpa, update_mode
 from podscale.serving.apis.api import ApiResource
 from vpa.explain import recommendation
@@ -28,7 +28,10 @@ KIND = DecisionKind(
     tuple((name, name, 0) for name in _COLUMNS),
 )
 _SWITCHED_OFF = ("ResourceNotControlled", "ContainerModeOff")
-_ACTIONS = {"none": "stays as it is", "evict": "to be evicted", "resize": "to be resized"}
+_ACTIONS = {"evict": "is to be evicted", "resize": "is to be resized"}
+# Why a pod is left alone where it does not wait for anything.
+_SETTLED = ("NothingToChange", "WithinUpdateThreshold", "NoRecommendation", "NotDecidedHere",
+            "UpdateModeOff", "UpdateModeInitial", "OlderVpaWins")  # fmt: skip
 _MOST_PODS = 5  # whose admission is told in sentences: replicas mostly got the same
 
 
@@ -120,8 +123,16 @@ def _overall(
     first = _first(known, explained)
     of_amounts = _amount_sentences(known, explained) if known.containers else ()
     sentences = (*of_amounts, *_pod_sentences(pods)) or (first.why,)
-    missing = [f"{each['type']}: {each['message']}" for each in _usage_missing(known)]
-    return structs.replace(first, sentences=sentences, why=[*missing, *sentences][0])
+    if known.usage_problem:
+        return structs.replace(first, sentences=sentences, why=_usage_missing(known)[0]["message"])
+    # A pod that is being changed, or what the others wait for; what is settled says nothing.
+    open_ = [pod for pod in pods if pod.update.first_reason not in _SETTLED]
+    told = sorted(open_, key=lambda pod: pod.update.decision["action"] == "none")[:1]
+    if told and told[0].update.decision["action"] == "none":
+        first = structs.replace(first, change=told[0].update.change)
+    texts = (*sentences[:1], *map(_pod_sentence, told))
+    why = one_sentence(each for text in texts for each in text.split(". "))
+    return structs.replace(first, sentences=sentences, why=why)
 
 
 def _json(explained: Explanation) -> dict[str, Any]:
@@ -156,7 +167,7 @@ def _pods(known: KnownSizing) -> list[_SizedPod]:
 def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
     if not known.usage_problem:
         return []
-    message = f"the amounts stand as they are, since no usage is read: {known.usage_problem}"
+    message = f"Recommendations are frozen because usage cannot be read: {known.usage_problem}"
     return [{"type": "UsageMissing", "status": "True", "reason": "NoUsage", "message": message}]
 
 
@@ -228,26 +239,32 @@ def _amount_sentences(
         (container, resource), explained = place, amounts[place]
         facts, value = explained.facts, explained.decision.get("value")
         before = _before(known, container, resource, value)
-        text = f"{resource} of {container}: {f'{before} → ' if before else ''}"
-        text += readable(resource, value) or "nothing"
+        text = f"{container} {resource}: {f'{before} → ' if before else ''}"
+        is_off = explained.first_reason in _SWITCHED_OFF
+        text += readable(resource, value) or ("not managed" if is_off else "none")
         why = because(resource, explained.first_reason, facts)
+        why = why or f"{explained.why[:1].lower()}{explained.why[1:].removesuffix('.')}"
         stands = recommendation.sentence_of(facts, readable(resource, facts.get("estimate")))
-        if why and not stands:
-            yield f"{text}, because {why}{history(facts)}."
+        if stands:
+            yield f"{text}. {stands} {why[:1].upper()}{why[1:]}."
         else:
-            why = f"{why[0].upper()}{why[1:]}." if why else explained.why
-            yield " ".join(filter(None, (f"{text}.", stands, why)))
+            yield f"{text} ({why}{history(facts)})."
 
 
 def _pod_sentences(pods: Sequence[_SizedPod]) -> Iterator[str]:
-    for pod in pods:
-        yield f"pod {pod.name}: {_ACTIONS[str(pod.update.decision['action'])]}. {pod.update.why}"
+    yield from map(_pod_sentence, pods)
     for pod in pods[:_MOST_PODS]:
         for container, name, explained in pod.admitted:
             # Its name says what was set: "memory request", say.
             resource = "memory" if "memory" in name else ""
             value = readable(resource, explained.decision.get("value")) or "left as it was"
             yield f"pod {pod.name}, {container}: {name} {value}. {explained.why}"
+
+
+def _pod_sentence(pod: _SizedPod) -> str:
+    idle = "is unchanged" if pod.update.first_reason in _SETTLED else "waits"
+    what = _ACTIONS.get(str(pod.update.decision["action"]), idle)
+    return f"pod {pod.name} {what}: {pod.update.why[:1].lower()}{pod.update.why[1:]}"
 
 
 def cells(known: KnownSizing) -> list[str]:

@@ -217,8 +217,8 @@ def as_published(
     if is_anchored:
         facts |= {"held_by": "Anchor", "anchor": standing.anchor}
         change = (
-            "The anchor moves with it, once the HPA is quiet and what is known lies outside "
-            "the bounds, or its replicas outside the comfort band."
+            "The anchor changes once the HPA has been quiet and the recommendation leaves its "
+            "bounds, or the replica count leaves the comfort band."
         )
     elif more_nano < 0 and until_s is not None:
         until = rfc3339(until_s)
@@ -245,7 +245,7 @@ def sentence_of(facts: Facts, estimate: str) -> str:
         return "It was published before and stands."
     match facts.get("held_by"):
         case "Anchor":
-            return f"{facts['anchor']}. What is known of the pods by itself gives {estimate}."
+            return f"{facts['anchor']}. On its own, the VPA would recommend {estimate}."
         case "HistoryLost":
             return (
                 "It was published before and is held, because its history is lost: nothing lower "

@@ -15,19 +15,19 @@ from vpa.model.estimation.estimator import humanized
 # Of BudgetExhausted, where something else than the pods of the group holds them.
 HELD_BY: Mapping[str, Words] = {
     "OutsideDisruptionWindow": Words(
-        "The VPA allows updates at other times only.", "The window has to open."
+        "The disruption window of the VPA is closed.", "The disruption window opens."
     ),
     "DailyBudgetExhausted": Words(
-        "As many pods were updated as the VPA allows for a day.",
-        "The day has to pass, or the number to be raised.",
+        "The VPA's daily number of updated pods is used up.",
+        "The next day begins, or you raise the number.",
     ),
     "OutcomeUnknown": Words(
-        "The API server gave no answer to an update of the group, which may have been carried out.",
-        "The next loop has to find the API server well.",
+        "The API server did not answer an update of this workload, which may have been applied.",
+        "The API server answers in the next loop.",
     ),
     "ApiServerBusy": Words(
-        "The API server answered 429 for itself, not for a budget.",
-        "The API server has to be less busy.",
+        "The API server is busy: it answered 429, and not for a PodDisruptionBudget.",
+        "The API server is less busy.",
     ),
 }
 
@@ -52,18 +52,18 @@ WORDS: Mapping[str, Words] = {
     ),
     "ContainerModeOff": Words("The container's policy has mode Off.", "Set its mode to Auto."),
     "ResourceNotControlled": Words(
-        "The resource is missing from controlledResources of the container's policy.",
+        "The resource is not in controlledResources of the container's policy.",
         "Add it there.",
     ),
     "NoSamples": Words(
         "The container was never measured, and nothing is guessed.", "Usage has to arrive."
     ),
     "UsageMissing": Words(
-        "No usage is read, so the amounts stand as they are.", "Usage has to be read again."
+        "Recommendations are frozen because usage cannot be read.", "Usage can be read again."
     ),
     "PercentileOfUsage": Words(
         "The amount is a percentile of the decayed usage plus the safety margin.",
-        "The usage has to change.",
+        "Only a change in usage.",
     ),
     "LowConfidence": Words(
         "The history is short, so the bound lies far out.",
@@ -91,8 +91,8 @@ WORDS: Mapping[str, Words] = {
         "A request lies outside the recommended bounds.", "Change the request or the bounds."
     ),
     "WithinBoundsYoung": Words(
-        "The requests lie within the bounds and the pod is young.",
-        "It has to get older, or leave its bounds.",
+        "The pod is young, and its requests are within the recommended bounds.",
+        "The pod gets older, or its requests leave the bounds.",
     ),
     "DriftedPastThreshold": Words(
         "The pod is old enough and its requests are too far from the target.",
@@ -103,22 +103,23 @@ WORDS: Mapping[str, Words] = {
         "The difference has to grow, or --pod-update-threshold to fall.",
     ),
     "NothingToChange": Words(
-        "A new pod would get what this one has.", "The recommendation or its caps have to change."
+        "It already has the recommended requests.", "The recommendation or its caps change."
     ),
     "EvictionRequirementNotMet": Words(
         "An eviction requirement of the VPA does not hold.",
-        "The target has to move that way, or the requirement to go.",
+        "The target moves that way, or you remove the requirement.",
     ),
     "TooFewReplicas": Words(
-        "Fewer pods live than the VPA or --min-replicas demands.",
+        "Fewer pods run than the VPA or --min-replicas demands.",
         "Run more replicas, or lower minReplicas.",
     ),
     "BudgetExhausted": Words(
-        "Enough pods of the group are down already.",
-        "Replacements have to run, or --eviction-tolerance to rise.",
+        "Another pod of this workload is still restarting.",
+        "That pod runs again, or you raise --eviction-tolerance.",
     ),
     "PdbRefuses": Words(
-        "A PodDisruptionBudget refuses the eviction.", "It has to allow a disruption."
+        "A PodDisruptionBudget refuses the eviction.",
+        "The PodDisruptionBudget allows a disruption.",
     ),
     "AdmissionNotAlive": Words(
         "The admission webhook shows no sign of life, or sized none of the pods that were "
@@ -202,9 +203,8 @@ WORDS: Mapping[str, Words] = {
 _AMOUNTS = ("peak_bytes", "requested_bytes", "bumped_bytes", "min", "max")
 _BECAUSE: Mapping[str, str] = {
     "PercentileOfUsage": "{used}{added}",
-    "MemoryPeakHolds": "it peaked at {peak_bytes}, which fades{added}",
-    "OomBump": "it was killed for memory with a request of {requested_bytes}, and {bumped_bytes} "
-    "counts as used{added}",
+    "MemoryPeakHolds": "peak {peak_bytes}{added}, fading",
+    "OomBump": "OOM-killed with a request of {requested_bytes}, counted as {bumped_bytes}{added}",
     "MinAllowed": "minAllowed is {min}",
     "MaxAllowed": "maxAllowed is {max}",
     "PodMinimum": "no pod is recommended less",
@@ -244,8 +244,8 @@ def readable(resource: str, amount: object) -> str:
 
 
 def because(resource: str, reason: str, facts: Facts) -> str:
-    """Return why an amount is what it is, to follow "because"; "" where only the reason's own
-    sentence says it.
+    """Return why an amount is what it is, to follow it in brackets; "" where only the reason's
+    own sentence says it.
     """
 
     shown = {name: readable(resource, facts.get(name)) for name in _AMOUNTS}
@@ -256,22 +256,22 @@ def because(resource: str, reason: str, facts: Facts) -> str:
 def history(facts: Facts) -> str:
     """Return a remark on how much is known; "" where that is a day or more."""
     known = facts.get("confidence")
-    return "; little history yet" if isinstance(known, int | float) and known < 1 else ""
+    return "; little history so far" if isinstance(known, int | float) and known < 1 else ""
 
 
 def _used(resource: str, facts: Facts) -> str:
     usage, share = facts.get("usage"), facts.get("percentile")
     if not isinstance(usage, int) or not isinstance(share, int | float):
-        return "of what it used"
+        return "from its usage"
     shown = readable(resource, str(of_units(resource, usage)))
     if resource == "memory":
-        return f"it peaked at {shown}"
-    return f"it used up to {shown} in {100 * share:g}% of the time"
+        return f"peak {shown}"
+    return f"up to {shown} in {100 * share:g}% of the time"
 
 
 def _added(facts: Facts) -> str:
     margin = facts.get("margin")
-    return f", and {100 * margin:g}% is added" if isinstance(margin, int | float) and margin else ""
+    return f" + {100 * margin:g}%" if isinstance(margin, int | float) and margin else ""
 
 
 def _bytes(value: int) -> str:

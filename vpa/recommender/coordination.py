@@ -160,8 +160,8 @@ class Coordination:
         if anchor is None:
             return f"HPA {side.name} scales the same pods by CPU, and no anchor is written yet"
         return (
-            f"HPA {side.name} scales the same pods to {side.utilization} % of an anchor of "
-            f"{anchor.milli}m, to which pods of {anchor.size}m belong"
+            f"HPA {side.name} scales the same pods to {side.utilization}% of a fixed "
+            f"{anchor.milli}m per pod (the anchor)"
             f"{f'; {sizes.REASONS[found.told]}' if found.told else ''}"
         )
 

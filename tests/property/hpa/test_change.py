@@ -108,7 +108,7 @@ def _request(template: WirePodTemplate, spec: MetricSpec) -> int:
 
 
 def _amount(text: str) -> float:
-    return float(text[:-2]) if text.endswith(" %") else float(parse(text)) * 1000
+    return float(text[:-1]) if text.endswith("%") else float(parse(text)) * 1000
 
 
 Apply = Callable[[Tried, re.Match[str]], list[Tried]]
@@ -238,19 +238,19 @@ def _bounds(tried: Tried, least: int | None = None, most: int | None = None) -> 
 
 
 APPLY: Sequence[tuple[str, Apply]] = (
-    (r"(\S+) rises above (\d+(?:\.\d+)?(?: %|[a-zA-Z]+)?)", _level(1)),
-    (r"(\S+) falls (?:to|below) (\d+(?:\.\d+)?(?: %|[a-zA-Z]+)?)", _level(-1)),
+    (r"(\S+) rises above (\d+(?:\.\d+)?(?:%|[a-zA-Z]+)?)", _level(1)),
+    (r"(\S+) falls (?:to|below) (\d+(?:\.\d+)?(?:%|[a-zA-Z]+)?)", _level(-1)),
     (r"(\S+) rises(?=,|\.| )(?! above)", _far),
     (
         r"a smaller tolerance is set",
         _one(lambda one, _: one.rules(lambda r: replace(r, tolerance=0.0))),
     ),
     (r"--horizontal-pod-autoscaler-tolerance is made smaller", _one(_exact)),
-    (r"The recommendation of (\d+) leaves the window", _one(_recommendations, is_later=True)),
-    (r"the window is shortened", _one(_no_window, is_later=True)),
-    (r"of the policy go by and the next pass goes on", _one(_next_pass, is_later=True)),
+    (r"The recommendation of (\d+) expires", _one(_recommendations, is_later=True)),
+    (r"you shorten the window", _one(_no_window, is_later=True)),
+    (r"The policy's \d+ s period ends", _one(_next_pass, is_later=True)),
     (
-        r"the policy is widened",
+        r"you loosen the policy",
         _one(
             lambda one, _: one.rules(
                 lambda r: replace(

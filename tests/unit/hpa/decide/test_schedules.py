@@ -281,6 +281,6 @@ def test_condition_event_and_explanation_name_the_refused_entry() -> None:
     assert [(each.reason, each.message) for each in decision.events] == [("ScheduleRefused", text)]
     told = explain(decision.trace)
     assert told.first_reason == "ScheduleRefused"
-    assert f"{text}: 4 stays 4 (the metrics ask for 1)." in told.sentences
+    assert f"{text}: the size is held at 4 (metrics ask for 1)." in told.sentences
     assert "podscale.io/schedule" in told.change
     assert PackedTrace.of(decision.trace).trace() == decision.trace

@@ -271,8 +271,10 @@ def test_disabled_directions() -> None:
     assert told(idle(behavior=Behavior(UP, now))).first_reason == "ScaleDownDisabled"
 
 
-@pytest.mark.parametrize(("earliest", "verb"), [(None, "made"), (NOW - 90, "found")])
-def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("earliest", "when"), [(None, "40 s ago"), (NOW - 90, "40 s ago or earlier")]
+)
+def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None, when: str) -> None:
     rules = Rules(0, "Max", (Policy("Pods", 4, 60),))
     counted = ScaleEvent(3, NOW - 40, earliest=earliest)
     past = structs.replace(FREE, scale_ups=(counted, ScaleEvent(9, NOW - 80)))
@@ -282,7 +284,7 @@ def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None,
     assert found.first_reason == "ScaleUpRateLimited"
     assert found.decision.get("replicas") == 9
     assert found.facts["event"] == {"change": 3, "age_s": 40.0}
-    assert any(f"{verb} 40 s ago" in each for each in found.sentences)
+    assert f"3 pods were already added {when}, within this 60 s period." in found.sentences
 
 
 def test_a_fall_without_any_limit() -> None:
@@ -327,8 +329,8 @@ def test_a_write_that_was_not_tried_is_not_told_as_done() -> None:
     assert found.first_reason == "MetricAboveTarget"
     assert (found.decision["replicas"], found.decision["decided"]) == (2, 4)
     assert "4 is not written" in found.sentences[-1]
-    assert found.sentences[-1].endswith("The size is still 2.")
-    assert "decided anew" in found.change
+    assert found.sentences[-1].endswith("the size is still 2.")
+    assert "the next pass decides again" in found.change
 
 
 def test_what_is_measured_by_a_clock_ahead_of_ours_is_not_of_the_past() -> None:
@@ -360,7 +362,7 @@ def test_a_metric_of_unknown_type_is_not_found() -> None:
 def test_what_would_have_to_change_is_a_number() -> None:
     steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
     # Below 45 % two pods are still asked for, and at exactly the target no tolerance matters.
-    assert told(steady).change == "cpu rises above 55 %, or cpu falls to 25 % or below."
+    assert told(steady).change == "cpu rises above 55%, or cpu falls to 25% or below."
 
 
 def test_a_window_that_holds_promises_nothing_where_the_direction_is_disabled() -> None:
@@ -371,9 +373,8 @@ def test_a_window_that_holds_promises_nothing_where_the_direction_is_disabled() 
     found = explain(decide(idle, past, Settings(), NOW).trace)
     assert found.first_reason == "ScaleDownStabilized"
     assert found.change == (
-        "The recommendation of 6 leaves the window, at the earliest in 4 min, or the window is "
-        "shortened. That alone changes nothing. Also needed: behavior.scaleDown.selectPolicy is "
-        "set to Max or Min."
+        "The recommendation of 6 expires in 4 min at the earliest, or you shorten the window. "
+        "Also needed: behavior.scaleDown.selectPolicy is set to Max or Min."
     )
 
 
@@ -476,7 +477,7 @@ NOT_READ = Unavailable("PrometheusUnreachable", "Prometheus cannot be read since
                      2, listed(pod(), pod()), [NOT_READ])
             ),
             "MetricUnavailable",
-            "Resource cpu cannot be used: Prometheus cannot be read since 22:32:56Z.",
+            "cpu cannot be used: Prometheus cannot be read since 22:32:56Z, so the size stays at 2",
         ),
         (
             lambda: told(
@@ -491,18 +492,25 @@ NOT_READ = Unavailable("PrometheusUnreachable", "Prometheus cannot be read since
         (
             lambda: told(seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])),
             "WithinTolerance",
-            "Resource cpu is used at 50 % of the requests",
+            "cpu is 50% of the request (target 50%, usage 500m per pod), within the tolerance",
         ),
         (
             lambda: told(idle(), remembered((4, 60.0))),
             "ScaleDownStabilized",
-            "The scale-down window of 5 min turns",
+            "cpu is 5% of the request (target 50%, usage 50m per pod), which needs 1 replica",
         ),
-        (lambda: told(busy(), mode="shadow"), "ShadowMode", "In shadow mode 4 is not written"),
+        (
+            lambda: told(busy(), mode="shadow"),
+            "ShadowMode",
+            "cpu is 100% of the request (target 50%, usage 1 per pod), which needs 4 replicas",
+        ),
     ],
 )  # fmt: skip
-def test_why_is_the_sentence_of_the_reason(found: Any, reason: str, why: str) -> None:
+def test_why_is_one_sentence_from_the_metric_to_the_outcome(
+    found: Any, reason: str, why: str
+) -> None:
     explained = found()
     assert explained.first_reason == reason
     assert explained.why.startswith(why)
-    assert explained.why in explained.sentences
+    assert explained.why.endswith(".")
+    assert ". " not in explained.why

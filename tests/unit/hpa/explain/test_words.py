@@ -22,7 +22,11 @@ from podscale.core.metrics import (
 )
 from podscale.core.pod_state import PodReadiness
 from podscale.explain.explanation import Explanation
-from podscale.kube.objects.autoscaler import AutoscalerCondition, CrossVersionObjectReference
+from podscale.kube.objects.autoscaler import (
+    AutoscalerCondition,
+    CrossVersionObjectReference,
+    Policy,
+)
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -61,7 +65,7 @@ ONE_GONE = seen(web(per_pod(1000)), 1, listed(pod()), [usage(1500, 100)])
         (ONE_SILENT, "web-1 reports the metric."),
         (TWO_SILENT, "web-1, web-2 report the metric."),
         (ONE_UNREADY, "web-1 becomes ready"),
-        (ONE_GONE, "still tell of web-1, which does not exist"),
+        (ONE_GONE, "still contain web-1, which does not exist"),
     ],
 )
 def test_one_is_told_as_one_and_two_as_two(observation: Observation, expected: str) -> None:
@@ -71,8 +75,8 @@ def test_one_is_told_as_one_and_two_as_two(observation: Observation, expected: s
 @pytest.mark.parametrize(
     ("age_s", "expected"),
     [
-        (120.0, "leaves the window, at the earliest in 3 min, or"),
-        (300.0, "leaves the window, which it does with the next pass, or"),
+        (120.0, "expires in 3 min at the earliest, or"),
+        (300.0, "expires at the next check, or"),
     ],
 )
 def test_a_window_that_ends_now_is_not_told_to_end_in_no_time(age_s: float, expected: str) -> None:
@@ -80,8 +84,8 @@ def test_a_window_that_ends_now_is_not_told_to_end_in_no_time(age_s: float, expe
     assert expected in words(idle, (4, age_s))
 
 
-def explained(observation: Observation) -> Explanation:
-    return explain(decide(observation, remembered(), Settings(), NOW).trace)
+def explained(observation: Observation, *entries: tuple[int, float]) -> Explanation:
+    return explain(decide(observation, remembered(*entries), Settings(), NOW).trace)
 
 
 ZEROED = HpaStatus(conditions=(AutoscalerCondition("ScaledToZero", "True", "ScaledToZero"),))
@@ -99,9 +103,9 @@ def test_a_metric_that_no_pod_shares_is_told_as_a_whole() -> None:
     a_pod = MetricSpec("External", "queue", average_value_milli=30_000)
     hpa = web(a_pod, low=0, status=ZEROED, behavior=Behavior(UP, DOWN))
     asleep = words(seen(hpa, 0, listed(), [series(72_000, 3_000)]))
-    assert "External metric queue is 75 with no pod to share it (target 30 a pod)" in asleep
+    assert "queue is 75 and there are no pods (target 30 per pod)" in asleep
     awake = words(seen(hpa, 2, listed(pod(), pod()), [series(75_000)]))
-    assert "External metric queue is 37.5 a pod (target 30)" in awake
+    assert "queue is 37.5 per pod (target 30)" in awake
 
 
 def test_whose_answer_it_was_is_told() -> None:
@@ -125,7 +129,7 @@ def test_what_the_clusters_metrics_api_answered_is_told(
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("Value", "is 90 (target 60)"), ("AverageValue", "is 45 a pod (target 30)")],
+    [("Value", "is 90 (target 60)"), ("AverageValue", "is 45 per pod (target 30)")],
 )
 def test_an_object_with_both_targets_is_told_by_the_one_that_counts(
     kind: str, expected: str
@@ -221,3 +225,64 @@ def test_a_target_that_is_gone_is_told_as_gone() -> None:
     assert 'cannot be read: deployments.apps "web" not found.' in said
     assert "is not known" not in said
     assert said.endswith("The target exists under the name in scaleTargetRef.")
+
+
+BUSY = [usage(*[2500] * 4)]
+IDLE = [usage(*[300] * 12)]
+SLOW = Behavior(
+    structs.replace(UP, policies=(Policy("Pods", 2, 60),)),
+    structs.replace(DOWN, window_s=120, policies=(Policy("Percent", 100, 15),)),
+)
+
+
+@pytest.mark.parametrize(
+    ("observation", "entries", "headline"),
+    [
+        pytest.param(
+            seen(web(per_pod(1000), high=9), 8, listed(*[pod()] * 8), [usage(*[1800] * 8)]), (),
+            "qps is 1.8 per pod (target 1), which needs 15 replicas; maxReplicas cuts 15 to 9, so "
+            "the size changes from 8 to 9.",
+            id="a bound",
+        ),
+        pytest.param(
+            seen(web(per_pod(1000), behavior=SLOW), 4, listed(*[pod()] * 4), BUSY), (),
+            "qps is 2.5 per pod (target 1), which needs 10 replicas; a policy (2 pods in 60 s) "
+            "allows at most 6 for now, so the size changes from 4 to 6.",
+            id="a policy",
+        ),
+        pytest.param(
+            seen(web(per_pod(1000), behavior=SLOW), 12, listed(*[pod()] * 12), IDLE), ((9, 60.0),),
+            "qps is 0.3 per pod (target 1), which needs 4 replicas; the 2 min stabilization window "
+            "still contains a recommendation of 9, so the size changes from 12 to 9.",
+            id="a change that a window limits",
+        ),
+        pytest.param(
+            seen(web(per_pod(1000), queue(10_000)), 2, listed(pod(), pod()),
+                 [usage(1500, 1500), series(2000)]), (),
+            "qps is 1.5 per pod (target 1), which needs 3 replicas, the most of 2 metrics, so the "
+            "size changes from 2 to 3.",
+            id="the most of two",
+        ),
+    ],
+)  # fmt: skip
+def test_the_headline_has_metric_value_target_limit_and_outcome(
+    observation: Observation, entries: tuple[tuple[int, float], ...], headline: str
+) -> None:
+    assert explained(observation, *entries).why == headline
+
+
+def test_a_window_is_told_with_the_bound_that_the_present_size_is() -> None:
+    idle = seen(web(per_pod(1000), behavior=SLOW), 9, listed(*[pod()] * 9), [usage(*[850] * 9)])
+    assert (
+        "Held at 9, the present size: the 2 min stabilization window still contains a "
+        "recommendation of 10 (metrics now ask for 8)." in explained(idle, (10, 60.0)).sentences
+    )
+
+
+def test_a_percent_is_utilization_and_never_a_share_of_the_target() -> None:
+    busy = seen(web(cpu(60)), 2, listed(pod(), pod()), [usage(1130, 1130)])
+    (text,) = (each for each in explained(busy).sentences if each.startswith("cpu is "))
+    assert text == (
+        "cpu is 113% of the request (target 60%, usage 1130m per pod), measured 0 s ago, "
+        "1.883 times the target."
+    )

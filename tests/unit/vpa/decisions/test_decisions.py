@@ -94,7 +94,7 @@ def test_what_becomes_of_a_pod_is_told_in_words() -> None:
     decision = UpdateDecision("none", ("NothingToChange",), {})
     told = known(target=TargetState(True), pods=(PodDecision("worker-1", 1.0, decision),))
     sentences = sizing.body(told)["status"]["sentences"]
-    assert "pod worker-1: stays as it is. A new pod would get what this one has." in sentences
+    assert "pod worker-1 is unchanged: it already has the recommended requests." in sentences
 
 
 GI = 1024.0**3
@@ -134,8 +134,8 @@ def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
     )  # fmt: skip
     assert found["facts"]["held_until"] == "2026-11-18T22:13:20Z"
     assert float(quantity.parse(found["facts"]["estimate"])) == pytest.approx(1.15 * GI)
-    (sentence,) = (each for each in status["sentences"] if each.startswith("memory of app"))
-    assert sentence.startswith("memory of app: 9Gi. It was published before and is held, because")
+    (sentence,) = (each for each in status["sentences"] if each.startswith("app memory"))
+    assert sentence.startswith("app memory: 9Gi. It was published before and is held, because")
     assert "until 2026-11-18T22:13:20Z. What is known now gives 1.15Gi." in sentence
     assert "A day has to be known again" in found["change"]
     assert sizing.cells(told)[4] == "9Gi"
@@ -182,7 +182,7 @@ def test_an_amount_without_samples_is_not_denied_while_pods_get_it() -> None:
     found = memory_of(told)
     assert (found["first_reason"], found["decision"]["value"]) == ("NoSamples", "512Mi")
     text = " ".join(sizing.body(told)["status"]["sentences"])
-    assert "memory of app: 512Mi. It was published before and stands. The container was" in text
+    assert "app memory: 512Mi. It was published before and stands. The container was" in text
 
 
 def test_conditions_that_explain_an_amount_are_told_above_it() -> None:
@@ -237,11 +237,8 @@ def changing(**requests: str) -> KnownSizing:
 def test_an_amount_is_told_in_plain_words_with_what_it_was_before() -> None:
     status = sizing.body(changing(cpu="115m", memory="256Mi"))["status"]
     first, *others = status["sentences"]
-    assert first == (
-        "memory of app: 256Mi → 523.25Mi, because it peaked at 455Mi, and 15% is added; "
-        "little history yet."
-    )
-    assert any(text.startswith("cpu of app: 115m, because it used up to 100m in 90%")
+    assert first == ("app memory: 256Mi → 523.25Mi (peak 455Mi + 15%; little history so far).")
+    assert any(text.startswith("app cpu: 115m (up to 100m in 90% of the time + 15%")
                for text in others)  # fmt: skip
     assert "confidence" not in " ".join(status["sentences"])
 
@@ -249,10 +246,10 @@ def test_an_amount_is_told_in_plain_words_with_what_it_was_before() -> None:
 @pytest.mark.parametrize(
     ("requests", "first"),
     [
-        pytest.param({"cpu": "115m", "memory": "256Mi"}, "memory of app", id="what-changes"),
-        pytest.param({"cpu": "200m", "memory": "523.25Mi"}, "cpu of app", id="the-other-one"),
-        pytest.param({"cpu": "200m", "memory": "256Mi"}, "cpu of app", id="both"),
-        pytest.param({}, "cpu of app", id="of-what-is-controlled"),
+        pytest.param({"cpu": "115m", "memory": "256Mi"}, "app memory", id="what-changes"),
+        pytest.param({"cpu": "200m", "memory": "523.25Mi"}, "app cpu", id="the-other-one"),
+        pytest.param({"cpu": "200m", "memory": "256Mi"}, "app cpu", id="both"),
+        pytest.param({}, "app cpu", id="of-what-is-controlled"),
     ],
 )
 def test_the_first_why_is_of_what_is_controlled_and_changes(
@@ -265,7 +262,7 @@ def test_the_first_why_is_of_what_is_controlled_and_changes(
     (explained,) = (
         each
         for each in status["recommendation"]
-        if f"{each['resource']} of {each['container']}" == first
+        if f"{each['container']} {each['resource']}" == first
     )
     assert status["facts"] == explained["facts"]
 
@@ -278,12 +275,12 @@ def test_the_first_why_is_of_what_is_controlled_and_changes(
         (
             "OomBump",
             {"requested_bytes": 2**28, "bumped_bytes": 2**29, "margin": 0.0},
-            "it was killed for memory with a request of 256Mi, and 512Mi counts as used",
+            "OOM-killed with a request of 256Mi, counted as 512Mi",
         ),
         (
             "MemoryPeakHolds",
             {"peak_bytes": 2.0**29, "margin": 0.15},
-            "it peaked at 512Mi, which fades, and 15% is added",
+            "peak 512Mi + 15%, fading",
         ),
     ],
 )
@@ -299,9 +296,9 @@ def test_why_says_that_no_usage_is_read_before_any_amount() -> None:
     assert status["why"] == status["sentences"][0]
     silent = msgspec.structs.replace(told, usage_problem="Prometheus did not answer in time")
     why = sizing.body(silent)["status"]["why"]
-    assert why.startswith("UsageMissing: ")
+    assert why.startswith("Recommendations are frozen because usage cannot be read: ")
     assert why.endswith("Prometheus did not answer in time")
-    assert sizing.body(silent)["status"]["change"] == "Usage has to be read again."
+    assert sizing.body(silent)["status"]["change"] == "Usage can be read again."
 
 
 def test_of_a_vpa_whose_usage_is_not_read_the_object_and_the_table_say_so_first() -> None:
@@ -315,11 +312,11 @@ def test_of_a_vpa_whose_usage_is_not_read_the_object_and_the_table_say_so_first(
 @pytest.mark.parametrize(
     ("facts", "said", "change"),
     [
-        ({}, "Enough pods of the group are down already.", "Replacements have to run"),
+        ({}, "another pod of this workload is still restarting.", "That pod runs again"),
         (
             {"held_by": "OutsideDisruptionWindow"},
-            "The VPA allows updates at other times only.",
-            "The window has to open.",
+            "the disruption window of the VPA is closed.",
+            "The disruption window opens.",
         ),
     ],
 )
@@ -329,5 +326,72 @@ def test_a_pod_that_may_not_go_down_now_says_what_holds_it(
     decision = UpdateDecision("none", ("BudgetExhausted",), facts)
     told = known(target=TargetState(True), pods=(PodDecision("worker-1", 1.0, decision),))
     status = sizing.body(told)["status"]
-    assert f"pod worker-1: stays as it is. {said}" in status["sentences"]
+    assert f"pod worker-1 waits: {said}" in status["sentences"]
     assert status["pods"][0]["change"].startswith(change)
+
+
+def waiting(*reasons: str) -> tuple[PodDecision, ...]:
+    return tuple(
+        PodDecision(f"worker-{n}", 1.0, UpdateDecision("none", (reason,), {}))
+        for n, reason in enumerate(reasons)
+    )
+
+
+@pytest.mark.parametrize(
+    ("reasons", "says", "change"),
+    [
+        (
+            ("NothingToChange", "BudgetExhausted"),
+            "; pod worker-1 waits: another pod of this workload is still restarting.",
+            "That pod runs again, or you raise --eviction-tolerance.",
+        ),
+        (
+            ("PdbRefuses",),
+            "; pod worker-0 waits: a PodDisruptionBudget refuses the eviction.",
+            "The PodDisruptionBudget allows a disruption.",
+        ),
+        (
+            ("WithinBoundsYoung", "NothingToChange"),
+            (
+                "; pod worker-0 waits: the pod is young, and its requests are within the "
+                "recommended bounds."
+            ),
+            "The pod gets older, or its requests leave the bounds.",
+        ),
+        (("NothingToChange",), "little history so far).", "Only a change in usage."),
+        ((), "little history so far).", "Only a change in usage."),
+    ],
+)
+def test_a_vpa_that_waits_says_what_it_waits_for(
+    reasons: tuple[str, ...], says: str, change: str
+) -> None:
+    told = changing(cpu="115m", memory="256Mi")
+    told = msgspec.structs.replace(told, pods=waiting(*reasons))
+    status = sizing.body(told)["status"]
+    assert status["why"].startswith("app memory: 256Mi → 523.25Mi (peak 455Mi + 15%")
+    assert status["why"].endswith(says)
+    assert status["change"] == change
+
+
+def test_a_pod_that_is_being_changed_is_in_the_headline_and_no_other_one() -> None:
+    acts = PodDecision("worker-9", 1.0, UpdateDecision("resize", ("OutsideBounds",), {}))
+    told = msgspec.structs.replace(
+        changing(memory="256Mi"), pods=(*waiting("BudgetExhausted", "NothingToChange"), acts)
+    )
+    status = sizing.body(told)["status"]
+    assert "; pod worker-9 is to be resized: a request lies outside the " in status["why"]
+    assert "worker-0" not in status["why"]
+
+
+def test_a_resource_that_is_not_managed_says_so_and_is_no_headline() -> None:
+    told = known(
+        MEMORY_ONLY, target=TargetState(True), containers=("app",), trace=changing().trace,
+        requests={("app", "cpu"): quantity.parse("100m")},
+    )  # fmt: skip
+    status = sizing.body(told)["status"]
+    assert status["why"].startswith("app memory: ")
+    assert "cpu" not in status["why"]
+    assert (
+        "app cpu: not managed (the resource is not in controlledResources of the container's "
+        "policy)." in status["sentences"]
+    )
