@@ -114,12 +114,13 @@ class Feed:
         elif waiting:
             for place, outcome in await self._all_later(demands, waiting):
                 outcomes[place] = outcome
-        return [self._counted(outcome) for outcome in outcomes if outcome is not None]
+        counted = zip(demands, outcomes, strict=True)
+        return [self._counted(each, found) for each, found in counted if found is not None]
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot answers; ``None``: only ``read`` can tell."""
         outcome = self._at_once(demand)
-        return None if outcome is None else self._counted(outcome)
+        return None if outcome is None else self._counted(demand, outcome)
 
     def relisted(self) -> None:
         """Forget demotions and plans nobody wants: call after every relist or reload."""
@@ -266,10 +267,11 @@ class Feed:
         task.add_done_callback(self._running.discard)
         return task
 
-    def _counted(self, outcome: Outcome) -> Outcome:
+    def _counted(self, demand: Demand, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Reading):
             self.stats.served(self._clock() - outcome.asked_s)
-            self.stats.stale += len(outcome.stale)
+            if outcome.stale:  # one that nobody asks for has gone, and only a window holds it
+                self.stats.stale += sum(name in outcome.stale for name in demand.names or ("",))
         return outcome
 
 

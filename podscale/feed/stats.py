@@ -21,7 +21,7 @@ class FeedStats:
         self.splits = 0
         self.demotions: Counter[str] = Counter()  # bad-data
         self.exclusions = 0
-        self.stale = 0  # objects answered as stale
+        self.stale = 0  # objects answered as stale, of those that were asked for
         self.age_counts = [0] * (len(AGE_BUCKETS_S) + 1)  # of what is served; last: above all
         self.age_sum_s = 0.0
         self.in_flight = 0

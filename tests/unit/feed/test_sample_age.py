@@ -24,6 +24,15 @@ class TestSampleAge:
         (outcome,) = await feed.read([want(plan, "n1", "p0", "p1")])
         assert served(outcome) == {"p0": 10.0}
         assert outcome.stale == {"p1": math.inf}
+        assert feed.stats.stale == 1
+
+    async def test_a_pod_that_has_just_gone_is_no_stale_answer(self, fake, opened):
+        fake.times = {("n1", "p0"): NOW_S - 1}
+        feed = await opened(with_sample_timestamps=True)
+        plan = pods_plan()
+        before, after = await feed.read([want(plan, "n1", "p0", "p1"), want(plan, "n1", "p0")])
+        assert before.stale == after.stale == {"p1": math.inf}
+        assert feed.stats.stale == 1, "the second asks for what is there"
 
     async def test_a_sample_older_than_the_limit_is_stale(self, fake, opened):
         fake.times = {("n1", "p0"): NOW_S - 61, ("n1", "p1"): NOW_S - 58}
@@ -31,6 +40,7 @@ class TestSampleAge:
         (outcome,) = await feed.read([want(pods_plan(), "n1", "p0", "p1")])
         assert served(outcome) == {"p1": 11.0}
         assert outcome.stale == {"p0": pytest.approx(60.75)}
+        assert feed.stats.stale == 1
 
     async def test_a_request_by_itself_is_dated_as_well(self, fake, opened):
         fake.times = {("n1", "p0"): NOW_S - 1}
