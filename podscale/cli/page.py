@@ -33,8 +33,8 @@ log = structlog.get_logger(__name__)
 PORT = 8087
 
 FLAGS = (
-    Flag("page", "bool", False, "Serve the page: on the loopback without, elsewhere under "
-         "/page/ of --secure-port with authentication."),
+    Flag("page", "bool", False, "Serve the web page: on localhost without authentication, or at "
+         "/page/ on --secure-port with it."),
     Flag("page-port", "int", PORT, "Port of the page on 127.0.0.1; 0: any free one."),
 )  # fmt: skip
 

@@ -13,10 +13,11 @@ from msgspec import Struct
 from hpa.cluster.record import Key
 from hpa.decide.decision import Trace
 from hpa.explain.explanation import explain
+from hpa.explain.reading import amount
 from hpa.history.decision_log import DecisionLog
 from podscale.core.ascii_text import whole_number
 from podscale.core.boundedcache import BoundedCache
-from podscale.explain.explanation import Explanation, Fact
+from podscale.explain.explanation import Explanation, Fact, Facts
 from podscale.page.board import ShownWorkload, WorkloadBoard
 from podscale.page.health import FeedHealth, shown_nodes
 from podscale.page.listing import Query, WorkloadList, points, row
@@ -56,18 +57,12 @@ class DecisionTrail:
                         found.append(mark)
         return sorted(found, key=lambda each: each.at, reverse=True)
 
-    def known_since(self, workload: ShownWorkload) -> float | None:
-        """Return since when decisions of the HPA are known."""
-        if self._traces is None or not workload.hpa:
-            return None
-        return self._traces.known_since((workload.id[0], workload.hpa))
-
-    def latest(self, workload: ShownWorkload) -> tuple[Sequence[str], str]:
-        """Return the sentences of the newest decision, and what would change it."""
+    def latest(self, workload: ShownWorkload) -> tuple[str, str]:
+        """Return the newest decision in one sentence, and what would change it."""
         if (trace := self._last(workload)) is not None:
             explained = explain(trace)
-            return explained.sentences, explained.change
-        return ((), "") if workload.vpa is None else (workload.vpa.sentences, workload.vpa.change)
+            return explained.why, explained.change
+        return ("", "") if workload.vpa is None else (workload.vpa.why, workload.vpa.change)
 
     def inputs(self, workload: ShownWorkload) -> ReplayInputs | None:
         """Return what a replay of the load that was drawn is given; None: it is too little."""
@@ -110,16 +105,24 @@ def _words(shown: ShownDecision, explained: Explanation) -> ShownWords:
         explained.also,
         explained.sentences,
         explained.change,
-        {name: _plain(fact) for name, fact in explained.facts.items()},
+        {name: _plain(name, fact, explained.facts) for name, fact in explained.facts.items()},
     )
 
 
-def _plain(fact: Fact) -> str | int | float | bool | None:
-    if isinstance(fact, str | int | float | bool) or fact is None:
-        return fact
-    if isinstance(fact, list | tuple):
-        return ", ".join(str(each) for each in fact)
-    return str(fact)
+_MILLI = ("target_average_value", "target_value", "average_value", "value", "values")
+
+
+def _plain(name: str, fact: Fact, facts: Facts) -> str | int | float | bool | None:
+    # As people read it: no braces, and no thousandths.
+    if isinstance(fact, Mapping):
+        return " ".join(f"{key} {_plain('', each, {})}" for key, each in fact.items())
+    if isinstance(fact, Sequence) and not isinstance(fact, str):
+        return ", ".join(str(_plain(name, each, facts)) for each in fact)
+    if isinstance(fact, int) and name in _MILLI:
+        return amount(fact, str(facts.get("resource")))
+    if isinstance(fact, float):
+        return int(fact) if fact.is_integer() else round(fact, 3)
+    return fact
 
 
 class PageRefusal(Exception):
@@ -179,7 +182,7 @@ class PageAnswers:
         limit = whole_number(_first(query, "limit") or "25")
         if offset is None or limit is None:
             raise PageRefusal(400, "offset and limit are numbers")
-        asked = Query(_first(query, "q")[:200], _first(query, "namespace"), state, offset, limit)
+        asked = Query(_first(query, "q")[:200], state, offset, limit)
         return self._lister.answer(asked, now=self.wall(), is_leader=self.sources.is_leader())
 
     def _detail(self, query: Mapping[str, Sequence[str]]) -> Detail:
@@ -189,7 +192,7 @@ class PageAnswers:
             raise PageRefusal(400, "since is a unix time")
         since = float(asked)
         now = workload.looked_at = self.wall()
-        sentences, change = self._trail.latest(workload)
+        why, change = self._trail.latest(workload)
         scaling, cpu, memory = workload.scaling_ring, workload.cpu, workload.memory
         return Detail(
             now,
@@ -198,8 +201,7 @@ class PageAnswers:
             None if cpu is None else Sizing(*points(cpu, since)),
             None if memory is None else Sizing(*points(memory, since)),
             self._trail.decisions(workload),
-            self._trail.known_since(workload),
-            sentences,
+            why,
             change,
             workload.vpa.mode if workload.vpa is not None else "",
             workload.sizing_note,

@@ -38,11 +38,6 @@ class PointRing:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def bytes(self) -> int:
-        """What the points take."""
-        return self._table.nbytes
-
     def add(self, at: float, *values: float | None) -> None:
         """Append one point; None is not known. A point of the same or an older time replaces
         the last one: time never runs backwards on a line.
@@ -99,7 +94,7 @@ Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
 class ShownWorkload:
     """One scaled or sized object."""
 
-    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "scaling",
+    __slots__ = ("cpu", "hpa", "id", "kills", "looked_at", "marks", "memory", "scaling",
                  "scaling_ring", "scalings", "sizing_note", "vpa")  # fmt: skip
 
     def __init__(self, id_: Id) -> None:
@@ -112,14 +107,9 @@ class ShownWorkload:
         self.cpu: PointRing | None = None  # usage, request, limit, recommended
         self.memory: PointRing | None = None
         self.marks: deque[tuple[ShownDecision, Explanation]] = deque(maxlen=MOST_MARKS)  # of pods
+        self.kills: dict[tuple[str, str], float] = {}  # when a pod's container was OOM-killed last
         self.sizing_note = ""
         self.looked_at = 0.0  # wall time of the last question about it
-
-    @property
-    def bytes(self) -> int:
-        """What the points take."""
-        rings = (self.scaling_ring, self.cpu, self.memory)
-        return sum(ring.bytes for ring in rings if ring is not None)
 
     @property
     def selector(self) -> str:
@@ -147,11 +137,6 @@ class WorkloadBoard:
 
     def get(self, id_: Id) -> ShownWorkload | None:
         return self._workloads.get(id_)
-
-    @property
-    def bytes(self) -> int:
-        """What all points take."""
-        return sum(workload.bytes for workload in self._workloads.values())
 
     def decided(self, key: Key, trace: Trace, reason: str) -> None:
         """Take in one decision of the HPA."""

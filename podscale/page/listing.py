@@ -44,21 +44,15 @@ def _worst(workload: ShownWorkload) -> ScalingFacts | None:
 
 
 def row(workload: ShownWorkload) -> Row:
-    namespace, kind, name = workload.id
     found, vpa = workload.scaling, workload.vpa
-    at = max((found.at if found is not None else 0.0), _last(workload.cpu))
     reading = found.reading if found is not None else None
     return Row(
         "/".join(workload.id),
-        namespace,
-        name,
-        kind,
         workload.hpa,
         sorted(workload.scalings.keys() - {workload.hpa}),
         vpa.name if vpa is not None else "",
         state_of(workload),
         reason_of(workload),
-        at,
         found.replicas if found is not None else None,
         found.wants if found is not None else None,
         found.least if found is not None else None,
@@ -110,10 +104,6 @@ def _thin(count: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, _SPARK_POINTS).astype(np.intp))
 
 
-def _last(ring: PointRing | None) -> float:
-    return float(ring.times()[-1]) if ring is not None and len(ring) else 0.0
-
-
 MOST_ROWS = 100
 _EXAMPLES = 3
 _MOST_WAITING = 12
@@ -123,7 +113,6 @@ class Query(Struct, frozen=True):
     """What is asked for."""
 
     text: str = ""  # words that namespace, name, kind or reason contain, in any order
-    namespace: str = ""
     state: str = ""  # one of STATES; empty: all
     offset: int = 0
     limit: int = 25
@@ -136,7 +125,6 @@ class WorkloadList:
         self._board = board
         self._version = -1
         self._ordered: list[ShownWorkload] = []
-        self._namespaces: list[str] = []
 
     def answer(self, query: Query, *, now: float, is_leader: bool) -> ShownListing:
         """Return one page. Linear in the number of workloads."""
@@ -150,7 +138,6 @@ class WorkloadList:
             workload
             for workload, state in zip(ordered, states, strict=True)
             if (not query.state or state == query.state)
-            and (not query.namespace or workload.id[0] == query.namespace)
             and (not words or _matches(workload, words))
         ]
         limit = max(1, min(query.limit, MOST_ROWS))
@@ -163,7 +150,6 @@ class WorkloadList:
             offset,
             [row(workload) for workload in found[offset : offset + limit]],
             counts,
-            self._namespaces,
             waiting(
                 (workload, state)
                 for workload, state in zip(ordered, states, strict=True)
@@ -171,7 +157,6 @@ class WorkloadList:
             ),
             self._board.recent(),
             is_leader,
-            self._board.bytes,
         )
 
     def _in_order(self) -> list[ShownWorkload]:
@@ -180,7 +165,6 @@ class WorkloadList:
             self._ordered = sorted(
                 self._board, key=lambda each: (each.id[0], each.id[2], each.id[1])
             )
-            self._namespaces = sorted({workload.id[0] for workload in self._ordered})
         return self._ordered
 
 

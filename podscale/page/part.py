@@ -100,7 +100,7 @@ class PageRequests:
             return replace(self._answers.answer(name.removeprefix(_API), query), headers=_FRESH)
         file = self._files.get(name)
         if file is None or not path.startswith(PREFIX):
-            return Reply(404, _TEXT, b"there is no such file\n", HEADERS)
+            return Reply(404, _TEXT, b"nothing has this address; the page is at /page/\n", HEADERS)
         return replace(file, status=304, body=b"") if ("ETag", seen) in file.headers else file
 
     def _routed(self, request: ApiRequest) -> Answered:

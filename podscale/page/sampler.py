@@ -18,6 +18,7 @@ from podscale.core.metrics import Answer, MetricsProvider, PodResource, PodSampl
 from podscale.core.pace import LoopPace
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
+from podscale.explain.explanation import Explanation
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.columns.pods import PodStore
 from podscale.nodes.conditions import DecidedNodes
@@ -128,8 +129,8 @@ class Sampler:
         change = shown.changed(before.vpa if before is not None else None, found)
         workload = self.board.recommended((key.namespace, key.name), found)
         if change is not None:
-            title, is_up = change
-            mark = shown.sizing_mark(now, "size", title, explained.first_reason, is_up=is_up)
+            title, direction = change
+            mark = shown.sizing_mark(now, "size", title, explained.first_reason, direction)
             self.board.noted(workload, mark, explained)
         acts = {pod.pod: pod.act for pod in known.pods if pod.act is not None}
         noted = self._acts.get(key, {})
@@ -143,7 +144,9 @@ class Sampler:
         title = f"{pod} {'resized in place' if act.in_place else 'evicted'}"
         is_up = due is not None and due.priority.scale_up  # a boost that ends is not due
         explained = structs.replace(explain_update(act.decision), change="")  # it is done
-        mark = shown.sizing_mark(act.at, "pod", title, explained.first_reason, is_up=is_up)
+        mark = shown.sizing_mark(
+            act.at, "pod", title, explained.first_reason, "up" if is_up else "down"
+        )
         self.board.noted(workload, mark, explained)
 
     async def _sample(self, pods: PodStore, provider: MetricsProvider) -> None:
@@ -185,7 +188,23 @@ class Sampler:
         found = pods.select(workload.id[0], selector)
         return _Asked(workload, tuple(found.views()), str(selector))
 
+    def _note_kills(self, asked: _Asked) -> None:
+        kills = {
+            (pod.name, state.name): run.finished_at
+            for pod in asked.pods
+            for state in pod.states
+            for run in (state.last_terminated, state.terminated)
+            if run is not None and run.reason == "OOMKilled" and run.finished_at is not None
+        }
+        for (pod, container), at in kills.items() - asked.workload.kills.items():
+            text = f"Container {container} of {pod} needed more memory than its limit."
+            mark = shown.sizing_mark(at, "pod", f"{pod} OOM-killed", "OOMKilled", "failed")
+            told = Explanation((mark.reason,), {"container": container}, {}, (text,), text, "")
+            self.board.noted(asked.workload, mark, told)
+        asked.workload.kills = kills
+
     def _take(self, asked: _Asked, cpu: Answer, memory: Answer, now: float) -> None:
+        self._note_kills(asked)
         workload, vpa = asked.workload, asked.workload.vpa
         failure = next((a for a in (cpu, memory) if not isinstance(a, PodSamples)), None)
         outage = self.sources.feed.outage() if self.sources.feed is not None else None

@@ -30,7 +30,7 @@ class MetricReading(Struct, frozen=True, gc=False):
     """What was measured against what is wanted, in one unit."""
 
     metric: str = ""
-    unit: str = ""  # "", "%", "B", "cores"
+    unit: str = ""  # "", "%" of the request, "×" the target, "B", "cores"
     load: float | None = None
     target: float | None = None
 
@@ -87,8 +87,8 @@ def scaling_mark(hpa: str, found: ScalingFacts) -> ShownDecision:
         title, direction = f"{before} → {after} replicas", "up" if after > before else "down"
     else:
         title = f"stays at {after}"
-        if found.wants is not None:
-            title += f", metrics ask for {found.wants}"
+    if found.wants is not None and after is not None:
+        title += f", metrics ask for {found.wants}"
     key = f"{_KEY}{found.at!r}-{hpa}"
     return ShownDecision(key, found.at, "scale", title, found.reason, direction)
 
@@ -121,8 +121,8 @@ def _scaling_state(told: ReadTrace, reason: str, wants: int | None, size: int | 
 def reading(told: ReadTrace) -> MetricReading:
     """Return the measurement that decided.
 
-    One metric is shown in its own unit. Several have none in common, so the largest
-    share of its target is, which is what the size follows.
+    One metric is shown in its own unit. Several have none in common, so it is how many times its
+    target the largest is, which is what the size follows.
     """
     metrics = told.hpa.metrics
     if len(metrics) == 1:
@@ -134,9 +134,9 @@ def reading(told: ReadTrace) -> MetricReading:
         if (found := result.calculation).ratio is not None
     ]
     if not shares:
-        return MetricReading(f"{len(metrics)} metrics", "%", None, 100.0)
+        return MetricReading(f"{len(metrics)} metrics", "×", None, 1.0)
     ratio, name = max(shares)
-    return MetricReading(f"{name} (largest of {len(metrics)})", "%", ratio * 100, 100.0)
+    return MetricReading(f"{name} (largest of {len(metrics)})", "×", ratio, 1.0)
 
 
 def _own_unit(spec: MetricSpec, measured: Measured | None) -> MetricReading:
@@ -178,11 +178,10 @@ _RECENT_S = 60.0
 
 
 def sizing_mark(
-    at: float, kind: Literal["size", "pod"], title: str, reason: str, *, is_up: bool
+    at: float, kind: Literal["size", "pod"], title: str, reason: str, direction: Direction
 ) -> ShownDecision:
-    """Return something that happened to the size of pods as a mark on the timeline."""
-    key = f"{kind}-{at:.3f}-{title}"
-    return ShownDecision(key, at, kind, title, reason, "up" if is_up else "down")
+    """Return something that happened to pods or their size as a mark on the timeline."""
+    return ShownDecision(f"{kind}-{at:.3f}-{title}", at, kind, title, reason, direction)
 
 
 class Recommended(Struct, frozen=True):
@@ -197,7 +196,7 @@ class Recommended(Struct, frozen=True):
     reason: str
     cpu_cores: float | None
     memory_bytes: float | None
-    sentences: tuple[str, ...] = ()
+    why: str = ""  # in one sentence
     change: str = ""
 
 
@@ -207,10 +206,6 @@ def recommended(known: KnownSizing, explained: Explanation, now: float) -> Recom
     if ref is None:
         return None
     state, why = _sizing_state(explained.first_reason, known.pods, now)
-    sentences = explained.sentences
-    if known.usage_problem:
-        # No sentence of an amount says it: it stands above them.
-        sentences = (explained.why, *sentences)
     return Recommended(
         vpa.metadata.name,
         ref.kind,
@@ -221,7 +216,7 @@ def recommended(known: KnownSizing, explained: Explanation, now: float) -> Recom
         why,
         target_of(vpa, "cpu"),
         target_of(vpa, "memory"),
-        sentences,
+        explained.why,
         explained.change,
     )
 
@@ -285,8 +280,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def changed(before: Recommended | None, now: Recommended) -> tuple[str, bool] | None:
-    """Return the change of a recommendation in words and whether it went up; None: no change."""
+def changed(before: Recommended | None, now: Recommended) -> tuple[str, Direction] | None:
+    """Return the change of a recommendation in words, and its direction; None: no change."""
     if before is None:
         return None
     parts, is_up = [], False
@@ -297,7 +292,7 @@ def changed(before: Recommended | None, now: Recommended) -> tuple[str, bool] | 
         is_up = is_up or old is None or new > old
         shown = "nothing" if old is None else _amount(old, resource)
         parts.append(f"{resource} {shown} → {_amount(new, resource)}")
-    return (", ".join(parts), is_up) if parts else None
+    return (", ".join(parts), "up" if is_up else "down") if parts else None
 
 
 def _of(found: Recommended, resource: str) -> float | None:

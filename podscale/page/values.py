@@ -23,15 +23,11 @@ class Row(Struct, frozen=True, rename="camel"):
     """One workload in the list."""
 
     id: str  # "NAMESPACE/KIND/NAME" of what is scaled
-    namespace: str
-    name: str
-    kind: str
     hpa: str  # name of the autoscaler; empty: none
     others: Sequence[str]  # names of further autoscalers of the same object
     vpa: str
     state: State
     reason: str  # the token named first
-    at: float
     replicas: int | None
     wants: int | None  # what the metrics ask for, where that is another number
     least: int | None
@@ -71,11 +67,9 @@ class ShownListing(Struct, frozen=True, rename="camel"):
     offset: int
     rows: Sequence[Row]
     counts: dict[State, int]
-    namespaces: Sequence[str]
     waiting: Sequence[ShownWaiting]
     recent: Sequence[Recent]  # the newest first
     is_leader: bool
-    bytes: int  # of all kept points
 
 
 class Scaling(Struct, frozen=True, rename="camel"):
@@ -117,8 +111,7 @@ class Detail(Struct, frozen=True, rename="camel"):
     cpu: Sizing | None  # cores
     memory: Sizing | None  # bytes
     decisions: Sequence[ShownDecision]  # the newest first
-    known_since: float | None
-    sentences: Sequence[str]  # of the newest decision
+    why: str  # the newest decision in one sentence
     change: str
     update_mode: str
     sizing_note: str  # why there is no usage to show; empty: there is

@@ -71,8 +71,8 @@ async def url(played: Played) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("workload", "name", "panels", "sentence"),
     [
-        pytest.param(WEB, "web", {"load", "replicas", "cpu", "memory"}, "The size", id="shop"),
-        pytest.param(WORKER, "worker", {"cpu", "memory"}, "memory of app", id="worker"),
+        pytest.param(WEB, "web", {"load", "replicas", "cpu", "memory"}, "so the size", id="shop"),
+        pytest.param(WORKER, "worker", {"cpu", "memory"}, "app memory", id="worker"),
         pytest.param(QUEUE, "consumer", {"load", "replicas", "cpu", "memory"}, "size", id="queue"),
     ],
 )
@@ -121,7 +121,7 @@ async def test_the_oldest_change_on_the_line_is_told_in_words(
     async with opened(chromium, url + WEB) as seen:
         oldest = seen.page.locator(".decision").last
         await oldest.click()
-        await expect(seen.page.locator(".steps")).to_contain_text("Metric http_requests_per_second")
+        await expect(seen.page.locator(".steps")).to_contain_text("http_requests_per_second is ")
 
 
 async def test_what_if_replays_the_load_that_is_drawn(
@@ -181,11 +181,61 @@ async def test_a_workload_that_is_not_there_shows_nothing_of_the_one_before(
     async with opened(chromium, url + WEB) as seen:
         await seen.page.wait_for_selector(".decision")
         await seen.page.evaluate("location.hash = '#/shop/Deployment/gone'")
-        await expect(seen.page.locator(".chip")).to_have_text("gone")
+        await expect(seen.page.locator(".chip")).to_have_text("not found")
         assert await seen.page.locator(".decision").count() == 0
         assert await seen.page.locator(".panel:visible").count() == 0
         values = await seen.page.locator(".cell-value").all_inner_texts()
         assert set(values) <= {"–"}
+
+
+@pytest.mark.parametrize("address", ["#/shop", "#/shop/web", "#/%zz", "#/a/b/c"])
+async def test_an_address_that_names_no_workload_says_so(
+    chromium: Browser, url: str, address: str
+) -> None:
+    async with opened(chromium, url + address) as seen:
+        await expect(seen.page.locator(".chip")).to_have_text("not found")
+        said = seen.page.locator(".why-text")
+        await expect(said).to_have_text(re.compile("names no workload|is not scaled or sized here"))
+        await expect(seen.page.locator("#feed-text")).to_contain_text("queries/s")
+
+
+async def test_a_load_reads_as_kubectl_writes_it_and_a_hold_is_no_change(
+    chromium: Browser, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
+        load = seen.page.locator(".row", has_text="web").locator(".row-load")
+        await expect(load).to_have_text(re.compile(r"^[\d.]+/12$"))
+        for item in await seen.page.locator(".decision").all():
+            why = await item.locator(".decision-why").inner_text()
+            is_change = await item.get_attribute("data-direction") in ("up", "down")
+            assert not why.startswith("Held" if is_change else "Limited"), why
+
+
+async def test_values_that_are_old_look_old(chromium: Browser, played: Played, url: str) -> None:
+    page = played.page
+    async with opened(chromium, url + WORKER) as seen:
+        cell = seen.page.locator(".cell", has_text="Memory a pod")
+        await expect(cell.locator(".cell-value")).not_to_have_attribute("data-old", "true")
+        (workload,) = [each for each in page.board if each.id[2] == "worker"]
+        for second in range(3):
+            at = played.now + 1.0 + second
+            page.board.used(workload, at, (None,) * 4, (None,) * 4)
+        await expect(cell.locator(".cell-value")).to_have_attribute("data-old", "true")
+        await expect(cell.locator(".cell-about")).to_contain_text("as of ")
+        assert await seen.page.evaluate(CONTRAST) == []
+
+
+async def test_what_if_can_be_read_on_a_narrow_screen(
+    chromium: Browser, url: str, played: Played
+) -> None:
+    replaying = asyncio.create_task(played.page._what_if.run())
+    async with opened(chromium, url + WEB, size=(390, 760)) as seen:
+        await seen.page.get_by_role("button", name="What if").click()
+        table = seen.page.locator(".whatif table")
+        await expect(table).to_be_visible(timeout=60_000)
+        width = await seen.page.locator(".whatif").evaluate("all => all.clientWidth")
+        assert await table.evaluate("one => one.scrollWidth") <= width
+    replaying.cancel()
 
 
 async def test_the_overview_says_in_words_what_each_dot_means(chromium: Browser, url: str) -> None:
@@ -218,17 +268,18 @@ async def test_nodes_are_shown_with_usage_requests_and_ballast(
         rows = [await row.locator("th, td").all_inner_texts()
                 for row in await table.locator("tbody tr").all()]  # fmt: skip
         assert rows == [
-            ["by-usage", "Loaded", "6 cores", "2 cores", "2 cores", "6 cores", "10 cores",
-             "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
-            ["by-requests", "Low usage", "1 cores", "7 cores", "9 cores", "1m", "10 cores",
-             "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
-            ["unknown", "Stale usage", "–", "–", "1 cores", "1m", "10 cores",
+            ["by-usage", "Loaded", "2 cores, 32 GiB", "6 cores", "2 cores", "2 cores", "6 cores",
+             "10 cores", "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
+            ["by-requests", "Low usage", "999m, 32 GiB", "1 core", "7 cores", "9 cores", "1m",
+             "10 cores", "1 GiB", "26.2 GiB", "1 MiB", "1 MiB", "32 GiB"],
+            ["unknown", "Stale usage", "9 cores, 32 GiB", "–", "–", "1 core", "1m", "10 cores",
              "–", "–", "1 MiB", "1 MiB", "32 GiB"],
         ]  # fmt: skip
-        # The reason is seen without scrolling the table.
-        reason = await table.locator("tbody tr td").first.bounding_box()
-        assert reason is not None
-        assert reason["x"] + reason["width"] <= width
+        # State and the largest pod are seen without scrolling the table, at 1440 px all of it.
+        for cell in range(2 if width == 390 else 12):
+            place = await table.locator("tbody tr:first-child td").nth(cell).bounding_box()
+            assert place is not None
+            assert place["x"] + place["width"] <= width
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
         assert await seen.page.evaluate(CONTRAST) == []
         assert await seen.page.evaluate(NAMELESS) == []

@@ -15,15 +15,24 @@ const detail = new Detail();
 const list = new List((listing) => overview.show(listing));
 let feed = null;
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // "%" that encodes nothing
+  }
+}
+
 function route() {
-  const [, namespace, kind, name] = location.hash.split("/").map(decodeURIComponent);
-  const id = name ? `${namespace}/${kind}/${name}` : "";
+  const [, ...parts] = location.hash.split("/").map(decoded);
+  const [name] = parts.slice(2);
+  const id = parts.slice(0, 3).join("/");
   const view = id ? detail : overview;
   list.select(id);
   detail.choose(id);
   mark(byId("frame"), "data-view", id ? "detail" : "overview");
   if (byId("main").firstElementChild !== view.element) byId("main").replaceChildren(view.element);
-  document.title = id ? `${name} · ${namespace} · ${TITLE}` : TITLE;
+  document.title = id ? `${name || id} · ${parts[0]} · ${TITLE}` : TITLE;
   byId("main").scrollTop = 0;
   return look();
 }
@@ -34,9 +43,12 @@ async function look() {
     const [found] = await Promise.all([ask("feed"), list.refresh(), id ? detail.refresh() : overview.refresh()]);
     feed = found;
     showFeed(feed, null);
+    mark(document.body, "data-old", Boolean(feed.outage));
     overview.showFeed(feed);
   } catch (error) {
-    if (error.name !== "AbortError") showFeed(feed, error);
+    if (error.name === "AbortError") return;
+    showFeed(feed, error);
+    mark(document.body, "data-old", true); // what stands there is of before
   }
 }
 

@@ -6,10 +6,11 @@ import { h, mark, say } from "./dom.js";
 import { table } from "./table.js";
 import { Trail } from "./trail.js";
 import { WhatIf } from "./whatif.js";
-import { amount, reason } from "./words.js";
+import { amount, clock, reason } from "./words.js";
 
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
 const LEAST_S = 120;
+const OLD_POINTS = 2; // one that is missing may be a sample that is late
 
 export class Detail {
   constructor() {
@@ -65,8 +66,8 @@ export class Detail {
     this.isFresh = true;
     if (!id) return;
     const [namespace, kind, name] = id.split("/");
-    say(this.place, `${namespace} / ${kind}`);
-    say(this.name, name);
+    say(this.place, name ? `${namespace} / ${kind}` : "");
+    say(this.name, name || id);
     this.clear();
     if (this.view === "whatif") this.turn("whatif");
     this.trail.open(id);
@@ -91,10 +92,11 @@ export class Detail {
     try {
       found = await ask("workload", { id });
     } catch (error) {
-      if (error.status !== 404 || id !== this.id) throw error;
-      say(this.why, error.message);
+      if (![400, 404].includes(error.status) || id !== this.id) throw error;
+      say(this.why, error.status === 404 ? error.message
+        : "This address names no workload. An address is #/NAMESPACE/KIND/NAME.");
       mark(this.chip, "data-state", "idle");
-      say(this.chip, "gone");
+      say(this.chip, "not found");
       return;
     }
     if (id !== this.id) return;
@@ -131,8 +133,7 @@ export class Detail {
     const tags = [row.hpa && `HPA ${row.hpa}`, ...row.others.map((name) => `HPA ${name}`), row.vpa && `VPA ${row.vpa}`, found.updateMode].filter(Boolean);
     if (this.tags.textContent !== tags.join("")) this.tags.replaceChildren(...tags.map((each) => h("span", { class: "tag" }, each)));
     this.showFigures(found);
-    const sentences = found.sentences;
-    say(this.why, sentences.length ? (row.hpa ? sentences.slice(-2) : sentences.slice(0, 2)).join(" ") : reason(row.reason));
+    say(this.why, found.why || reason(row.reason));
     say(this.change, found.change || "–");
     this.trail.show(found.decisions);
     if (this.view === "table") this.table.replaceChildren(table(found));
@@ -147,8 +148,7 @@ export class Detail {
     mark(load.element, "hidden", row.hpa ? null : true);
     mark(this.asked, "hidden", row.hpa ? null : true);
     replicas.show(row.replicas === null ? "–" : String(row.replicas), row.wants === null ? bounds : `metrics ask for ${row.wants}, ${bounds}`);
-    const share = row.load !== null && row.targetLoad ? ` · ${Math.round((row.load / row.targetLoad) * 100)} % of it` : "";
-    load.show(amount(row.load, row.unit), row.targetLoad === null ? "no HPA" : `target ${amount(row.targetLoad, row.unit)}${share}`);
+    load.show(amount(row.load, row.unit), row.targetLoad === null ? "no HPA" : `target ${amount(row.targetLoad, row.unit)}`);
     cores.show(...sized(cpu, "cores"));
     bytes.show(...sized(memory, "B"));
   }
@@ -194,9 +194,10 @@ function figure(title) {
   const value = h("dd", { class: "cell-value" }, "–");
   const about = h("dd", { class: "cell-about" });
   const element = h("div", { class: "cell" }, h("dt", {}, title), value, about);
-  const show = (text, note) => {
+  const show = (text, note, isOld = false) => {
     say(value, text);
     say(about, note || " ");
+    mark(value, "data-old", isOld || null);
   };
   return { element, show };
 }
@@ -205,7 +206,9 @@ function sized(points, unit) {
   const last = (column) => points?.[column].findLast((each) => each !== null) ?? null;
   if (!points) return ["–", "not sampled yet"];
   const [usage, request, recommended] = [last("usage"), last("request"), last("recommended")];
-  const share = usage !== null && request ? ` · ${Math.round((usage / request) * 100)} % used` : "";
+  const at = points.usage.findLastIndex((each) => each !== null);
+  if (at >= 0 && at < points.usage.length - OLD_POINTS) return [amount(usage, unit), `as of ${clock(points.times[at])}, not known since`, true];
+  const share = usage !== null && request ? ` · ${Math.round((usage / request) * 100)}% used` : "";
   const asked = request === null ? "nothing requested" : `request ${amount(request, unit)}${share}`;
   return [amount(usage, unit), recommended === null ? asked : `${asked}, recommended ${amount(recommended, unit)}`];
 }

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { byId, h, mark, say } from "./dom.js";
 import { spark } from "./spark.js";
-import { amount, count, reason } from "./words.js";
+import { amount, count, label } from "./words.js";
 
 export const PAGE = 25;
 const STATES = ["", "failing", "changing", "waiting", "steady"];
@@ -131,13 +131,16 @@ function slot() {
     select(chosen);
     if (!row) return;
     mark(link, "href", `#/${row.id}`);
-    say(name, row.name);
-    say(place, row.namespace);
+    const [namespace, kind, called] = row.id.split("/");
+    say(name, called);
+    say(place, namespace);
     mark(dot, "data-state", row.state);
-    say(why, reason(row.reason));
+    const words = label(row.reason, row.state === "changing");
+    say(why, words);
     say(size, sizeOf(row));
     say(load, loadOf(row));
-    mark(link, "aria-label", `${row.namespace} ${row.kind} ${row.name}, ${row.state}: ${reason(row.reason)}. ${sizeOf(row)} ${row.hpa ? "replicas" : ""}`);
+    mark(load, "title", row.metric || null);
+    mark(link, "aria-label", `${namespace} ${kind} ${called}, ${row.state}: ${words}. ${sizeOf(row)} ${row.hpa ? "replicas" : ""}`);
     line.draw(row.spark);
   };
   return { item, link, show, select };
@@ -151,5 +154,6 @@ function sizeOf(row) {
 function loadOf(row) {
   if (!row.hpa) return "VPA";
   if (row.load === null || !row.targetLoad) return row.metric ? "no data" : "";
-  return row.unit === "%" ? amount(row.load, "%") : `${Math.round((row.load / row.targetLoad) * 100)} %`;
+  if (row.unit === "×") return `${amount(row.load, "×")} target`;
+  return `${amount(row.load, row.unit)}/${amount(row.targetLoad, row.unit)}`; // as kubectl get hpa
 }

@@ -4,8 +4,8 @@ import { ask } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { stateOf } from "./feed.js";
 import { Nodes } from "./nodes.js";
-import { SIGNS } from "./trail.js";
-import { age, ago, amount, count, reason, short } from "./words.js";
+import { isChange, SIGNS } from "./trail.js";
+import { age, ago, count, label, short } from "./words.js";
 
 const REASONS = 6;
 const RECENT = 7;
@@ -16,16 +16,16 @@ export class Overview {
     this.tiles = {
       all: tile("Workloads", "scaled or sized here"),
       changing: tile("Changing", "size changed in the last pass", "changing"),
-      waiting: tile("Waiting", "would change, and may not yet", "waiting"),
-      failing: tile("Failing", "cannot be decided on", "failing"),
+      waiting: tile("Waiting", "wants to change but must wait", "waiting"),
+      failing: tile("Failing", "no decision possible", "failing"),
     };
     this.held = Array.from({ length: REASONS }, heldRow);
-    this.quiet = h("p", { class: "empty" }, "Nothing waits. Every workload has the size it asks for.");
+    this.quiet = h("p", { class: "empty" }, "Nothing waits or fails. Every workload has the size that its metrics ask for.");
     this.recent = Array.from({ length: RECENT }, recentRow);
-    this.still = h("p", { class: "empty" }, "No size has changed since this page began to watch.");
+    this.still = h("p", { class: "empty" }, "No size has changed since this page started.");
     this.figures = {
-      age: figure("Age of data"), worst: figure("99 % younger than"), rate: figure("Queries"),
-      reused: figure("Answered without one"), failures: figure("Failed queries"), stale: figure("Stale answers"),
+      age: figure("Age of data"), worst: figure("p99 age"), rate: figure("Queries"),
+      reused: figure("Served from cache"), failures: figure("Failed queries"), stale: figure("Stale answers"),
     };
     this.rules = Array.from({ length: RULES }, ruleRow);
     this.noRules = h("p", { class: "empty" }, "No rules are read in this process.");
@@ -41,7 +41,7 @@ export class Overview {
         ...Object.values(this.tiles).map((each) => each.element)),
       h("div", { class: "pair" },
         h("div", { class: "stack" }, h("section", { class: "card waits", "aria-labelledby": "held-title" },
-          h("h2", { id: "held-title" }, "What waits, and why"),
+          h("h2", { id: "held-title" }, "Waiting or failing"),
           h("ul", { class: "held" }, ...this.held.map((each) => each.element)), this.quiet),
         h("section", { class: "card feeding", "aria-labelledby": "feed-title" },
           h("h2", { id: "feed-title" }, "Feed"),
@@ -68,8 +68,7 @@ export class Overview {
     mark(this.still, "hidden", listing.recent.length ? true : null);
     // One that grows by what its policy allows does not wait, and has not the size it asks for.
     mark(this.quiet, "hidden", listing.waiting.length || listing.counts.changing || !listing.total ? true : null);
-    const kept = `${amount(listing.bytes, "B")} of points kept in memory`;
-    say(this.foot, listing.isLeader ? kept : "Another replica holds the Lease and decides: this one only waits.");
+    say(this.foot, listing.isLeader ? "" : "Another replica holds the Lease and decides: this one only waits.");
   }
 
   showFeed(feed) {
@@ -77,7 +76,7 @@ export class Overview {
     old.show(feed.ageS === null ? "–" : age(feed.ageS));
     worst.show(feed.worstAgeS === null ? "–" : age(feed.worstAgeS));
     rate.show(feed.queriesPerS === null ? "–" : `${short(feed.queriesPerS)} /s`);
-    reused.show(feed.reused === null ? "–" : `${Math.round(feed.reused * 100)} %`);
+    reused.show(feed.reused === null ? "–" : `${Math.round(feed.reused * 100)}%`);
     failures.show(feed.failuresPerS === null ? "–" : `${short(feed.failuresPerS)} /s`, stateOf(feed) === "failing" && feed.failuresPerS > 0);
     stale.show(count(feed.stale), feed.stale > 0);
     const rules = [...feed.rules].sort((a, b) => Boolean(b.problem) - Boolean(a.problem));
@@ -119,7 +118,7 @@ function heldRow() {
     if (!held) return;
     mark(dot, "data-state", held.state);
     say(number, count(held.count));
-    say(why, `${held.state}: ${reason(held.reason)}`); // a colour alone says nothing
+    say(why, `${held.state}: ${label(held.reason, false)}`); // a colour alone says nothing
     links.forEach((link, index) => {
       const id = held.examples[index];
       mark(link, "hidden", id ? null : true);
@@ -152,7 +151,7 @@ function recentRow() {
     say(who, `${namespace}/${name}`);
     say(what, recent.title);
     say(when, ago(now - recent.at));
-    say(why, reason(recent.reason));
+    say(why, label(recent.reason, isChange(recent)));
   };
   return { element, show };
 }

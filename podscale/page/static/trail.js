@@ -2,11 +2,13 @@
 
 import { ask } from "./api.js";
 import { h, mark, say } from "./dom.js";
-import { clock, reason, stamp } from "./words.js";
+import { clock, label, reason, stamp } from "./words.js";
 
 export const SIGNS = { up: "▲", down: "▼", held: "•", failed: "!" };
 const SPOKEN = { up: "up", down: "down", held: "held", failed: "failed" };
 const MOST = 60;
+
+export const isChange = ({ direction }) => direction === "up" || direction === "down";
 
 export class Trail {
   constructor() {
@@ -57,7 +59,7 @@ export class Trail {
       h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[decision.direction]),
       h("span", { class: "decision-title" }, decision.title),
       h("time", { datetime: stamp(decision.at), title: stamp(decision.at) }, clock(decision.at)),
-      h("span", { class: "decision-why" }, reason(decision.reason))));
+      h("span", { class: "decision-why" }, label(decision.reason, isChange(decision)))));
   }
 
   pin(decision) {
@@ -117,7 +119,7 @@ function inWords(told) {
     ? h("p", { class: "also" }, ...told.also.map((each) => h("span", { class: "tag" }, reason(each)))) : null;
   return [
     h("header", {}, h("p", { class: "words-at" }, told.at ? `${clock(told.at)} · ${stamp(told.at)}` : ""), h("h2", {}, told.title),
-      told.reason ? h("p", { class: "words-why", title: told.reason }, reason(told.reason)) : null),
+      told.reason ? h("p", { class: "words-why", title: told.reason }, label(told.reason, told.title.includes("→"))) : null),
     h("ol", { class: "steps" }, ...told.sentences.map((each) => h("li", {}, each))),
     told.change ? h("p", { class: "change" }, h("b", {}, "What would change it"), h("span", {}, told.change)) : null,
     also,

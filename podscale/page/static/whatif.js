@@ -7,7 +7,7 @@ import { tabulated } from "./table.js";
 const AGAIN_MS = 1000;
 const COLUMNS = [
   ["podHours", "Pod-hours", (value) => (value < 1 ? value.toPrecision(2) : value.toFixed(1))],
-  ["unserved", "Unserved", (value) => `${(value * 100).toFixed(2)} %`],
+  ["unserved", "Unserved", (value) => `${(value * 100).toFixed(2)}%`],
   ["overTarget", "Over target", (value) => `${Math.round(value / 60)} min`],
   ["rescalesADay", "Rescales a day", (value) => value.toFixed(0)],
   ["largest", "Largest", String],

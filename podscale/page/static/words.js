@@ -4,7 +4,8 @@ const TWO = ["", "Ki", "Mi", "Gi", "Ti"];
 
 export function amount(value, unit) {
   if (value === null || value === undefined) return "–";
-  if (unit === "%") return `${short(value)} %`;
+  if (unit === "%") return `${short(value)}%`;
+  if (unit === "×") return `${short(value)}×`;
   if (unit === "B") {
     let size = value;
     let power = 0;
@@ -14,7 +15,9 @@ export function amount(value, unit) {
     }
     return `${short(size)} ${TWO[power]}B`;
   }
-  if (unit === "cores") return value < 1 ? value === 0 ? "0" : `${Math.round(value * 1000)}m` : `${short(value)} cores`;
+  if (unit === "cores") {
+    return value < 1 ? value === 0 ? "0" : `${Math.round(value * 1000)}m` : `${short(value)} ${value === 1 ? "core" : "cores"}`;
+  }
   return short(value);
 }
 
@@ -36,6 +39,7 @@ export const count = (number) => number.toLocaleString("en-US");
 // "ScaleUpRateLimited" is a token for machines and kubectl; people get its words.
 export function reason(token) {
   if (!token) return "no decision yet";
+  if (token === "QuickOom") return "OOM-killed right after start";
   const words = token
     .replace(/([a-z])([A-Z])/g, "$1 $2")
     .replace(/([A-Z]+)([A-Z][a-z])/g, "$1 $2")
@@ -44,6 +48,15 @@ export function reason(token) {
   const text = words.join(" ");
   return text[0].toUpperCase() + text.slice(1);
 }
+
+const BY = {
+  ScaleDownStabilized: "the scale-down window", ScaleUpStabilized: "the scale-up window",
+  ScaleDownRateLimited: "a scale-down policy", ScaleUpRateLimited: "a scale-up policy",
+  LegacyScaleUpLimit: "the limit of one pass", MaxReplicasReached: "maxReplicas", MinReplicasReached: "minReplicas",
+};
+
+// What holds a size where it is only limits a change.
+export const label = (token, isChange) => (BY[token] ? `${isChange ? "Limited" : "Held"} by ${BY[token]}` : reason(token));
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 

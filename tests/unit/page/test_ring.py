@@ -30,7 +30,7 @@ def test_what_fits_comes_back_as_it_went_in() -> None:
 def test_bytes_are_bounded_and_both_ends_are_kept(count: int) -> None:
     ring = filled(count)
     assert len(ring) <= MOST_POINTS
-    assert ring.bytes <= MOST_POINTS * 3 * 4
+    assert ring._table.nbytes <= MOST_POINTS * 3 * 4
     times = ring.times()
     assert times[0] == START
     assert times[-1] == START + 15.0 * (count - 1)

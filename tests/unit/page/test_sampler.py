@@ -125,7 +125,7 @@ async def test_a_vpa_whose_usage_is_not_read_is_failing_and_not_steady():
     await sampler.once()
     (workload,) = board
     assert (state_of(workload), reason_of(workload)) == ("failing", "UsageMissing")
-    assert vpas.problem in workload.vpa.sentences[0]
+    assert vpas.problem in workload.vpa.why
     vpas.problem = ""
     await sampler.once()
     assert reason_of(workload) != "UsageMissing"
