@@ -73,7 +73,7 @@ async def hints(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hints
 
 async def test_the_printed_commands_work(hints: Hints) -> None:
     lines = [line.strip() for line in hints.text.splitlines() if re.match(r"  (kubectl|/)", line)]
-    assert len(lines) == 7
+    assert len(lines) == 8
     printed = {line: await hints.run(line) for line in lines if " doctor " not in line}
     shown = "\n".join(f"$ {line}\n{text}" for line, text in printed.items())
     for wanted in (
@@ -83,6 +83,7 @@ async def test_the_printed_commands_work(hints: Hints) -> None:
         r'"metricName":"http_requests_per_second"|"name":"http_requests_per_second"',
         r"NAME .*REASON|REFERENCE",
         r"shop/web → Deployment/web: \d+ replicas",
+        r"hpa +shop/web +\S+/12 http_requests_per_second",
         r"(?m)^today +\d.*\nrecorded +\d.*\noracle +\d",
     ):
         assert re.search(wanted, shown), f"{wanted} in {shown}"

@@ -141,7 +141,7 @@ async def test_more_samples_than_allowed_and_metrics_without_a_rule_are_refused(
 async def test_the_shop_of_the_demo_is_replayed_from_its_own_prometheus(tmp_path):
     running = await demo(tmp_path, "--speed", "20")
     try:
-        shown = await shown_until(running, "The size changes from 2 to ")
+        shown = await shown_until(running, "the size changes from 2 to ")
         source = re.search(r"Prometheus: (http://\S+)", shown)
         server = re.search(r"--server (http://\S+)", shown)
         assert source, shown

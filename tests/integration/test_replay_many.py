@@ -55,7 +55,7 @@ def test_no_scheduler_is_one_sentence():
 async def test_all_hpas_of_a_cluster_and_one_that_has_no_rule(tmp_path):
     running = await demo(tmp_path, "--speed", "20")
     try:
-        text = await shown_until(running, "The size changes from 2 to ")
+        text = await shown_until(running, "the size changes from 2 to ")
         source = re.search(r"Prometheus: (http://\S+)", text)
         server = re.search(r"--server (http://\S+)", text)
         assert source, text

@@ -244,7 +244,7 @@ async def test_the_demo_is_reported_from_its_own_prometheus(tmp_path) -> None:
     running = await demo(tmp_path, "--speed", "20")
     try:
         source = re.search(
-            r"Prometheus: (http://\S+)", await shown_until(running, "The size changes from 2 to ")
+            r"Prometheus: (http://\S+)", await shown_until(running, "the size changes from 2 to ")
         )
         assert source
         page = tmp_path / "report.html"

@@ -30,7 +30,7 @@ async def once(*words: str, columns: str = "") -> tuple[int | None, str, str]:
 async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
     running = await demo(tmp_path, "--speed", "20")
     try:
-        server = re.search(r"--server (http://\S+)", await shown_until(running, "The size changes"))
+        server = re.search(r"--server (http://\S+)", await shown_until(running, "the size changes"))
         assert server
         code, table, error = await once("-A", "--server", server[1], "--sort", "load")
         narrow = await once("-A", "--server", server[1], columns="90")

@@ -38,8 +38,8 @@ def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> N
 def nothing_found(namespace: str) -> str:
     """Say that there are no decisions, and where else to look; ``""`` is every namespace."""
     where = f" in namespace {namespace}" if namespace else ""
-    elsewhere = " (-A: all namespaces, -n NAMESPACE: another one)" if namespace else ""
-    return f"No decisions found{where}: none is made yet, or no object is there{elsewhere}."
+    elsewhere = " Try -A for all namespaces, or -n NAMESPACE for another one." if namespace else ""
+    return f"No decisions found{where}: nothing is scaled or sized there yet.{elsewhere}"
 
 
 def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool, namespace: str = "") -> None:

@@ -119,6 +119,7 @@ async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
         view = DemoApp(scene)
     async with stage(speed, view.say) as running:
         note(_hints(running, scene))
+        view.page_url = running.page_url
         following = asyncio.create_task(_follow(running, view, looks))
         shown = [following]
         if not isinstance(view, Lines):
@@ -167,6 +168,7 @@ def _hints(running: "DemoStage", scene: "Scene") -> str:
             f"Rules file: {running.rules}",
             "Try it from another terminal:",
             *_commands(scene, kubectl, podscale, server, source),
+            f"  {podscale} top -A {server}",
             continued(f"  {podscale} doctor --config {running.rules} {source} {server}"),
             "Ctrl-C ends it.",
         ]

@@ -51,7 +51,7 @@ async def look(stage: DemoStage, scene: Scene) -> SceneLook:
     at_s = stage.clock() - stage.began_s
     deployment = stage.objects.get("deployments", scene.namespace, scene.workload)
     replicas = int(deployment["spec"]["replicas"])
-    reason = _reason((told or {}).get("status") or {})
+    reason = reason_of((told or {}).get("status") or {})
     if scene.name == "worker":
         return _worker(stage, scene, at_s, replicas, reason, bool(items))
     if scene.name == "queue":
@@ -191,18 +191,13 @@ def _mib(resources: Mapping[str, Any] | None) -> float:
     return float(quantity.from_wire(text)) / MIB if text else 0.0
 
 
-def _reason(status: Mapping[str, Any]) -> str:
-    first = status.get("first_reason")
-    sentences = list(status.get("sentences") or ())
-    pods = status.get("pods")
-    if pods is None:
-        # The first sentence says how many pods there are, which the view shows anyway.
-        return f"{first}: {' '.join(sentences[1:])}" if first else ""
-    # A sizing decision: the pod that is being changed, and the amount that is sized here.
-    acting = [pod for pod in pods if pod.get("decision", {}).get("action") != "none"] or pods
-    told = [line for line in sentences if line.startswith("memory of ")]
-    told += [line for pod in acting[:1] for line in sentences if pod["pod"] in line]
-    return f"{acting[0]['first_reason'] if acting else first}: {' '.join(told)}" if told else ""
+def reason_of(status: Mapping[str, Any]) -> str:
+    """Return the decision in one sentence, and its first reason; empty: there is none yet."""
+    first, pods = status.get("first_reason"), status.get("pods") or ()
+    # Of a sizing decision the pod that is being changed says more.
+    acting = [pod for pod in pods if pod.get("decision", {}).get("action") != "none"][:1]
+    token = acting[0]["first_reason"] if acting else first
+    return f"{status.get('why', '')} ({token})" if first else ""
 
 
 def summary(looks: Mapping[str, Sequence[SceneLook]]) -> list[str]:
@@ -297,9 +292,12 @@ class Lines:
         self._chosen = chosen
         self._reasons: dict[str, str] = {}
         self._warnings: Sequence[str] = ()
+        self._at_s = 0.0
+        self.page_url = ""
 
     def show(self, looks: Mapping[str, Sequence[SceneLook]], warnings: Sequence[str]) -> None:
         """Take all looks so far, by scene, and what is wrong now."""
+        self._at_s = latest_s(looks)
         for text in warnings:
             if text not in self._warnings:
                 self.say(text)
@@ -313,8 +311,13 @@ class Lines:
                 _echo(_line(now, with_reason=is_new))
 
     def say(self, text: str) -> None:
-        """Tell something beside the scenes."""
-        _echo(f"podscale demo: {text}", err=True)
+        """Tell something beside the scenes, with the demo's time."""
+        _echo(f"podscale demo: {self._at_s:.0f}s {text}", err=True)
+
+
+def latest_s(looks: Mapping[str, Sequence[SceneLook]]) -> float:
+    """Return the time of the newest look, in the demo's seconds."""
+    return max((seen[-1].at_s for seen in looks.values() if seen), default=0.0)
 
 
 def _has_changed(looks: Sequence[SceneLook]) -> bool:

@@ -9,14 +9,14 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Sparkline, Static, Tab, Tabs
 
-from podscale.cli.demo.look import SceneLook
+from podscale.cli.demo.look import SceneLook, latest_s
 from podscale.cli.demo.scenes import SCENES, Scene
 
 HELP = (
     "1 to 5 show another scene: all of them run. q or Ctrl-C ends the demo and removes what it "
     "made. The lines say the load, the size, and the newest decision with its reason; the bars "
-    "are the pods' load against what is wanted, or memory against the limit. The page, whose "
-    "address was printed at the start, shows every decision."
+    "are the pods' load against what is wanted, or memory against the limit. The page shows every "
+    "decision: "
 )
 _BAR = 16  # columns
 _HISTORY = 60  # looks
@@ -47,6 +47,7 @@ class DemoApp(App[None]):
         self._looks: Mapping[str, Sequence[SceneLook]] = {}
         self._warnings: Sequence[str] = ()
         self._notes: list[str] = []
+        self.page_url = ""
         self._has_help = self._is_composed = False
 
     def compose(self) -> ComposeResult:
@@ -82,7 +83,7 @@ class DemoApp(App[None]):
 
     def say(self, text: str) -> None:
         """Tell something beside the scenes, at the next look."""
-        self._notes = [*self._notes, text][-2:]
+        self._notes = [*self._notes, f"{latest_s(self._looks):.0f}s  {text}"][-2:]
 
     def _draw(self) -> None:
         looks = self._looks.get(self._chosen.name) or ()
@@ -90,7 +91,8 @@ class DemoApp(App[None]):
             return
         label, sizes = _sizes(looks[-_HISTORY:])
         decision = [*_decision(self._chosen, looks[-1], self._warnings)]
-        decision += [Text(HELP, "dim")] if self._has_help else []
+        decision[:0] = [Text(f"Page: {self.page_url}", "dim")] if self.page_url else []
+        decision += [Text(HELP + self.page_url, "dim")] if self._has_help else []
         span_s = looks[-1].at_s - looks[-len(sizes)].at_s
         between = f"{label}: {min(sizes):.0f} to {max(sizes):.0f} in {span_s:.0f} s"
         decision.append(Text(between, "cyan"))

@@ -25,6 +25,7 @@ from podscale.cli.demo.scenes import Clock
 from podscale.cli.page import composed_with_page
 from podscale.cli.parts import KINDS, with_feed
 from podscale.core.unfailing import unfailing_file
+from podscale.explain.decision_history import ChangeRing
 from podscale.nodes import part as nodes_part
 from podscale.nodes.decide.ballast import BallastSettings
 from podscale.process.part import Flagged, Kinds
@@ -189,6 +190,7 @@ class DemoStage:
     say: Callable[[str], None]
     _outage: str = ""
     _problem: str = ""  # of the rules file
+    _config: str | None = None  # the rules in force
 
     @property
     def objects(self) -> SandboxObjects:
@@ -220,8 +222,10 @@ class DemoStage:
         if self._outage and not outage:
             self.say("Prometheus answers again")
         if self._problem and not problem:
-            self.say("rules file mended, the new rules are in force")
-        self._outage, self._problem = outage, problem
+            is_new = told.get("config") != self._config
+            self.say("rules file mended, the new rules are in force" if is_new
+                     else "rules file is again what it was, nothing has changed")  # fmt: skip
+        self._outage, self._problem, self._config = outage, problem, told.get("config")
         return [*filter(None, [outage]), *found]
 
 
@@ -250,6 +254,7 @@ async def _on(
 ) -> AsyncIterator[DemoStage]:
     scrape_s = max(1.0, _LEAST_SCRAPE_S * clock.speed)
     (directory / "rules.yaml").write_text(rules(scrape_s))
+    remember_ten_minutes()
     with unfailing_file(directory / "podscale.log") as log:
         logs.configure("console", Verbosity(0), log)
         os.environ["POD_NAMESPACE"] = NAMESPACE
@@ -280,6 +285,11 @@ async def _on(
                     rules_file = directory / "rules.yaml"
                     yield DemoStage(cluster, clock, measurements, rules_file, urls[0], began_s,
                                     session, say)  # fmt: skip
+
+
+def remember_ten_minutes() -> None:
+    """Keep the decisions of this process that long, where each may be another one."""
+    ChangeRing.most, ChangeRing.most_bytes = 128, 64 * 1024
 
 
 def _timing(clock: Clock) -> NodeTiming:

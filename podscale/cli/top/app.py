@@ -11,9 +11,14 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
+from podscale.cli.output import printable
 from podscale.cli.top.command import COLUMNS, TopRow, chosen, column_widths
 
 LOOK_S = 2.0
+HELP = (
+    "Arrow keys choose a row, whose WHY stands below the table. Enter opens its decision. Escape "
+    "shows all rows again. LOAD is metric/target as in kubectl; SIZE is replicas, or requests."
+)
 
 Look = Callable[[], Awaitable[tuple[Sequence[TopRow], str]]]  # rows, and what could not be read
 
@@ -35,15 +40,20 @@ class DecisionScreen(Screen[None]):
         yield Footer()
 
 
+class FleetTable(DataTable[Text]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "open")]
+
+
 class TopApp(App[None]):
     """HPAs and VPAs, live."""
 
     TITLE = "podscale top"
-    CSS = "#said { height: auto; color: $text-warning; } #filter { display: none; }"
+    CSS = "Static { height: auto; } #said { color: $text-warning; } #filter { display: none; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter"),
         Binding("s", "sort", "sort by the next column"),
         Binding("r", "reverse", "reverse"),
+        Binding("question_mark", "help", "help"),
         Binding("escape", "clear", "all", show=False),
         Binding("q", "quit", "quit"),
     ]
@@ -60,7 +70,8 @@ class TopApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Input(self._text, placeholder="filter", id="filter")
-        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield FleetTable(cursor_type="row", zebra_stripes=True)
+        yield Static("", markup=False, id="why")
         yield Static("", markup=False, id="said")
         yield Footer()
 
@@ -90,6 +101,10 @@ class TopApp(App[None]):
         field.display = False
         self.query_one(DataTable).focus()
 
+    def action_help(self) -> None:
+        """Show what the keys and columns are, for a while."""
+        self.notify(HELP, timeout=20.0)
+
     def action_sort(self) -> None:
         """Sort by the next column; the load begins with the highest."""
         self._by = COLUMNS[(COLUMNS.index(self._by) + 1) % len(COLUMNS)]
@@ -115,6 +130,11 @@ class TopApp(App[None]):
         for row in self._rows:
             if row.key == selected.row_key.value:
                 self.push_screen(DecisionScreen(row))
+
+    def on_data_table_row_highlighted(self, moved: DataTable.RowHighlighted) -> None:
+        whys = (row.why for row in self._rows if row.key == moved.row_key.value)
+        for place in self.query("#why").results(Static):  # gone where the app ends
+            place.update(printable(next(whys, "")))
 
     def _draw(self) -> None:
         # The cursor stays on its row, wherever that has gone.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
 # What gives way to the reason, in this order, and the width that is left to it.
-_GIVING_WAY = {"target": 0, "load": 6, "size": 11, "object": 16}
+_GIVING_WAY = {"target": 0, "load": 10, "size": 11, "object": 12}
+_LEAST_WHY = 24  # characters that say something
 
 
 class TopRow(Struct, frozen=True):
@@ -61,7 +62,7 @@ def row_of(kind: str, body: Mapping[str, Any]) -> TopRow:
     return TopRow(
         kind,
         f"{metadata.get('namespace', '')}/{metadata['name']}",
-        f"{ratio:.0%} {facts.get('metric', '')}".strip() if known else "",
+        _load(facts) if known else "",
         f"{target.get('kind', '')}/{target.get('name', '')}",
         _replicas(spec, status) if kind == "hpa" else _amounts(status),
         status.get("first_reason", ""),
@@ -85,22 +86,28 @@ def chosen(rows: Iterable[TopRow], text: str, by: str, *, is_down: bool) -> Sequ
 def column_widths(
     heads: Mapping[str, str], rows: Iterable[Sequence[str]], most: int, padding: int
 ) -> dict[str, int]:
-    """Return the columns to show and their widths, so that the reason ends within ``most``.
+    """Return the columns to show and their widths, which end within ``most`` if they can.
 
     ``heads`` are by column, ``rows`` as ``TopRow.cells``; ``padding`` comes on top of each width.
+    The reason is whole; the sentence gets what is left, and goes where it would say nothing.
     """
     cells = zip(heads.values(), *rows, strict=True)
-    widths = {each: max(map(len, of)) for each, of in zip(COLUMNS, cells, strict=True)}
-    over = sum(width + padding for each, width in widths.items() if each != "why") - most
-    for each, least in _GIVING_WAY.items():
-        if over <= 0:
+    full = {each: max(map(len, of)) for each, of in zip(COLUMNS, cells, strict=True)}
+    for why in (min(full["why"], _LEAST_WHY), -padding):
+        widths = {each: width for each, width in full.items() if each != "why"}
+        over = sum(width + padding for width in (*widths.values(), why)) - most
+        for each, least in _GIVING_WAY.items():
+            if over <= 0:
+                break
+            if not least:
+                over -= widths.pop(each) + padding
+                continue
+            given = max(0, min(over, widths[each] - least))
+            widths[each] -= given
+            over -= given
+        if over <= 0 and why > 0:
+            widths["why"] = min(full["why"], why - over)
             break
-        if not least:
-            over -= widths.pop(each) + padding
-            continue
-        given = max(0, min(over, widths[each] - least))
-        widths[each] -= given
-        over -= given
     return widths
 
 
@@ -114,11 +121,8 @@ def fitted(
     cells = [row.cells() for row in rows]
     if not most:
         return COLUMNS, [dict(zip(COLUMNS, each, strict=True)) for each in cells]
-    widths = column_widths({each: each for each in COLUMNS}, cells, most, len(GAP))
-    del widths["why"]
-    left = most - sum(width + len(GAP) for width in widths.values())
-    if left >= len("why"):
-        widths["why"] = left
+    heads = {each: each for each in COLUMNS}
+    widths = column_widths(heads, cells, most + len(GAP), len(GAP))  # none after the last column
     return list(widths), [
         {
             column: text if len(text) <= widths[column] else f"{text[: widths[column] - 1]}…"
@@ -127,6 +131,18 @@ def fitted(
         }
         for each in cells
     ]
+
+
+def _load(facts: Mapping[str, Any]) -> str:
+    # As kubectl get hpa writes it: a percent is of the request, on both sides.
+    from hpa.explain.reading import amount
+
+    metric, name = facts.get("metric", ""), str(facts.get("resource", ""))
+    if "target_utilization" in facts:
+        return f"{facts.get('utilization')}%/{facts['target_utilization']}% {metric}"
+    kind = "average_value" if "target_average_value" in facts else "value"
+    used, target = (amount(facts[each], name) for each in (kind, f"target_{kind}"))
+    return f"{used}/{target} {metric}"
 
 
 def _replicas(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -148,7 +164,7 @@ def _amounts(status: Mapping[str, Any]) -> str:
 
 @click.command("top")
 @cluster_options
-@click.option("--once", is_flag=True, help="Print a table and end.")
+@click.option("--once", is_flag=True, help="Print a table and end, as without a terminal.")
 @click.option(
     "--sort", "by", type=click.Choice(COLUMNS), default="object", show_default=True,
     help="The column to begin with; load has the highest first.",
@@ -164,7 +180,7 @@ def command(ctx: click.Context, cluster: ClusterChoice, once: bool, by: str, tex
 
     \b
     /  filter      s  sort by the next column      r  reverse
-    Enter  open one: its decision in words and the reasons before it      q  quit
+    Enter  open one: its decision in words and the reasons before it      ?  help      q  quit
     """
     try:
         asyncio.run(_top(ctx, cluster, by, text, once=once))
@@ -185,7 +201,7 @@ async def _top(
         async def look() -> "tuple[Sequence[TopRow], str]":
             return await _look(api, scope)
 
-        if once:
+        if once or not sys.stdout.isatty():
             rows, said = await look()
             shown = chosen(rows, text, by, is_down=by == "load")
             # Cut to a terminal, as the live table is; whole where another program reads it.

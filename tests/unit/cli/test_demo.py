@@ -1,6 +1,7 @@
 """The demo's pure parts: its clock, its loads, its last words, and what it cleans."""
 
 import os
+import random
 import tempfile
 import time
 from collections.abc import Sequence
@@ -11,14 +12,18 @@ import pytest
 import yaml
 from textual.widgets import Static
 
+from hpa.history.decision_log import DecisionLog
 from podscale.cli import entry
 from podscale.cli.demo import command, measurements
 from podscale.cli.demo import stage as demo_stage
-from podscale.cli.demo.look import Lines, PodLook, SceneLook, is_measured, summary
+from podscale.cli.demo.look import Lines, PodLook, SceneLook, is_measured, reason_of, summary
 from podscale.cli.demo.look import look as look_at
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, Clock, queue_load, shop_load
 from podscale.cli.demo.screen import DemoApp
 from podscale.cli.demo.stage import DemoError, DemoStage
+from podscale.core.metrics import PodSamples, Sample
+from podscale.explain.decision_history import ChangeRing
+from tests.browser.scenes import SHOP, START, Autoscaled
 
 
 def look(scene, at_s, replicas, **more):
@@ -302,18 +307,86 @@ async def test_a_refused_rules_file_is_said_on_the_screen_and_once_in_a_pipe(cap
     assert capsys.readouterr().err.count(refused) == 2
 
 
-async def test_a_rules_file_that_is_mended_is_said_once(tmp_path):
+@pytest.mark.parametrize(
+    ("mended", "says"),
+    [
+        ("rules: [other]", "rules file mended, the new rules are in force"),
+        ("rules: []", "rules file is again what it was, nothing has changed"),
+    ],
+)
+async def test_the_end_of_a_refused_rules_file_is_said_once_and_as_it_is(tmp_path, mended, says):
     class Told(DemoStage):
         async def get(self, _path):
-            return {"problem": problem}
+            return {"problem": problem, "config": config}
 
     said = []
     cluster = SimpleNamespace(server=SimpleNamespace(objects=None))
     running = Told(cluster, Clock(1.0), None, tmp_path, "", 0.0, None, said.append)
+    config = "rules: []"
     for problem, count in (("", 0), ("line 1", 0), ("line 2", 0), ("", 1), ("", 1)):
+        config = mended if count else config
         assert bool(await running.warnings()) is bool(problem)
         assert len(said) == count
-    assert "rules file mended" in said[0]
+    assert said == [says]
+
+
+def test_what_happens_beside_the_scenes_is_said_with_its_time(capsys):
+    lines = Lines(SCENES[0])
+    lines.show({"shop": [shop(at_s=73.0)]}, ["Prometheus does not answer since 12:00:00Z"])
+    lines.say("Prometheus answers again")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "podscale demo: 73s Prometheus does not answer since 12:00:00Z",
+        "podscale demo: 73s Prometheus answers again",
+    ]
+
+
+async def test_the_pages_address_stands_on_the_screen_and_in_the_help():
+    app = DemoApp(SCENES[0])
+    app.page_url = "http://127.0.0.1:8087/page/"
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.show(looks(), [])
+        app.say("Prometheus answers again")
+        app.show(looks(), [])
+        text = str(app.query_one("#decision", Static).render())
+        assert text.startswith("Page: http://127.0.0.1:8087/page/")
+        assert "78s  Prometheus answers again" in str(app.query_one("#pods", Static).render())
+        await pilot.press("question_mark")
+        text = str(app.query_one("#decision", Static).render())
+        assert "shows every decision: http://127.0.0.1:8087/page/" in text
+
+
+async def test_the_headline_of_a_scene_is_the_one_sentence_of_its_decision():
+    why = "memory: 256Mi → 308Mi (peak 268Mi + 15%); pod worker-1 waits: another pod restarts."
+    status = {"why": why, "first_reason": "PercentileOfUsage", "pods": [],
+              "sentences": ["app memory: not managed.", "pod worker-0 is unchanged."]}  # fmt: skip
+    assert reason_of(status) == f"{why} (PercentileOfUsage)"
+    acting = [{"first_reason": "QuickOom", "decision": {"action": "resize"}}]
+    assert reason_of({**status, "pods": acting}) == f"{why} (QuickOom)"
+    assert reason_of({}) == ""
+
+
+async def test_decisions_of_ten_minutes_are_known(monkeypatch):
+    for name in ("most", "most_bytes"):
+        monkeypatch.setattr(ChangeRing, name, getattr(ChangeRing, name))
+    demo_stage.remember_ten_minutes()
+    shop = Autoscaled(SHOP, 10, busy_answer)
+    log = DecisionLog()
+    for turn in range(125):
+        shop.size = 10
+        shop.step(log, START + 5.0 * turn)
+    since = log.known_since(("shop", "web"))
+    assert since is not None
+    assert START + 5.0 * 124 - since >= 600
+    assert log.at(("shop", "web"), START + 5.0 * 124 - 600) is not None
+
+
+def busy_answer(shop, now):
+    # Another proposal in every pass, and digits that cannot be packed.
+    chance = random.Random(now)
+    each = 6_000 + 9_000 * (round(now / 5) % 2)
+    samples = {name: Sample(each + chance.randrange(999), now - 1.0) for name in shop.names}
+    return PodSamples(samples, now)
 
 
 def test_lines_for_a_pipe_have_at_most_200_characters(capsys):

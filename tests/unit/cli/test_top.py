@@ -10,13 +10,20 @@ from podscale.cli.top.command import COLUMNS, chosen, fitted, row_of
 from tests.conformance.cases import document
 
 
+def facts_of(ratio):
+    if ratio is None:
+        return {}
+    used = {"utilization": round(60 * ratio), "target_utilization": 60, "average_value": 68}
+    return {"ratio": ratio, "metric": "cpu", "resource": "cpu", **used}
+
+
 def scaling(name, ratio, reason="MetricAboveTarget", replicas=4):
     return row_of("hpa", {
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "minReplicas": 2,
                  "maxReplicas": 10},
         "status": {"replicas": replicas, "first_reason": reason, "time": "2026-11-24T20:30:49Z",
-                   "facts": {"ratio": ratio, "metric": "cpu"} if ratio is not None else {},
+                   "facts": facts_of(ratio),
                    "why": "It is above the target.",
                    "sentences": ["It is so.", "The size changes."],
                    "history": [{"time": "2026-11-24T20:30:29Z", "reason": "WithinTolerance"}]},
@@ -40,13 +47,34 @@ ROWS = [scaling("web", 1.4), scaling("api", 0.3, "ScaleDownStabilized"), scaling
 
 def test_a_line_says_load_target_size_and_reason():
     assert scaling("web", 1.4).cells() == [
-        "hpa", "shop/web", "140% cpu", "Deployment/web", "4 of 2-10", "MetricAboveTarget",
+        "hpa", "shop/web", "84%/60% cpu", "Deployment/web", "4 of 2-10", "MetricAboveTarget",
         "It is above the target.",
     ]  # fmt: skip
     assert sizing("worker").cells() == [
         "vpa", "jobs/worker", "", "Deployment/worker", "app memory 523Mi", "PercentileOfUsage",
         "memory of app: 422Mi → 523Mi.",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "load"),
+    [
+        ({"utilization": 113, "target_utilization": 60, "average_value": 68}, "113%/60% m"),
+        ({"average_value": 14_424, "target_average_value": 12_000}, "14.424/12 m"),
+        ({"value": 2_000_000, "target_value": 500}, "2000/0.5 m"),
+        (
+            {"resource": "memory", "average_value": 300 * 2**20 * 1000,
+             "target_average_value": 2**30 * 1000},
+            "300Mi/1Gi m",
+        ),
+    ],
+)  # fmt: skip
+def test_a_load_reads_as_kubectl_writes_it(facts, load):
+    body = {
+        "metadata": {"name": "web"},
+        "status": {"facts": {"ratio": 1.9, "metric": "m", **facts}},
+    }
+    assert row_of("hpa", body).load == load
 
 
 def test_names_cannot_command_a_terminal():
@@ -80,6 +108,33 @@ def test_a_filter_looks_at_every_column():
         "shop/api"
     ]
     assert [row.object for row in chosen(ROWS, "523Mi", "object", is_down=False)] == ["jobs/worker"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_the_sentence_of_the_chosen_row_can_be_read_and_keys_are_in_the_footer(width):
+    why = "cpu is 84% of the request (target 60%), which needs 6 replicas; maxReplicas cuts 6 to 5."
+    app = TopApp(Fleet([structs.replace(row, why=f"{row.object}: {why}") for row in ROWS]))
+    async with app.run_test(size=(width, 24)) as pilot:
+        await pilot.press("down", "down")
+        await pilot.pause()
+        shown = str(app.query_one("#why", Static).render())
+        assert shown == f"shop/cron: {why}"
+        head = drawn(app)[0]
+        assert ("WHY" in head) is (width == 120)
+        footer = " ".join(str(key.description) for key in app.query("FooterKey"))
+        assert {"open", "help", "filter", "quit"} <= set(footer.split())
+        await pilot.press("question_mark")
+        (helped,) = app._notifications
+        assert "Enter opens" in helped.message
+
+
+def test_a_table_printed_once_shows_enough_of_the_sentence_or_none_of_it(capsys):
+    rows = [structs.replace(row, why=row.why * 5) for row in ROWS]
+    for width in range(60, 200):
+        table(*fitted(rows, width))
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= max(width, 72)
+        assert "WHY" not in head or width - head.index("WHY") >= 24
 
 
 class Fleet:
