@@ -65,6 +65,7 @@ class AdapterMetrics:
             "Series names of a rule that expose nothing, by the stage that lost them.",
             ("rule", "stage"),
         )
+        self._told: dict[str, set[str]] = {}  # the stages of ``_lost``, by rule
         self._failures = counter(
             "podscale_adapter_rule_relist_failures",
             "Relists of a rule that failed; its last good list went on serving.",
@@ -92,6 +93,7 @@ class AdapterMetrics:
 
     def relisted(self, state: RuleState, seconds: float) -> None:
         rule = state.rule.id
+        stages = self._told.setdefault(rule, set())
         self._seconds.labels(rule).set(seconds)
         if state.failure is not None:
             self._failures.labels(rule, state.failure.stage).inc()
@@ -104,15 +106,16 @@ class AdapterMetrics:
         self._series.labels(rule).set(state.series)
         self._metrics.labels(rule).set(len(state.listing.exposed))
         for stage, count in state.listing.losses.items():
+            stages.add(stage)
             self._lost.labels(rule, stage).set(count)
 
     def keep_only(self, rules: Iterable[str]) -> None:
         """Drop the series of rules that are no longer in the file."""
-        kept = set(rules)
-        for family in (self._listed_s, self._seconds, self._series, self._metrics, self._lost):
-            for sample in list(next(iter(family.collect())).samples):
-                if sample.labels.get("rule") not in kept:
-                    family.remove_by_labels(sample.labels)
+        for rule in self._told.keys() - set(rules):
+            for family in (self._listed_s, self._seconds, self._series, self._metrics):
+                family.remove(rule)
+            for stage in self._told.pop(rule):
+                self._lost.remove(rule, stage)
 
     def watch_feeds(self, stats: Callable[[], Mapping[str, FeedStats]]) -> None:
         """Export the feeds' counters, by the name of their source ("": the default's)."""

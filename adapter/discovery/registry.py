@@ -19,6 +19,7 @@ from podscale.core.metrics import Unavailable
 _MOST_LETTERS, _MOST_NAMES, _MOST_LIKE = 200, 5_000, 50  # of a search for a name like another
 NOT_LISTED_YET = "NotListedYet"
 PAGE = 2_000  # metrics worked off in one turn of the loop, a millisecond at most
+_MERGED = 5  # in which time a rule's list is taken in, however few it has
 
 
 class RelistFailure(Struct, frozen=True):
@@ -150,13 +151,15 @@ def merging(
     if len(parts) == len(before.parts) and all(map(operator.is_, parts, before.parts)):
         return made
     sources: dict[tuple[str, str], MetricSource] = {}
-    same = True
+    same, done = True, 0
     for part in parts:
         items = iter(part.items())
         while page := dict(islice(items, PAGE)):
             sources.update(page)
             same = same and page.keys() <= before.sources.keys()
-            if len(page) == PAGE:  # thousands of rules expose a handful each
+            done += len(page) + _MERGED  # thousands of rules expose a handful each
+            if done >= PAGE:
+                done = 0
                 yield
     same = same and len(sources) == len(before.sources)
     return structs.replace(made, sources=sources, revision=before.revision + (not same))

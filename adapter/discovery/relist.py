@@ -73,6 +73,9 @@ class Relister:
         self._is_behind = asyncio.Event()
         self._replacing = asyncio.Lock()
         self._publishing = asyncio.Lock()
+        self._unpublished: dict[str, None] = {}  # namespaces of which something was listed
+        self._is_unpublished = asyncio.Event()
+        self._gathering = asyncio.Lock()
         self._share("", self._scopes[""])
         states = tuple(self._scopes[""].states.values())
         self._own: dict[str, dict[str, MetricRegistry]] = {section: {} for section in SECTIONS}
@@ -125,6 +128,7 @@ class Relister:
     async def run(self) -> None:
         """Relist for ever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_published())
             group.create_task(self._renew())
             group.create_task(self._catch_up())
 
@@ -159,6 +163,7 @@ class Relister:
                 waiting = iter(own)
                 for _ in own[: self.options.in_flight]:
                     group.create_task(work(waiting))
+        await self._publish_listed()
 
     def _asked_together(self, queries: Iterable[_Listed]) -> Iterator[list[_Listed]]:
         """Yield what one request asks for: rules of many namespaces may write the same query."""
@@ -234,6 +239,7 @@ class Relister:
                     await asyncio.sleep(_RETRY_LEAST_S)
                 elif any(is_behind(state) for state in self._states(query)):
                     await self._list(query)
+                    await self._publish_listed()
                     if not any(is_behind(state) for state in self._states(query)):
                         self._renewed()
         finally:
@@ -299,8 +305,8 @@ class Relister:
             if state.listing is not before.listing or state.failure is not before.failure:
                 changed[rule.namespace] = None
             behind = behind or is_behind(state)
-        for namespace in changed:
-            await self._publish(namespace)
+        self._unpublished |= changed
+        self._is_unpublished.set()
         if behind:
             self._fall_behind([query])
 
@@ -325,6 +331,20 @@ class Relister:
         states = self._scopes[rule.namespace].states.values()
         others = (s.listing for s in states if s.rule is not rule and s.listing is not None)
         return MOST_METRICS - sum(len(listing.exposed) for listing in others)
+
+    async def _keep_published(self) -> None:
+        while True:
+            await self._is_unpublished.wait()
+            self._is_unpublished.clear()
+            await self._publish_listed()
+
+    async def _publish_listed(self) -> None:
+        """Publish what was listed, in a third of the time at most: each time all is merged."""
+        async with self._gathering:
+            began = time.monotonic()
+            while self._unpublished:
+                await self._publish(self._unpublished.popitem()[0])
+            await asyncio.sleep(2 * (time.monotonic() - began))
 
     async def _publish(self, namespace: str) -> None:
         async with self._publishing:

@@ -35,8 +35,9 @@ class RuleScope:
         whatever ends it on the way leaves the rules of before in force."""
         before = {_content(state.rule): state for state in self.states.values()}
         known = {**self.leaving, **before}
-        scope = RuleScope(rules)
+        scope, pace = RuleScope(rules), LoopPace()
         for rule in _every(rules):
+            await pace.rest()
             if (old := known.get(_content(rule))) is not None:
                 scope.states[rule.id] = await _moved(old, rule)
         come = {_content(state.rule) for state in scope.states.values()}
