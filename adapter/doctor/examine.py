@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from adapter.doctor import evidence
-from adapter.rules.ruleset import RuleSet
+from adapter.rules.ruleset import Rule, RuleSet, wanted_by
 from podscale.core.goquote import quote
 from podscale.core.times import duration
 from podscale.feed.decoding.wire import InstantAnswer
@@ -49,7 +49,9 @@ class Examiner:
         """
         self._client = client
         self._window_s = window_s
-        self._rules = rules or RuleSet.empty()
+        self._sharing: dict[str, list[Rule]] = {}  # the rules of each seriesQuery
+        for rule in (*rules.custom, *rules.external) if rules is not None else ():
+            self._sharing.setdefault(rule.series_query, []).append(rule)
         self.crowded: dict[str, Collection[str]] = {}  # by query: names with too many label names
         self._asked = asked
         self._known: dict[evidence.Need, evidence.Given] = {}
@@ -94,7 +96,8 @@ class Examiner:
         if not need.within_window:
             return evidence.Series(await self._client.sample_series(need.match, None, _SAMPLE))
         start_s = time.time() - self._window_s
-        found = await self._client.series(need.match, start_s, self._rules.wanted(need.match))
+        wanted = wanted_by(self._sharing.get(need.match, ()))
+        found = await self._client.series(need.match, start_s, wanted)
         self.crowded[need.match] = found.crowded
         labels = [
             {**dict.fromkeys(shape, ""), "__name__": name}

@@ -193,14 +193,6 @@ class RuleSet(Struct, frozen=True):
     external: tuple[Rule, ...] = ()
     resource: ResourceRules | None = None
 
-    def wanted(self, series_query: str) -> Wanted:
-        """Return what tells whether a label says, to a rule with this query, which object a
-        series is of.
-        """
-        return wanted_by(
-            [r for r in (*self.custom, *self.external) if r.series_query == series_query]
-        )
-
     @classmethod
     def empty(cls) -> "RuleSet":
         """Return the rules of an empty file."""

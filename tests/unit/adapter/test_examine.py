@@ -3,11 +3,13 @@
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from msgspec import structs
 
 from adapter.doctor.evidence import ResultOf, Series, SeriesOf, Unreachable
 from adapter.doctor.examine import Examiner, longest_interval_s
-from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient, SeriesAnswer
 from podscale.feed.options import PrometheusOptions
+from tests.unit.adapter.world import rules
 
 GLOBAL = "global:\n  scrape_interval: 1m\n  scrape_timeout: 10s\n"
 JOBS = """\
@@ -53,3 +55,29 @@ async def test_an_answer_that_lacks_a_part_is_judged_as_the_adapter_judges_it(ne
     assert isinstance(given, expected)
     if expected is Unreachable:
         assert "a store behind Prometheus does not answer" in given.error
+
+
+class Nothing(PrometheusClient):
+    """Has no series."""
+
+    def __init__(self) -> None:
+        super().__init__(PrometheusOptions(url="http://127.0.0.1:9"))
+
+    async def series(self, *_: object) -> SeriesAnswer:
+        return SeriesAnswer({}, 0, False)
+
+
+async def test_of_thousands_of_rules_each_is_looked_at_once_however_many_questions_there_are():
+    looks = 0
+
+    class Counted(tuple):
+        def __iter__(self):
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    made = rules("rules:\n" + "".join(f"- seriesQuery: a_{n}\n" for n in range(50)))
+    examiner = Examiner(Nothing(), 60.0, structs.replace(made, custom=Counted(made.custom)))
+    for n in range(50):
+        await examiner.answer(SeriesOf(f"a_{n}"))
+    assert looks == 1
