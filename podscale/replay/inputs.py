@@ -34,6 +34,9 @@ class TraceInvalid(ReplayError):
 
 
 _FEWEST = 2  # rows
+_YEAR_S, _MOST_YEARS = 31_556_952, 5  # every 15 s of a trace is a row, its load known or not
+_LATEST_S = 32_503_680_000  # the year 3000: a larger number is of a finer unit
+_FINER = (("milliseconds", 10**3), ("microseconds", 10**6), ("nanoseconds", 10**9))
 
 
 def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
@@ -51,6 +54,7 @@ def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
         raise TraceInvalid(f"a column is there twice: {', '.join(names)}", 1)
     times: list[float] = []
     values: list[list[float]] = []
+    lines: list[int] = []
     repeated = 0
     for row in rows:
         if not row:
@@ -64,8 +68,15 @@ def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
             continue
         times.append(at)
         values.append(found)
+        lines.append(rows.line_num)
     if len(times) < _FEWEST:
-        raise TraceInvalid("two lines of samples are the least", rows.line_num)
+        raise TraceInvalid("at least two lines of samples are needed", rows.line_num)
+    if (years := (times[-1] - times[0]) / _YEAR_S) > _MOST_YEARS:
+        gap = int(np.argmax(np.diff(times)))
+        stray = lines[gap if 2 * gap < len(times) - 1 else gap + 1]  # on the shorter side
+        raise TraceInvalid(
+            f"the times span {years:.0f} years (at most {_MOST_YEARS}); the largest gap is before "
+            f"line {lines[gap + 1]}: correct or remove what is on one side of it", stray)  # fmt: skip
     matrix = np.array(values)
     unknown = int(np.isnan(matrix).any(axis=1).sum())
     notes = [f"{repeated} times are there more than once: the last line counts"] if repeated else []
@@ -100,6 +111,10 @@ def _row(row: Sequence[str], names: Sequence[str], line: int) -> tuple[float, li
     at = _time(row[0].strip())
     if at is None:
         raise TraceInvalid(f"{row[0]!r} is no time: unix seconds or 2026-01-31 10:00:00", line)
+    if at > _LATEST_S and _number(row[0].strip()) is not None:
+        unit, by = next((each for each in _FINER if at / each[1] <= _LATEST_S), _FINER[-1])
+        said = f"{row[0]} is a time in the year {1970 + at // _YEAR_S:.0f}"
+        raise TraceInvalid(f"{said}: {unit}? divide by {by}", line)
     found = []
     for name, text in zip(names[1:], row[1:], strict=True):
         value = _number(text.strip()) if text.strip() else math.nan

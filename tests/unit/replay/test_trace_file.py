@@ -41,6 +41,37 @@ def test_a_wrong_line_is_named(text, line, words):
     assert refused.value.line == line
 
 
+NOON = 1_793_491_200
+
+
+@pytest.mark.parametrize(("parts", "words"), [
+    (10**3, "is a time in the year 58803: milliseconds\\? divide by 1000$"),
+    (10**6, "year 56835443: microseconds\\? divide by 1000000$"),
+    (10**9, "nanoseconds\\? divide by 1000000000$"),
+])  # fmt: skip
+def test_times_finer_than_seconds_are_refused_with_their_unit(parts, words):
+    with pytest.raises(TraceInvalid, match=words) as refused:
+        read_trace(f"time,rps\n{NOON * parts},1\n{(NOON + 60) * parts},2\n")
+    assert refused.value.line == 2
+
+
+@pytest.mark.parametrize(("stray", "line"), [
+    ("1970-01-01T00:00:00Z", 2), ("0", 2), ("0001-01-01T00:00:00Z", 2),
+    ("9999-12-31T23:59:59Z", 13),
+])  # fmt: skip
+def test_a_time_years_from_the_others_is_refused_with_its_line(stray, line):
+    rows = [f"{NOON + 60 * minute},1" for minute in range(11)]
+    rows.insert(0 if line == 2 else 11, f"{stray},0")
+    with pytest.raises(TraceInvalid, match="span .* years .* before line (3|13)") as refused:
+        read_trace("\n".join(["time,rps", *rows]))
+    assert refused.value.line == line
+
+
+def test_a_year_without_samples_is_a_gap_and_no_mistake():
+    load, _ = read_trace(f"time,rps\n{NOON - 31_556_952},1\n{NOON},1\n{NOON + 60},1\n")
+    assert len(load.time_s) == 3
+
+
 def test_values_that_are_none_are_unknown_and_said():
     load, notes = read_trace("ts,a\n1,2\n2,\n3,NaN\n4,inf\n5,1\n")
     assert [math.isnan(each) for each in load.columns["a"]] == [False, True, True, True, False]
