@@ -74,9 +74,10 @@ def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
     if (years := (times[-1] - times[0]) / _YEAR_S) > _MOST_YEARS:
         gap = int(np.argmax(np.diff(times)))
         stray = lines[gap if 2 * gap < len(times) - 1 else gap + 1]  # on the shorter side
-        raise TraceInvalid(
-            f"the times span {years:.0f} years (at most {_MOST_YEARS}); the largest gap is before "
-            f"line {lines[gap + 1]}: correct or remove what is on one side of it", stray)  # fmt: skip
+        text = (
+            f"the times span {years:.0f} years (at most {_MOST_YEARS}); the largest gap is before"
+        )
+        raise TraceInvalid(f"{text} line {lines[gap + 1]}: remove what is on one side of it", stray)
     matrix = np.array(values)
     unknown = int(np.isnan(matrix).any(axis=1).sum())
     notes = [f"{repeated} times are there more than once: the last line counts"] if repeated else []

@@ -196,6 +196,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
     chosen: Mapping[str, Any] | None = None  # the object that a sweep would choose
     chosen_name: str = ""
     gate: GateVerdict | None = None  # of a forecast, where one was asked for
+    start_up: str = ""  # of a pod, on which what is unserved rests most
 
     def lines(self) -> list[Mapping[str, object]]:
         """Return each line with numbers: shares of 1, hours, seconds."""

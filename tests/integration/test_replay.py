@@ -44,6 +44,7 @@ class Shop:
 
     def __init__(self) -> None:
         self.now = NOW_S
+        self.has_ready_time = True
 
     def clock(self) -> float:
         return self.now
@@ -64,9 +65,9 @@ class Shop:
         for place, each in enumerate("abcd"[:count]):
             pod = {"namespace": "shop", "pod": f"web-6d5f-{each}"}
             found.append(ExposedSample("kube_pod_created", pod, NOW_S))
-            found.append(
-                ExposedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
-            )
+            if self.has_ready_time:
+                ready_s = NOW_S + 10.0 * (place + 1)
+                found.append(ExposedSample("kube_pod_status_ready_time", pod, ready_s))
             is_ready = (place < 2 or at >= LATE_READY_S) and at != NONE_READY_S
             for condition, value in (("true", float(is_ready)), ("false", float(not is_ready))):
                 labels = {"namespace": "shop", "pod": f"web-6d5f-{each}", "condition": condition}
@@ -113,6 +114,18 @@ async def test_pods_add_up_and_what_is_at_the_maximum_is_hidden(server):
     assert any("at maxReplicas" in each for each in found.notes)
     assert min(found.ready_after_s) >= 10.0
     assert max(found.ready_after_s) <= 40.0
+
+
+async def test_without_a_time_of_ready_the_first_sample_says_how_long_a_pod_takes():
+    shop = Shop()
+    shop.has_ready_time = False
+    async with PrometheusStandIn(shop.clock, page=shop.page, every_s=3600.0) as running:
+        for second in range(0, SECONDS + 1, 15):
+            shop.now = NOW_S + second
+            running.scrape()
+        found = await past(running, {"metrics": [pods_metric("50")]})
+    # Two are there from the beginning, the others report five minutes after their creation.
+    assert (min(found.ready_after_s), max(found.ready_after_s)) == (0.0, 300.0 - 15.0 / 2)
 
 
 async def test_an_external_metric_is_whole_and_of_a_value_target_shared_by_ready_pods(server):

@@ -21,6 +21,8 @@ from podscale.nodes.flags import NodesChoice
 from podscale.replay.fleet.assembly import OWN_NAMESPACES, report_of
 from podscale.replay.fleet.reading import POINTS, FleetNames, FleetReader, FleetSpan
 from podscale.replay.fleet.sizing import RequestChoice
+from podscale.sandbox.promql.series import NAME, SeriesHead, label_set
+from podscale.sandbox.promql.server import PrometheusStandIn
 from tests.integration.fleet_past import GIB, PastPod, flat, openmetrics
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.test_demo import demo, end, shown_until
@@ -158,6 +160,40 @@ def test_other_names_are_read_from_a_file(prometheus: PrometheusServer, tmp_path
     assert any("nobody_has_it" in note for note in found["notes"])
     # Names of pods say it, too.
     assert {row["kind"] for row in found["containers"]} == {"Deployment", "StatefulSet"}
+
+
+def churning(end_s: int, minutes: int) -> SeriesHead:
+    """A pod that stays, and until six minutes ago one every 30 s that lives for a minute."""
+    head = SeriesHead()
+    pods = [("web-6d4f9c5b7d-x2x4b", 0, 60 * minutes)]
+    for number, born_s in enumerate(range(0, 60 * (minutes - 6), 30)):
+        letters = "".join("bcdfghjklm"[int(each)] for each in f"{number:05}")
+        pods.append((f"worker-6d4f9c5b7d-{letters}", born_s, born_s + 60))
+    for name, born_s, gone_s in pods:
+        for at_s in range(born_s, gone_s, 15):
+            for metric, value in (
+                ("container_cpu_usage_seconds_total", 0.1 * (at_s - born_s)),
+                ("container_memory_working_set_bytes", 0.1 * GIB),
+            ):
+                labels = {NAME: metric, "namespace": "default", "pod": name, "container": "main"}
+                at_ms = 1000 * (end_s - 60 * minutes + at_s)
+                head.append(label_set(labels), at_ms, value)
+    return head
+
+
+@pytest.mark.parametrize("minutes", [20, 200])
+async def test_pods_that_come_and_go_are_counted_by_their_time_not_by_their_names(minutes) -> None:
+    end_s = 1_790_000_000
+    async with PrometheusStandIn(lambda: float(end_s), head=churning(end_s, minutes)) as stand_in:
+        words = ("--prometheus-url", stand_in.url, "-A", "--since", "6h", "-o", "json")
+        done = await asyncio.to_thread(call, *words)
+        table = await asyncio.to_thread(call, *words[:5])
+    assert done.returncode == 0, done.stderr
+    found = {row["name"]: row["pods"] for row in json.loads(done.stdout)["containers"]}
+    assert found["web"] == 1
+    # Two at once for all but six minutes; one that is cut by a step is known for all of it.
+    assert 2 * (minutes - 6) / (minutes + 5) <= found["worker"] <= 2.05
+    assert re.search("caution: .* of history", table.stdout)
 
 
 class Counting:

@@ -11,7 +11,7 @@ EXPECTED = {
     "trace-in-milliseconds": ":2: 1793491200000 is a time in the year 58803: milliseconds? "
     "divide by 1000",
     "trace-with-a-stray-first-line": ":2: the times span 57 years (at most 5); the largest "
-    "gap is before line 3: correct or remove what is on one side of it",
+    "gap is before line 3: remove what is on one side of it",
 }
 
 

@@ -4,6 +4,8 @@ what Prometheus remembers of both.
 
 import asyncio
 import math
+import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -34,9 +36,10 @@ from podscale.feed.errors import QueryError
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.range_reader import HistoryReader
 from podscale.kube.client.errors import KubeError
-from podscale.kube.client.resource import HPAS, VPAS
+from podscale.kube.client.resource import HPAS, PODS, VPAS
 from podscale.kube.client.wire import convert, decode
 from podscale.kube.objects.autoscaler import Autoscaler, CrossVersionObjectReference
+from podscale.kube.objects.pod import Pod
 from podscale.replay import history
 from podscale.replay.inputs import ReplayError, TraceInvalid, read_trace
 from podscale.replay.vertical import PodUsageHistory, history_of
@@ -292,7 +295,20 @@ class RecordedCluster:
         past = await history.PastReader(reader, self._window, told).past(hpa, queries)
         self._reader = reader
         requests = self._requests or history.requests_of_pods(template)
-        return Subject([("today", plain)], past.load, requests, past.ready_after_s, past.notes)
+        ready_after_s = past.ready_after_s or await self._ready_after(hpa)
+        return Subject([("today", plain)], past.load, requests, ready_after_s, past.notes)
+
+    async def _ready_after(self, hpa: HPA) -> tuple[float, ...]:
+        # The usual time from creation to Ready of the pods that there are; empty: not known.
+        found: list[float] = []
+        async for page in self.cluster.listed(PODS.path(hpa.namespace), "pods"):
+            for pod in (decode(each, Pod) for each in page):
+                created_s = pod.metadata.creation_timestamp or 0.0
+                if re.fullmatch(history.pods_of(hpa), pod.metadata.name):
+                    found += [(each.last_transition_time or 0.0) - created_s
+                              for each in pod.status.conditions
+                              if (each.type, each.status) == ("Ready", "True")]  # fmt: skip
+        return (statistics.median(found),) if found else ()
 
     async def usage(
         self, plain: Mapping[str, Any], told: Progress

@@ -40,6 +40,8 @@ from podscale.replay.report import (
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 
 _READY_AFTER_S = 60.0  # where nobody measured it
+_SHORT_S = 3600.0  # of history
+_MOST_UNSERVED_OFF, _MOST_PODS_OFF = 0.05, 0.25  # of today's replay from what was recorded
 
 
 def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
@@ -198,15 +200,16 @@ def _report(
         words.append(sentence)
     found += _beside(asked, today)
     middle_s = sorted(ready_after_s)[len(ready_after_s) // 2]
-    measured = " as measured" if subject.ready_after_s and not given.ready_after else ""
+    source = "measured" if subject.ready_after_s else "assumed"
+    source = "--ready-after" if given.ready_after else source
     words.append(
-        f"a pod is ready {format_go(round(middle_s, 1))} after its creation{measured}, and metrics "
-        f"are {format_go(plant.metric_age_s)} old"
+        f"a pod is ready {format_go(round(middle_s, 1))} after its creation ({source}), and "
+        f"metrics are {format_go(plant.metric_age_s)} old"
     )
     need = need_of(asked, today)
     report = ReplayReport(
         found,
-        [*words, *subject.notes],
+        [*_cautions(load.end_s - float(load.time_s[0]), found), *words, *subject.notes],
         need.left_out,
         float(load.time_s[0]),
         load.end_s,
@@ -216,12 +219,27 @@ def _report(
         _pasted(dict(named)[best]) if best else None,
         best or "",
         gate,
+        f"ready after {middle_s:.3g} s, {source}",
     )
     if given.html:
         named_hpa = f"{today.namespace}/{today.name}".lstrip("/")
         text = html_of(report, load, need, f"Replay of hpa/{named_hpa}")
         write(given.html, text)
     return report
+
+
+def _cautions(span_s: float, rows: list[ReplayRow]) -> Iterator[str]:
+    if span_s < _SHORT_S:
+        yield f"caution: {format_go(round(span_s))} of history is short: rates a day are a guess"
+    today = rows[0].verdict
+    for was in (row.verdict for row in rows if row.name == RECORDED):
+        is_far = abs(today.pod_hours - was.pod_hours) > _MOST_PODS_OFF * was.pod_hours
+        if is_far or abs(today.unserved - was.unserved) > _MOST_UNSERVED_OFF:
+            yield (
+                f"caution: today's spec is replayed with {today.unserved:.1%} unserved and "
+                f"{today.pod_hours:.3g} pod-hours, and recorded are {was.unserved:.1%} and "
+                f"{was.pod_hours:.3g}: correct --ready-after, --metric-age or --pod-capacity"
+            )
 
 
 def _pasted(plain: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -81,9 +81,10 @@ def print_all(found: AllReplays, form: ReplayForm) -> None:
 def columns_of(report: ReplayReport) -> tuple[list[str], list[dict[str, str]]]:
     """Return the titles of the columns, and each line by them, as people read it."""
     lines = report.lines()
-    named = [each for each in COLUMNS if each in lines[0]]
-    return [COLUMNS[each] for each in named], [
-        {COLUMNS[each]: _cell(each, line[each], report) for each in named} for line in lines
+    titles = {each: COLUMNS[each] for each in COLUMNS if each in lines[0]}
+    titles["unserved"] += f" ({report.start_up})"
+    return list(titles.values()), [
+        {title: _cell(each, line[each], report) for each, title in titles.items()} for line in lines
     ]
 
 

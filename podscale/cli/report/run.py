@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 ReportForm = Literal["table", "wide", "json", "yaml", "csv"]
 _MEBI = 2**20
+_FEWEST_S = 86400  # of history: with less no class of a day's shape and no risk is known
 _NARROW = ("workload", "container", "pods", "class", "cpu", "risk", "memory", "risk ", "saves")
 _WIDE = (*_NARROW[:4], "hpa", "days", "throttled", "kills", "p50", "p99", "max",
          *_NARROW[4:6], "p50 ", "p99 ", "max ", *_NARROW[6:])  # fmt: skip
@@ -74,6 +75,9 @@ def said_of(report: FleetReport) -> list[str]:
             else "what could be freed is not known, because no request is"
         )
     ]
+    if report.history_s < _FEWEST_S:
+        found.insert(0, f"caution: {format_prometheus(report.history_s)} of history is too short "
+                     "for classes and recommendations: wait for a day of it")  # fmt: skip
     if report.prices is not None:
         found.append(f"that saves {sums['moneyAMonth']:.0f} {report.prices.currency} a month")
     found += [f"{line.sized.workload}: {line.advice}" for line in report.lines if line.advice]

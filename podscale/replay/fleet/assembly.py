@@ -40,7 +40,6 @@ class _Figures(Struct):
     quantiles: Floats
     shape: sizing.UsageShape
     needs: Floats
-    pods: float
     first_step: int
     last_step: int
 
@@ -86,13 +85,15 @@ def report_of(
         ):
             gone += 1
             continue
-        pods = float(past.running.get(sized, 0)) or known[0].pods
+        first = min(each.first_step for each in known)
+        # Of what comes and goes, names say nothing of how many there are at once.
+        lived_s = (last + 1 - first) * span.step_s
+        pods = past.running.get(sized) or past.present_s.get(sized, lived_s) / lived_s
         resources = {
             resource: _line(past, sized, resource, figures[column, resource], amounts[resource],
                             chances[resource].get(sized), pods)
             for resource in amounts if (column, resource) in figures
         }  # fmt: skip
-        first = min(each.first_step for each in known)
         is_scaling = past.scaled.get(sized.workload)
         lines.append(FleetLine(
             sized, pods, is_scaling is not None, bool(is_scaling),
@@ -113,21 +114,14 @@ def _figures(
     resource: str, steps: NDArray[np.intp], values: NDArray[np.float32], span: FleetSpan
 ) -> _Figures:
     share = THROTTLED if resource == "cpu" else 0.0
-    last = int(steps.max())
     ordered = np.sort(values)
     at = np.ceil(np.array(_QUANTILES) * (len(ordered) - 1)).astype(np.intp)
-    # Pods at once: now where it runs now, else in the steps in which there was any.
-    in_step = np.bincount(last - steps[steps > last - 3])
-    pods = float(in_step.sum()) / int(np.count_nonzero(in_step))
-    if last < span.blocks * span.block_steps - 3:
-        pods = len(steps) / (last + 1 - int(steps.min()))
     return _Figures(
         ordered[at].astype(np.float64),
         sizing.shape_of(resource, steps, values, ordered, 3600 // span.step_s),
         needs(steps, values, span.block_steps, span.blocks, share),
-        pods,
         int(steps.min()),
-        last,
+        int(steps.max()),
     )
 
 

@@ -70,8 +70,16 @@ class FleetQueries:
 
     @property
     def running(self) -> str:
-        """Containers that run at the moment asked for."""
-        return self._by("group", self._cadvisor(self.names.memory))
+        """Containers that run at the moment asked for: for five minutes there is an answer for
+        those that have gone, too."""
+        return self._by("group", f"timestamp({self._cadvisor(self.names.memory)}) > time() - 180")
+
+    def presence(self, span_s: int) -> str:
+        """Return the query of the seconds that each container was there, by its samples and
+        those that were taken of any in the last ten minutes."""
+        memory = self.names.memory
+        samples = self._by("sum", f"count_over_time({self._cadvisor(memory)}[{span_s}s])")
+        return f"{samples} * on () group_left () (600 / max(count_over_time({memory}[10m])))"
 
     @property
     def throttled(self) -> str:
@@ -181,7 +189,8 @@ class FleetPast(Struct, frozen=True):
     """What Prometheus remembers of a cluster."""
 
     usage: FleetUsage
-    running: Mapping[FleetContainer, int]  # pods at the end; absent: none, or not known
+    running: Mapping[FleetContainer, float]  # pods at the end; absent: none, or not known
+    present_s: Mapping[FleetContainer, float]  # of all pods
     requests: Mapping[FleetContainer, Amounts]
     limits: Mapping[FleetContainer, Amounts]
     throttled: Mapping[FleetContainer, float]  # share of CPU periods
@@ -234,13 +243,10 @@ class FleetReader:
             async for each in self._series(queries.throttled, names.periods, _DAY_S, "throttling")
             if not np.isnan(each.values).all()
         }
-        running: dict[FleetContainer, int] = {}
-        async for each in self._series(queries.running, names.memory, 0, "pods", is_optional=True):
-            sized = self._sized_of(each)
-            running[sized] = running.get(sized, 0) + 1
         return FleetPast(
             usage,
-            running,
+            await self._summed(queries.running),
+            await self._summed(queries.presence(self._span.blocks * BLOCK_S)),
             await self._amounts(names.requests, "requests"),
             await self._amounts(names.limits, "limits"),
             throttled,
@@ -309,6 +315,13 @@ class FleetReader:
             amounts = found.setdefault(self._sized_of(each), {})
             resource = each.labels.get("resource", "")
             amounts[resource] = max(amounts.get(resource, 0.0), float(each.values[-1]))
+        return found
+
+    async def _summed(self, query: str) -> dict[FleetContainer, float]:
+        found: dict[FleetContainer, float] = {}
+        async for each in self._series(query, self._names.memory, 0, "pods", is_optional=True):
+            sized = self._sized_of(each)
+            found[sized] = found.get(sized, 0.0) + float(each.values[-1])
         return found
 
     async def _nodes(self) -> dict[str, Amounts]:
