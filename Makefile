@@ -10,7 +10,7 @@ REAL_STAMP := $(VENV)/.installed-real
 RINGS := unit property conformance
 REAL_RINGS := integration cluster cluster-1.36 browser faults attacks
 BENCHES := adapter hpa nodes replay report vpa
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r
+INSTALL := $(BIN)/pip install --disable-pip-version-check --require-hashes -r
 
 export PODSCALE_SHORT ?=
 

@@ -10,6 +10,7 @@ attempt by itself; what only then passes is listed as flaky.
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from tests.tools.programs import OLDER, RELEASE, module_of
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
+OUT_OF_TIME = 124  # as timeout(1)
+_REPORTING_S = 15.0
 _BUILD = (sys.executable, "-m", "tests.tools", "build")
 
 
@@ -190,8 +193,10 @@ def run(ring: Ring) -> Outcome:
             counts = Counts(passed, left, counts.skipped, counts.left_out)
             status = 1 if left else 0
     failed = counts.failed
-    if status != 0 and not failed:
-        # A crash, a time-out, an empty ring: no test's own.
+    if status == OUT_OF_TIME:
+        failed += (Failure(ring.name, f"its {ring.allowed_s} s were over, and tests not yet run"),)
+    elif status != 0 and not failed:
+        # A crash, an empty ring: no test's own.
         failed = (Failure(ring.name, f"no test failed, and pytest ended with {status}"),)
     if counts.left_out and not ring.real_s:
         programs = ", ".join(sorted(set(counts.left_out)))
@@ -199,7 +204,7 @@ def run(ring: Ring) -> Outcome:
     seconds = time.monotonic() - started
     return Outcome(
         ring.name, len(counts.passed), failed, counts.skipped, seconds, flaky,
-        waited=started - asked, left_out=counts.left_out,
+        waited=started - asked, left_out=counts.left_out, is_counted=counts.is_counted,
     )  # fmt: skip
 
 
@@ -230,16 +235,25 @@ def _attempt(ring: Ring, scratch: Path, deadline: float, *words: str) -> tuple[i
     if ring.workers:
         command += ["-n", str(ring.workers), "--dist", ring.dist]
     status = _run_for(command, ring.environment, max(deadline - time.monotonic(), 1.0))
-    return status, read(report)
+    counts = read(report)
+    if status == OUT_OF_TIME:  # what each process was at stands there as well, as if it had passed
+        done = counts.passed[: -max(ring.workers, 1)]
+        counts = replace(counts, passed=done, is_counted=False)
+    return status, counts
 
 
 def _run_for(command: list[str], environment: dict[str, str], seconds: float) -> int:
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=seconds, check=False)
-        return done.returncode
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {seconds:.0f} s: {' '.join(command)}", flush=True)
-        return 124
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as running:
+        try:
+            return running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            print(f"stopped after {seconds:.0f} s: {' '.join(command)}", flush=True)
+            running.send_signal(signal.SIGINT)  # on which pytest reports what it has done so far
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(_REPORTING_S)
+            return OUT_OF_TIME
+        finally:
+            running.kill()
 
 
 def lint() -> Outcome:

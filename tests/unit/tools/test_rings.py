@@ -115,6 +115,21 @@ def test_what_fails_twice_is_told_in_the_second_times_words(tmp_path):
     ]
 
 
+def test_a_ring_that_runs_out_of_time_says_so_and_counts_what_passed_until_then(tmp_path):
+    text = "import time\ndef test_a():\n    pass\ndef test_b():\n    time.sleep(60)\n"
+    ring = replace(_ring(tmp_path, text), test_s=3, real_s=0, long_s=3)
+    outcome = run(ring)
+    assert (outcome.passed, outcome.is_green) == (1, False)
+    assert "3 s were over" in outcome.failed[-1].message
+
+
+def test_what_a_ring_did_that_wrote_no_report_is_not_known(tmp_path):
+    text = "import os\ndef test_a():\n    pass\ndef test_b():\n    os._exit(3)\n"
+    lines = list(summary([run(_ring(tmp_path, text)), Outcome("unit", 3, (), (), 1.0)]))
+    assert lines[1].split()[:3] == ["it", "?", "1"]
+    assert lines[-1] == "at least 3 passed, 1 failed"
+
+
 def test_a_skip_is_listed_with_its_reason(tmp_path):
     text = "import pytest\ndef test_skipped():\n    pytest.skip('no such program')\n"
     outcome = run(_ring(tmp_path, text + "def test_passes():\n    pass\n"))
