@@ -72,6 +72,7 @@ class PrometheusClient:
         """Prepare; raises ValueError for a URL that is none, or a proxy that cannot be used."""
         self.options = options
         self.outage = OutageWatch()
+        self._out_since_s: float | None = None  # as it was logged
         self._clock = clock
         try:
             parts = urlsplit(options.url)
@@ -119,10 +120,22 @@ class PrometheusClient:
             yield
         except QueryError as error:
             raise self.outage.failed(error, sent_s, self._clock()) from error
+        else:
+            self.outage.answered(self._clock())
         finally:
             if holds_place:
                 self.outage.in_flight.remove(sent_s)
-        self.outage.answered(self._clock())
+            self._log_outage(self._clock())
+
+    def _log_outage(self, now_s: float) -> None:
+        found, url = self.outage.current(now_s), shown_url(self.options.url)
+        if found is not None and self._out_since_s is None:
+            self._out_since_s = found.since_s
+            log.warning("Prometheus does not answer", url=url, why=found.failure.message)
+        elif found is None and self._out_since_s is not None:
+            lasted_s = round(now_s - self._out_since_s)
+            log.warning("Prometheus answers again", url=url, outage_s=lasted_s)
+            self._out_since_s = None
 
     @property
     def is_get(self) -> bool:

@@ -214,7 +214,9 @@ class Queries:
             except QueryError as error:
                 lane.note(rule, is_slow=error.kind in _LATE)
                 self._stats.failures[error.kind] += 1
-                log.warning("query failed", kind=error.kind, said=error.detail, query=text[:500])
+                # An outage is logged when it begins and ends, not query by query.
+                tell = log.debug if self._client.outage_text() else log.warning
+                tell("query failed", kind=error.kind, said=error.detail, query=text[:500])
                 raise
             lane.note(rule, is_slow=False)
             return answers

@@ -1,6 +1,8 @@
 """What the manifests say: arguments our programs accept, least privilege, certificates."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +27,7 @@ from tests.integration.deploy.rendered import (
     servers,
     verbs_on_decisions,
 )
+from tests.tools.required import require
 from vpa.admission import flags as admission_flags
 from vpa.recommender import flags as recommender_flags
 from vpa.updater import flags as updater_flags
@@ -391,3 +394,15 @@ def test_the_class_of_headroom_comes_with_the_policy_that_keeps_it_to_its_namesp
         classes = {each["metadata"]["name"] for each in of_kind(manifests, "PriorityClass")}
         bound = {each["spec"]["policyName"] for each in of_kind(manifests, BINDING)}
         assert ("podscale-headroom" in classes) == ("podscale-headroom" in bound)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_namespace_set_over_the_manifests_is_refused(name: str, tmp_path: Path) -> None:
+    """It would move what belongs to kube-system, and not the namespace in arguments."""
+    over = ROOT / "deploy" / "kustomize" / ("base" if name == "base" else f"overlays/{name}")
+    where = os.path.relpath(over, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(f"namespace: other\nresources: [{where}]\n")
+    command = [str(require("kubectl")), "kustomize", "--load-restrictor=LoadRestrictionsNone"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "namespace transformation produces ID conflict" in done.stderr

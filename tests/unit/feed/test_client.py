@@ -3,9 +3,12 @@
 import asyncio
 import gzip
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
+import structlog
 from aiohttp import web
 
 from podscale.core.metrics import Refused, Unavailable
@@ -14,6 +17,8 @@ from podscale.feed.http import refusals
 from podscale.feed.http.client import PrometheusClient, format_time
 from podscale.feed.options import PrometheusOptions
 from tests.unit.feed.prometheus import FakePrometheus, connected, refused, serving, vector
+
+OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 @pytest.fixture
@@ -289,3 +294,49 @@ async def test_a_connection_that_died_while_idle_is_replaced(fake):
         fake.react = react
         answer = await client.query("a", 1.0, verb="POST")
     assert list(answer.values) == [1.0]
+
+
+async def test_an_outage_is_logged_when_it_begins_and_when_it_ends_with_its_length():
+    now = 1_700_000_000.0
+    async with serving(FakePrometheus({("n1", "p0"): 1.0})) as server:
+        options = PrometheusOptions(url=server.url)
+        async with PrometheusClient(options, clock=lambda: now) as client:
+            with structlog.testing.capture_logs() as logs:
+                await client.query("up", now)
+                for second in range(10, 60, 10):
+                    server.react = lambda _: web.Response(status=503)
+                    now = 1_700_000_000.0 + second
+                    with pytest.raises(QueryError):
+                        await client.query("up", now)
+                server.react = None
+                now += 10.0
+                await client.query("up", now)
+                await client.query("up", now)
+    begin, end = ((each["event"], each.get("outage_s")) for each in logs)
+    assert begin == ("Prometheus does not answer", None)
+    assert end == ("Prometheus answers again", 50)
+    (pattern,) = re.findall("grep -E '([^']*)'", OPERATIONS.read_text(encoding="utf-8"))
+    assert all(re.search(pattern, each["event"]) for each in logs)
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (web.Response(status=403), "--prometheus-token-file"),
+    (web.Response(status=404, text="404 page not found"), "may lack a path prefix"),
+    (web.Response(status=503, text="Service Unavailable"), "is it ready (/-/ready)?"),
+    (web.Response(text="<html>sign in</html>"), "perhaps a login page"),
+])  # fmt: skip
+async def test_a_refusal_says_the_next_step(fake, answer, said):
+    fake.react = lambda _: answer
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("up", 1.0)
+    assert said in caught.value.failure.message
+
+
+@pytest.mark.parametrize("why", ["CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+                                 "WRONG_VERSION_NUMBER] wrong version number"])  # fmt: skip
+def test_a_failure_of_tls_names_the_flag_of_its_ca(why):
+    cause = OSError(f"Cannot connect to host p:443 ssl:True [SSLError: (1, '[SSL: {why}')]")
+    assert "--prometheus-ca-file" in refusals.of_connection(cause).failure.message
+    plain = OSError("Cannot connect to host p:443 ssl:default [Connect call failed]")
+    assert "--prometheus-ca-file" not in refusals.of_connection(plain).failure.message
