@@ -152,13 +152,15 @@ def read(text: str | Node, file: str = "rules file") -> tuple[Parsed, list[Probl
     reader = YamlReader()
     document = reader.document(text) if isinstance(text, str) else text
     config = Config()
-    if document is not None and _is_config_map(document):
+    if document is not None and (_is_config_map(document) or _is_values(document)):
         what = "this is a ConfigMap, and its data holds no rules file (config.yaml: |)"
         if key := _rules_key(document):
             what = (
                 f"this is a ConfigMap, not a rules file: give the value of its data.{key} "
                 "(podscale doctor -f and podscale migrate take the ConfigMap as it is)"
             )
+        if _is_values(document):
+            what = "these are a chart's values, not a rules file: podscale migrate writes the rules"
         reader.problems.append(Problem("", what, document.start_mark.line + 1, 1))
     elif document is not None:
         config = reader.struct(Config, [document], "")
@@ -169,6 +171,13 @@ def read(text: str | Node, file: str = "rules file") -> tuple[Parsed, list[Probl
 def _is_config_map(document: Node) -> bool:
     return isinstance(document, MappingNode) and any(
         key.value == "kind" and value.value == "ConfigMap" for key, value in document.value
+    )
+
+
+def _is_values(document: Node) -> bool:
+    return isinstance(document, MappingNode) and any(
+        key.value in ("rules", "prometheus") and isinstance(value, MappingNode)
+        for key, value in document.value
     )
 
 

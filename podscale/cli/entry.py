@@ -9,6 +9,7 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -41,51 +42,36 @@ _PROCESSES = "podscale.cli.commands.processes"
 
 # The order is that of --help.
 COMMANDS = {
-    "demo": CommandEntry(
-        "podscale.cli.demo.command", "See a small cluster being sized, on this machine."
-    ),
-    "explain": CommandEntry(
-        "podscale.cli.commands.explain", "Say why an HPA or a VPA did what it did."
-    ),
+    "demo": CommandEntry("podscale.cli.demo.command", "Watch a simulated cluster autoscale."),
+    "explain": CommandEntry("podscale.cli.commands.explain", "Explain what an HPA or a VPA did."),
     "top": CommandEntry("podscale.cli.top.command", "Show HPAs and VPAs in a terminal, live."),
-    "doctor": CommandEntry("podscale.cli.doctor.command", "Find out why a metric is not there."),
-    "migrate": CommandEntry(
-        "podscale.cli.commands.migrate", "Show what moving to podscale would change."
-    ),
-    "replay": CommandEntry(
-        "podscale.cli.replay.command", "Say what another HPA would have done, and its cost."
-    ),
-    "report": CommandEntry(
-        "podscale.cli.report.command", "Say what a cluster could save, and how likely it hurts."
-    ),
-    "serve": CommandEntry(
-        _PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"
-    ),
+    "doctor": CommandEntry("podscale.cli.doctor.command", "Find out why a metric is missing."),
+    "migrate": CommandEntry("podscale.cli.commands.migrate",
+                            "Show what moving to podscale would change."),
+    "replay": CommandEntry("podscale.cli.replay.command",
+                           "Show what another setting would have done, and cost."),
+    "report": CommandEntry("podscale.cli.report.command",
+                           "Show what a cluster could save, and the risk of doing so."),
+    "serve": CommandEntry(_PROCESSES, "Run adapter and webhook, which answer requests.", "serve"),
     "control": CommandEntry(_PROCESSES, "Run the HPA, the recommender and the updater.", "control"),
     "run": CommandEntry(_PROCESSES, "Run everything in one process (small clusters).", "run"),
     "adapter": CommandEntry(_PROCESSES, "Serve the three metrics APIs from Prometheus.", "adapter"),
-    "hpa": CommandEntry(
-        "podscale.cli.commands.hpa",
-        "Scale by HorizontalPodAutoscalers; `hpa eval` decides offline.",
-    ),
+    "hpa": CommandEntry("podscale.cli.commands.hpa",
+                        "Run the HPA controller; `hpa eval` decides offline."),
     "recommender": CommandEntry(_PROCESSES, "Recommend requests (VPA).", "recommender"),
-    "updater": CommandEntry(
-        _PROCESSES, "Resize or evict pods whose requests are off (VPA).", "updater"
-    ),
-    "admission": CommandEntry(
-        _PROCESSES, "Set the requests of new pods (VPA webhook).", "admission"
-    ),
-    "nodes": CommandEntry(
-        "podscale.cli.commands.nodes",
-        "Fill nodes by what pods really use; `nodes off` takes it back.",
-    ),
-    "config-gen": CommandEntry(
-        "podscale.cli.commands.config_gen", "Print the default rules of the adapter."
-    ),
-    "completion": CommandEntry(
-        "podscale.cli.commands.completion", "Make bash, zsh or fish complete words."
-    ),
-}
+    "updater": CommandEntry(_PROCESSES, "Resize or evict pods with other requests than recommended "
+                            "(VPA).", "updater"),
+    "admission": CommandEntry(_PROCESSES, "Set requests of new pods (VPA webhook).", "admission"),
+    "nodes": CommandEntry("podscale.cli.commands.nodes",
+                          "Fill nodes by what pods really use; `nodes off` reverts it."),
+    "config-gen": CommandEntry("podscale.cli.commands.config_gen",
+                               "Print the adapter's default rules."),
+    "completion": CommandEntry("podscale.cli.commands.completion",
+                               "Set up completion in bash, zsh or fish."),
+}  # fmt: skip
+
+# Of a word of a call: the value of a header, or a URL's password.
+_SECRET = re.compile(r"(?i)(authorization|cookie|token|api-?key|password)=.|://[^/@]*:[^/@]+@")
 
 # Programs of other projects that the image answers for, by the name they are started under.
 LAUNCHERS = {
@@ -147,15 +133,14 @@ def _exists(module: str) -> bool:
 @click.version_option(package_name="podscale")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.", expose_value=False)
 def cli() -> None:
-    """Size a Kubernetes cluster from Prometheus, and say why.
+    """Autoscale Kubernetes workloads from Prometheus metrics, and explain every decision.
 
     \b
     podscale demo               see it on this machine, no cluster needed
     podscale explain hpa/web    why did it (not) scale?
-    podscale doctor             why is my metric not found?
+    podscale doctor             why is my metric missing?
 
-    Exit codes: 0 done, 1 it could not be done or something was found, 2 the call or a file
-    must be changed first.
+    Exit codes: 0 success, 1 failure or problems found, 2 usage or configuration error.
     """
 
 
@@ -187,6 +172,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = [word for word in arguments if word != "--debug"]
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as we live
+    if any(map(_SECRET.search, arguments)):
+        text = "a password or token in the arguments is visible in the list of processes"
+        click.echo(f"{program}: {text}; give it in a file (--prometheus-token-file)", err=True)
     stdout = sys.stdout
     try:
         # Not click's standalone mode: it says three lines where one is enough.
@@ -243,7 +231,7 @@ def one_line(error: click.ClickException) -> str:
     """Return what is wrong with a call, and where to look."""
     text = " ".join(plain_words(error.format_message()).split()).rstrip(".")
     if isinstance(error, click.UsageError) and "--help" not in text:
-        return f"{text} (--help shows how it is called)"
+        return f"{text} (see --help)"
     return text
 
 

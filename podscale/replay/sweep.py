@@ -45,9 +45,12 @@ class SweptSpec(Struct, frozen=True):
 def swept_field(text: str) -> SweptField:
     """Return what ``PATH=VALUES`` says; raises ``ReplayError``."""
     path, equals, listed = text.partition("=")
-    if not path or not equals or not listed:
-        raise ReplayError(f"--sweep {text}: write FIELD=50..90:5 or FIELD=0,60,300")
     found = _RANGE.fullmatch(listed)
+    if not path or not equals or not listed or (found is None and ".." in listed):
+        raise ReplayError(
+            f"--sweep {text}: write a field of spec and its values: target=50..90:5 (from 50 to 90 "
+            "in steps of 5) or scaleDown.stabilizationWindowSeconds=0,60,300"
+        )
     if found is None:
         values = tuple(each.strip() for each in listed.split(","))
     else:

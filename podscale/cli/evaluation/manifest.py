@@ -86,17 +86,22 @@ def place(text: str, message: str) -> tuple[int, int]:
         node = _root(text)
     except (yaml.YAMLError, RecursionError, WrittenError):
         return 0, 0
-    match = _NAMED.search(message)
-    named = "".join(filter(None, match.groups())) if match else ""
-    if inside := _UNKNOWN_IN.search(message):
-        named = f"{inside[2]}.{inside[1]}"
     found = (0, 0)
-    for step in re.findall(r"[\w/-]+", named):
+    for step in path_to(message):
         below = _below(node, step)
         if below is None:
             break
         found, node = below
     return found
+
+
+def path_to(message: str) -> list[str]:
+    """Return the keys and indices that lead to the first field that ``message`` names."""
+    match = _NAMED.search(message)
+    named = "".join(filter(None, match.groups())) if match else ""
+    if inside := _UNKNOWN_IN.search(message):
+        named = f"{inside[2]}.{inside[1]}"
+    return re.findall(r"[\w/-]+", named)
 
 
 _NAMED = re.compile(r"at `\$\.?([^`]+)`|unknown field `?([^\s;`]+)|^([A-Za-z][\w.\[\]/-]*):")

@@ -36,6 +36,7 @@ from hpa.decide.reconcile import decide
 from hpa.decide.settings import RELEASES, Gates, Settings
 from hpa.explain.explanation import first_reason
 from podscale.cli.evaluation.manifest import WrittenError, place, problems, unknown, unknown_in
+from podscale.cli.evaluation.manifest import path_to as steps_to
 from podscale.cli.evaluation.manifest import plain as plain_of
 from podscale.core import quantity
 from podscale.core.metrics import (
@@ -57,6 +58,12 @@ from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
 
 Amount = str | int | float
 _OLD_AGE = "1h"
+_EVENT = {"change": 0, "age": "0s"}
+# What can be read in the place of what has to be there.
+_SOUND: Mapping[str, Any] = {
+    **_EVENT, "scale": {}, "replicas": 0, "metrics": {"error": "NoData"}, "scaleUps": _EVENT,
+    "scaleDowns": _EVENT, "recommendations": {"replicas": 0, "age": "0s"},
+}  # fmt: skip
 _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 
 
@@ -131,7 +138,37 @@ def decide_files(
     with placing(hpa_text):
         autoscaler = written_hpa(plain_hpa(hpa_text))
     with placing(observation_text):
-        return _decided(autoscaler, _observation(observation_text), settings, now)
+        written = _plain(observation_text, "the observation")
+        found: list[str] = []
+        while True:
+            try:
+                decided = _decided(autoscaler, _observation(written), settings, now)
+                break
+            except EvaluationError as error:
+                found.append(str(error).removeprefix("the observation: "))
+                if found[-1] in found[:-1] or not _set_right(written, found[-1]):
+                    break
+        if found:
+            raise EvaluationError(f"the observation: {'; '.join(dict.fromkeys(found))}")
+        return decided
+
+
+def _set_right(written: Any, message: str) -> bool:
+    # Put what can be read in the place of what is wrong, so that what else is wrong is found.
+    steps = steps_to(message)
+    try:
+        for step in steps[:-1]:
+            written = written[int(step) if isinstance(written, list) else step]
+        if isinstance(written, list):
+            sound = {"name": message} if steps[-2] == "pods" else _SOUND[steps[-2]]
+            written[int(steps[-1])] = sound
+        elif steps[-1] in _SOUND:
+            written[steps[-1]] = _SOUND[steps[-1]]
+        else:
+            del written[steps[-1]]
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 @contextmanager
@@ -208,8 +245,7 @@ def written_hpa(plain: dict[str, Any]) -> Autoscaler:
     return written
 
 
-def _observation(text: str) -> WrittenHpa:
-    plain = _plain(text, "the observation")
+def _observation(plain: Any) -> WrittenHpa:
     if plain is None:
         raise EvaluationError(
             "the observation: nothing is in it; scale, pods and metrics are wanted"
@@ -219,7 +255,7 @@ def _observation(text: str) -> WrittenHpa:
             f"the observation: this is a {plain['kind']}, and scale, pods and metrics are wanted"
         )
     if keys := unknown_in(plain, WrittenHpa):
-        raise EvaluationError(_unknown_fields("the observation", keys))
+        raise EvaluationError(f"the observation: unknown field {keys[0]}")
     return _converted(plain, WrittenHpa, "the observation")
 
 
@@ -301,8 +337,8 @@ def _answers(
         return tuple(NoData("NoData", "the observation does not tell of it") for _ in specs)
     if len(written) != len(specs):
         raise EvaluationError(
-            f"the observation: metrics: {len(written)} given, and spec.metrics has {len(specs)}: "
-            "one for each is wanted, in that order"
+            f"the observation: metrics: {len(written)} metrics given but spec.metrics has "
+            f"{len(specs)}; give one per metric, in the same order"
         )
     for index, (spec, each) in enumerate(zip(specs, written, strict=True)):
         wanted = _WORD.get(spec.type)

@@ -17,7 +17,13 @@ MOST_WAIT_S = 10.0  # that somebody is told to stay away, whatever stands before
 
 QUERY_TIMEOUT = "QueryTimeout"  # Prometheus answered: that it gave the query up
 
-_CHECK_URL = "check --prometheus-url and what stands between"
+_CHECK_URL = "check --prometheus-url and any proxy or firewall on the way"
+# What answers of a class have in them, and what to do about these.
+_BY_WORDS = {
+    "[SSL": "Prometheus cannot be reached: TLS failed; give the CA of its certificate with "
+    "--prometheus-ca-file, or an http URL where it has none",
+    "404 ": "Prometheus answered 404: --prometheus-url may lack a path prefix, as /prometheus",
+}
 _LIGHTER = (
     "select fewer series, take a shorter range, or ask for what a recording rule has computed"
 )
@@ -55,9 +61,12 @@ def failure(kind: Kind, retry_after_s: float | None = None, words: str = "") -> 
         )
     if kind == "forbidden":
         return Refused(
-            "PrometheusForbidden", "Prometheus answered 403: the credentials lack the right to read"
+            "PrometheusForbidden",
+            "Prometheus answered 403: let this account read it, or give another one's token with "
+            "--prometheus-token-file",
         )
     text, reason = _UNAVAILABLE[kind]
+    text = next((told for mark, told in _BY_WORDS.items() if mark in words), text)
     is_timeout = kind in ("deadline", "timeout")
     return Unavailable(reason, text, is_timeout=is_timeout, retry_after_s=retry_after_s)
 
@@ -74,14 +83,17 @@ _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
         QUERY_TIMEOUT,
     ),
     "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
-    "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
+    "gateway": (
+        "Prometheus, or a gateway before it, answered a server error: is it ready (/-/ready)?",
+        "PrometheusError",
+    ),
     "oversize": ("The answer is larger than the limit for one query", "AnswerTooLarge"),
     "partial": (
         "Only a part of the series could be read: a store behind Prometheus does not answer",
         "PartialAnswer",
     ),
     "nonsense": (
-        f"The answer is not one of Prometheus's API: {_CHECK_URL}",
+        f"The answer is not one of Prometheus's API (perhaps a login page): {_CHECK_URL}",
         "PrometheusAnswerInvalid",
     ),
 }
@@ -107,9 +119,9 @@ def _wait_s(retry_after: str | None) -> float | None:
     return MOST_WAIT_S if len(retry_after) > 4 else min(float(retry_after), MOST_WAIT_S)
 
 
-def of_connection(error: Exception) -> QueryError:
+def of_connection(cause: Exception) -> QueryError:
     """Return the exception for no answer at all; aiohttp's words, without its TLS setting."""
-    return QueryError("unreachable", failure("unreachable"), _TLS_SETTING.sub("", str(error)))
+    return error("unreachable", _TLS_SETTING.sub("", str(cause)))
 
 
 def _beginning(body: bytes) -> str:

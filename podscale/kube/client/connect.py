@@ -101,12 +101,11 @@ def _choose(
     if not named:
         try:
             return InClusterCredentials(environ, service_account)
-        except NotConfigured as error:
+        except NotConfigured:
             if not default.is_file():
                 raise NotConfigured(
-                    "no cluster is configured: KUBECONFIG is empty or not set, there is no "
-                    f"{default}; {error}. Give --kubeconfig FILE (of a part that reads Prometheus "
-                    "--lister-kubeconfig does as well), or --server URL to a command that has it"
+                    "no cluster is configured: KUBECONFIG is empty or not set, and there is no "
+                    f"{default}: use --kubeconfig, --lister-kubeconfig or --server"
                 ) from None
         named = str(default)
     if Path(named).expanduser().is_dir():

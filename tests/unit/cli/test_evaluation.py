@@ -174,3 +174,26 @@ def test_a_target_of_cpu_in_bytes_is_remarked_on(tmp_path) -> None:
     done = CliRunner().invoke(evaluate, words)
     assert done.exit_code == 0
     assert "hpa.yaml: the target of cpu is 500Mi" in done.stderr
+
+
+def test_every_problem_of_an_observation_is_told_at_once() -> None:
+    observation = """
+scale: {replicas: x, statusReplicas: -2}
+pods:
+- {name: web-0, phase: Runing, started: 5}
+- {name: web-0, redy: true}
+- {nam: web-1}
+metrics:
+- {pods: {web-0: 25bananas}, age: -3s}
+recommendations: [{replicas: 5}]
+"""
+    with pytest.raises(EvaluationError) as refused:
+        decide_files(V2, observation, release="1.37", now=0.0)
+    text = str(refused.value)
+    for said in (
+        "pods[1].redy", "pods[2].nam", "$.scale.replicas", "$.pods[0].phase", "$.pods[0].started",
+        "field `name`", "field `age`", "-2 replicas", "web-0 is there twice", "-3s lies ahead",
+        "25bananas",
+    ):  # fmt: skip
+        assert text.count(said) == 1, text
+    assert (refused.value.line, refused.value.column) == (5, 17)

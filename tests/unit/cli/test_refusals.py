@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from podscale.replay.inputs import ReplayError
+from podscale.replay.sweep import swept_field
 from tests.kit.commands import podscale
 
 NOWHERE = "http://127.0.0.1:1"
@@ -208,3 +210,53 @@ def test_times_of_ballast_are_above_zero(words: tuple[str, ...], said: str):
     done = podscale("nodes", *words, "--server", NOWHERE)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("values", [
+    "prometheus: {url: http://prometheus}\nreplicas: 2\n", "rules: {default: false, custom: []}\n",
+])  # fmt: skip
+def test_values_of_a_chart_are_called_so_by_the_adapter(values: str, tmp_path: Path):
+    file = tmp_path / "values.yaml"
+    file.write_text(values)
+    done = podscale("adapter", f"--config={file}", f"--prometheus-url={NOWHERE}")
+    said = "these are a chart's values, not a rules file: podscale migrate writes the rules"
+    assert (done.returncode, done.stderr) == (2, f"{file}:1:1: {said}\n")
+
+
+@pytest.mark.parametrize(("words", "is_secret"), [
+    (("--prometheus-header", "Authorization=Bearer verysecret"), True),
+    (("--prometheus-header=X-Api-Key=verysecret",), True),
+    (("--prometheus-url", "http://podscale:verysecret@127.0.0.1:1"), True),
+    (("--prometheus-header", "X-Scope-OrgID=shop", "--prometheus-token-file=verysecret"), False),
+])  # fmt: skip
+def test_a_secret_in_the_arguments_is_remarked_on_and_not_repeated(
+    words: tuple[str, ...], is_secret: bool
+):
+    for command in ("report", "adapter"):
+        done = podscale(command, *words)
+        assert ("visible in the list of processes" in done.stderr) == is_secret
+        assert not is_secret or "verysecret" not in done.stderr
+
+
+NOBODY = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+OF_CLUSTERS = (
+    ("explain", "hpa/web"), ("doctor", "hpa/web"), ("doctor", "--metric", "m"), ("nodes", "off"),
+    ("replay", "hpa/web", "--prometheus-url", NOWHERE), ("explain", "pod/web-1"),
+    ("replay", "hpa", "-A", "--prometheus-url", NOWHERE),
+    ("replay", "vpa/web", "--prometheus-url", NOWHERE),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OF_CLUSTERS, ids=" ".join)
+def test_every_command_ends_alike_without_a_cluster_and_with_one_that_is_down(words: tuple[str]):
+    done = podscale(*words, env=NOBODY)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "KUBECONFIG is empty or not set" in done.stderr
+    assert len(done.stderr) < 250
+    assert podscale(*words, "--server", NOWHERE).returncode == 1
+
+
+@pytest.mark.parametrize("sweep", ["target", "target=50..90", "=1"])
+def test_a_sweep_that_is_none_is_explained_in_words(sweep: str):
+    with pytest.raises(ReplayError, match=r"target=50\.\.90:5 \(from 50 to 90 in steps of 5\)"):
+        swept_field(sweep)
