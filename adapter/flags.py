@@ -58,7 +58,7 @@ OWN: tuple[Flag, ...] = (
 FEED: tuple[Flag, ...] = (
     Flag("coalescing", default="on",
          help="on: one query for many requests where equality is proved; off: one per request."),
-    Flag("sources", help="Sources file: further Prometheis by name; re-read when it changes."),
+    Flag("sources", help="Sources file: more Prometheus servers, by name; re-read when changed."),
     Flag("external-backends",
          help="Backends file: adapters that are asked for external metrics that no rule has; "
          "re-read when it changes."),

@@ -1,1 +1,1 @@
-"""Several Prometheis behind one adapter (``--sources``): the file, and the open connections."""
+"""Several Prometheus servers behind one adapter (``--sources``): the file and the connections."""

@@ -1,4 +1,4 @@
-"""The Prometheis of one adapter, each with a connection and a feed of its own.
+"""The Prometheus servers of one adapter, each with a connection and a feed of its own.
 
 What the sources file names comes and goes with it; the one of ``--prometheus-url`` stays. A
 source that cannot be opened, hangs or is down is that source's failure only.

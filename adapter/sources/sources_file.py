@@ -1,4 +1,4 @@
-"""The sources file (``--sources``): named Prometheis, and the namespaces that they answer for.
+"""The sources file (``--sources``): named Prometheus servers, and the namespaces that they serve.
 
     sources:
     - name: infra

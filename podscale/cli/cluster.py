@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 
 def namespace_of(kubeconfig: str, context: str) -> str:
     """Return the namespace of the context in use, "default" where none is set."""
-    chosen = context or next(
-        (
-            str(each["current-context"])
-            for each in _files(kubeconfig)
-            if each.get("current-context")
-        ),
-        "",
-    )
+    files = _files(kubeconfig)
+    current = (str(each["current-context"]) for each in files if each.get("current-context"))
+    chosen = context or next(current, "")
     for each in _entries(kubeconfig):
         if each.get("name") == chosen:
             about = each.get("context")
@@ -108,12 +103,9 @@ class ClusterChoice:
         from podscale.kube.client.errors import NotConfigured
 
         target = ApiServerTarget(
-            kubeconfig=self.kubeconfig,
-            context=self.context,
-            server=self.server,
-            impersonate=self.impersonate,
-            impersonate_groups=self.impersonate_groups,
-        )
+            kubeconfig=self.kubeconfig, context=self.context, server=self.server,
+            impersonate=self.impersonate, impersonate_groups=self.impersonate_groups,
+        )  # fmt: skip
         try:
             async with connect(target, user_agent=user_agent(part)) as api:
                 yield api
@@ -123,36 +115,23 @@ class ClusterChoice:
 
 def cluster_options(command: F, *, has_namespace: bool = True) -> F:
     """Add the options; the command receives one ``cluster: ClusterChoice``."""
-
     options = [
         click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig file."),
-        click.option(
-            "--context",
-            default="",
-            help="The context of the kubeconfig to use.",
-            shell_complete=_contexts,
-        ),
-        click.option(
-            "-s", "--server", default="", metavar="URL", help="The API server, instead of a file."
-        ),
-        click.option(
-            "--as", "impersonate", default="", metavar="USER", help="Act as another user."
-        ),
-        click.option(
-            "--as-group", "impersonate_groups", multiple=True, metavar="GROUP", help="and groups."
-        ),
-    ]
+        click.option("--context", default="", help="The context of the kubeconfig to use.",
+                     shell_complete=_contexts),
+        click.option("-s", "--server", default="", metavar="URL",
+                     help="The URL of the API server, used without a kubeconfig."),
+        click.option("--as", "impersonate", default="", metavar="USER",
+                     help="The user to impersonate."),
+        click.option("--as-group", "impersonate_groups", multiple=True, metavar="GROUP",
+                     help="A group to impersonate. Repeatable."),
+    ]  # fmt: skip
     if has_namespace:
         options += [
-            click.option(
-                "-n",
-                "--namespace",
-                default="",
-                help="The namespace; not given: that of the context.",
-                shell_complete=_namespaces,
-            ),
-            click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
-        ]
+            click.option("-n", "--namespace", default="", shell_complete=_namespaces,
+                         help="The namespace. Default: that of the context."),
+            click.option("-A", "--all-namespaces", is_flag=True, help="Look in all namespaces."),
+        ]  # fmt: skip
     fields = (*_CONNECTION, *(_NAMESPACE if has_namespace else ()))
     wrapped = collecting(command, "cluster", fields, ClusterChoice)
     for option in reversed(options):

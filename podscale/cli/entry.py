@@ -59,8 +59,8 @@ COMMANDS = {
     "hpa": CommandEntry("podscale.cli.commands.hpa",
                         "Run the HPA controller; `hpa eval` decides offline."),
     "recommender": CommandEntry(_PROCESSES, "Recommend requests (VPA).", "recommender"),
-    "updater": CommandEntry(_PROCESSES, "Resize or evict pods with other requests than recommended "
-                            "(VPA).", "updater"),
+    "updater": CommandEntry(_PROCESSES, "Resize or evict pods whose requests differ (VPA).",
+                            "updater"),
     "admission": CommandEntry(_PROCESSES, "Set requests of new pods (VPA webhook).", "admission"),
     "nodes": CommandEntry("podscale.cli.commands.nodes",
                           "Fill nodes by what pods really use; `nodes off` reverts it."),

@@ -19,14 +19,9 @@ _REFUSED = re.compile(r"Cannot connect to host (\S+) \[Connect call failed \([^)
 _OBJECTS = re.compile(r" ?(?:ssl:)?\[?<[^<>]* object at 0x[0-9a-f]+>\]?")
 
 output_option = click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(FORMS),
-    default="table",
-    show_default=True,
-    help="The form of what is printed.",
-)
+    "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
+    help="The output format.",
+)  # fmt: skip
 
 
 def emit(value: object, form: Form) -> None:

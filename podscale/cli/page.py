@@ -62,16 +62,9 @@ def composed_with_page(
 
     ``shows`` None: there is no page; else ``opened`` is called with its URL.
     """
-    return composed(
-        flags,
-        kinds,
-        verbosity,
-        open_reader=adapter_part.reader(),
-        beside=None if shows is None else partial(_page, shows, opened),
-        is_launcher=is_launcher,
-        port=port,
-        wall=wall,
-    )
+    beside = None if shows is None else partial(_page, shows, opened)
+    return composed(flags, kinds, verbosity, open_reader=adapter_part.reader(), beside=beside,
+                    is_launcher=is_launcher, port=port, wall=wall)  # fmt: skip
 
 
 @asynccontextmanager
@@ -106,12 +99,9 @@ def page_over(shared: Shared, choice: PageChoice) -> PagePart:
         sources = structs.replace(sources, nodes=lambda: rounds.decided, is_leader=nodes.is_leader)
     if isinstance(hpa, HpaPart):
         sources = structs.replace(
-            sources,
-            traces=hpa.controller.traces,
-            pods=hpa.stores.pods,
-            provider=shared.source(is_feed=True),
-            is_leader=hpa.is_leader,
-        )
+            sources, traces=hpa.controller.traces, pods=hpa.stores.pods,
+            provider=shared.source(is_feed=True), is_leader=hpa.is_leader,
+        )  # fmt: skip
     return PagePart(sources, wall=shared.wall, period_s=choice.period_s)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 _OPTIONS = (
-    click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter."),
-    click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE"),
+    click.option("--prometheus-url", default="", metavar="URL", help="The URL of Prometheus."),
+    click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE", help="Repeatable."),
     click.option("--prometheus-token-file", default="", metavar="FILE"),
     click.option("--prometheus-ca-file", default="", metavar="FILE"),
 )

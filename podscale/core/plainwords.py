@@ -7,8 +7,8 @@ import re
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(?: - at `([^`]*)`)?")
 _KINDS = {
-    "object": "a mapping", "array": "a list", "str": "a text", "int": "a whole number",
-    "float": "a number", "bool": "true or false", "null": "nothing", "datetime": "a time",
+    "object": "a mapping", "array": "a list", "str": "a string", "int": "an integer",
+    "float": "a number", "bool": "a boolean", "null": "nothing", "datetime": "a time",
 }  # fmt: skip
 _CODEC = re.compile(r"'[\w-]+' codec can't (?:de|en)code .*?: [\w ]+")
 _ERRNO = re.compile(r"\[Errno -?[0-9]+\] ")
@@ -25,8 +25,8 @@ def plain_words(text: str) -> str:
 def _expected(found: "re.Match[str]") -> str:
     wanted, got, path = found.groups()
     where = f"{path.removeprefix('$.')}: " if path and path != "$" else ""
-    text = f"{where}{_kinds(wanted)} is expected"
-    return f"{text}, this is {_kinds(got)}" if got else text
+    text = f"{where}expected {_kinds(wanted)}"
+    return f"{text}, got {_kinds(got)}" if got else text
 
 
 def _kinds(types: str) -> str:

@@ -267,7 +267,7 @@ class PastReader:
             return told, []
         if reported.any():
             return np.where(reported > 0, reported, np.nan), [
-                "replicas of then are the pods that reported: kube-state-metrics has none"
+                "past replica counts are inferred from reporting pods (no kube-state-metrics)"
             ]
         return None, []
 

@@ -60,8 +60,8 @@ def question(
         ):
             container = f"{metric.container}/" if metric.container else ""
             raise ReplayError(
-                f"{metric.name} is a utilization, and nobody knows what a pod requests: "
-                f"say it, as with --request {container}{metric.name}=500m"
+                f"The {metric.name} target is a utilization; pass the pod's request, e.g. "
+                f"--request {container}{metric.name}=500m"
             )
     if pod_capacity is not None and len(today.metrics) > 1:
         raise ReplayError("--pod-capacity is of one metric, and the HPA has several")

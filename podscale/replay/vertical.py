@@ -93,7 +93,9 @@ class SizingRow(Struct, frozen=True, rename="camel"):
 def candidates(
     percentiles: Sequence[float], margins: Sequence[float], half_lives_s: Sequence[float]
 ) -> list[SizingCandidate]:
-    """Return every combination; raises ``ReplayError`` for too many."""
+    """Return every combination; raises ``ReplayError`` for too many, or one of zero."""
+    if not (all(percentiles) and all(half_lives_s)):
+        raise ReplayError("--percentile 0 or --half-life 0s: must be greater than 0")
     found = list(itertools.product(percentiles, margins, half_lives_s))
     if len(found) > MOST_CANDIDATES:
         raise ReplayError(f"{len(found)} combinations, and {MOST_CANDIDATES} are the most")

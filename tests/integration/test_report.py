@@ -193,7 +193,7 @@ async def test_pods_that_come_and_go_are_counted_by_their_time_not_by_their_name
     assert found["web"] == 1
     # Two at once for all but six minutes; one that is cut by a step is known for all of it.
     assert 2 * (minutes - 6) / (minutes + 5) <= found["worker"] <= 2.05
-    assert re.search("caution: .* of history", table.stdout)
+    assert re.search("caution: only .* of history", table.stdout)
 
 
 class Counting:
@@ -240,7 +240,7 @@ async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(
     (totals, *_) = said_of(report)
     assert totals == (
         f"{len(report.lines)} containers over 1d6h: "
-        "what could be freed is not known, because no request is"
+        "savings unknown: Prometheus has no resource requests"
     )
     print_report(report, "table")
     assert "none" not in capsys.readouterr().out

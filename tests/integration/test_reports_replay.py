@@ -1,4 +1,4 @@
-"""Public reports about traces: what `podscale replay --trace` says of times that no load can have."""
+"""Public reports about traces: `podscale replay --trace` and times that no load can have."""
 
 from pathlib import Path
 

@@ -4,17 +4,12 @@ import click
 
 
 @click.command("config-gen")
-@click.option(
-    "--rate-interval",
-    default="5m",
-    show_default=True,
-    metavar="DURATION",
-    help="Range of every rate, in Prometheus's notation.",
-)
+@click.option("--rate-interval", default="5m", show_default=True, metavar="DURATION",
+              help="The range of every rate, in Prometheus's notation.")  # fmt: skip
 @click.option("--label-prefix", default="", metavar="PREFIX",
               help="Prefix of the labels that name Kubernetes objects.")  # fmt: skip
 def command(rate_interval: str, label_prefix: str) -> None:
-    """Print the default rules of the adapter."""
+    """Print the adapter's default rules."""
     from adapter.rules import config_gen
     from podscale.core.times.duration import DurationError
 

@@ -23,12 +23,12 @@ _LAST_S = 2.0**33  # in the year 2242: beyond it somebody gave milliseconds
 )
 @click.option(
     "--observation", "observation_file", required=True,
-    help="What was seen: scale, pods, metrics, as YAML.",
+    help="What was observed, as YAML: scale, pods, metrics.",
 )  # fmt: skip
 @click.option("--emulated-version", type=click.Choice(["1.36", "1.37", "1.38"]), default="1.37")
 @click.option(
     "--at", default="", metavar="TIME",
-    help="When it is decided: 10m (ago), RFC 3339 or unix seconds; not given: now.",
+    help="The time of the decision: 10m (ago), RFC 3339 or unix seconds. Default: now.",
 )  # fmt: skip
 @output_option
 def evaluate(
@@ -88,7 +88,7 @@ def _time(text: str, now: float) -> float:
         found = read_time(text, now)
     if found is None or not 0 <= found < _LAST_S:
         raise click.UsageError(
-            f"--at={text} is no age (10m), no time (2026-11-21T10:00:00Z) and no unix time"
+            f"--at must be an age (10m), an RFC 3339 time or unix seconds, not {text}"
         )
     return found
 

@@ -56,16 +56,10 @@ def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, time
 @_NAMESPACE
 @click.option("--lease", default="podscale-nodes", show_default=True, metavar="NAME")
 @click.option("--lease-namespace", default="podscale", show_default=True, metavar="NAME")
-@click.option(
-    "--patience",
-    default="5m",
-    show_default=True,
-    metavar="DURATION",
-    help="How long without a round that worked, after which ballast is let go.",
-)
-@click.option(
-    "--interval", default="15s", show_default=True, metavar="DURATION", help="Between two looks."
-)  # fmt: skip
+@click.option("--patience", default="5m", show_default=True, metavar="DURATION",
+              help="Ballast is removed when no round has succeeded for this long.")  # fmt: skip
+@click.option("--interval", default="15s", show_default=True, metavar="DURATION",
+              help="The time between two checks.")  # fmt: skip
 @click.option("--taints", is_flag=True, help="Take the taints of mode taint away as well.")
 @connection_options
 def watchdog(
@@ -77,7 +71,7 @@ def watchdog(
     interval: str,
     taints: bool,
 ) -> None:
-    """Let all ballast go when no round of a leader has worked for the patience."""
+    """Remove all ballast when no round of a leader has succeeded for the patience."""
     from podscale.nodes.watchdog import WatchdogChoice
 
     patience_s, interval_s = seconds("--patience", patience), seconds("--interval", interval)
@@ -90,12 +84,9 @@ def watchdog(
 
 
 command = processes.command(
-    "nodes",
-    "nodes",
-    summary="Fill nodes by what pods really use.",
-    has_page=True,
+    "nodes", "nodes", summary="Fill nodes by what pods really use.", has_page=True,
     subcommands={"off": off, "watchdog": watchdog},
-)
+)  # fmt: skip
 
 
 async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[str]:

@@ -29,92 +29,89 @@ _OF_TRACES = {"scale"}
 
 
 @click.command("replay")
-@click.argument(
-    "what",
-    metavar="[hpa[/NAME]|vpa/NAME]",
-    required=False,
-    shell_complete=kind_and_name("hpa", "vpa"),
-)
+@click.argument("what", metavar="[hpa[/NAME]|vpa/NAME]", required=False,
+                shell_complete=kind_and_name("hpa", "vpa"))  # fmt: skip
 @click.option("--since", default="7d", show_default=True, metavar="DURATION", help="How far back.")
 @click.option(
-    "--step", default="15s", show_default=True, metavar="DURATION", help="Of the history."
+    "--step", default="15s", show_default=True, metavar="DURATION", help="The resolution."
 )
 @prometheus_options
-@click.option("-f", "--config", default="", metavar="FILE", help="Rules file, as the doctor's.")
+@click.option("-f", "--config", default="", metavar="FILE", help="The rules file of the adapter.")
 @click.option(
     "--config-map", default="", metavar="NAMESPACE/NAME",
-    help="Rules in a ConfigMap. Neither: the running adapter is asked.",
+    help="A ConfigMap with the rules. Default: the rules of the running adapter.",
 )  # fmt: skip
 @click.option(
     "--max-samples", type=click.IntRange(1), default=50_000_000, show_default=True,
-    help="The most samples to be read.",
+    help="Stop when more samples than this would be read.",
 )  # fmt: skip
 @click.option("--trace", default="", metavar="FILE", help="CSV: a time, and a value per metric.")
 @click.option(
     "--hpa", "hpa_files", multiple=True, metavar="FILE",
-    help="A spec to try; the first is today's. Repeatable.",
+    help="A spec to try; with --trace the first is today's. Repeatable.",
 )  # fmt: skip
-@click.option("--scale", default=1.0, help="What values of the trace are multiplied by.")
+@click.option("--scale", default=1.0, help="Multiply the values of the trace by this.")
 @click.option(
     "--ready-after", default="", metavar="DURATION",
-    help="From a pod's creation to Ready; not given: as measured, else 1m.",
+    help="The time from a pod's creation to Ready. Default: as measured, else 1m.",
 )  # fmt: skip
 @click.option(
     "--metric-age", default="15s", show_default=True, metavar="DURATION",
-    help="How old metrics are when they are decided on.",
+    help="The age of metrics when a decision is made.",
 )  # fmt: skip
 @click.option(
     "--nodes-after", default="0s", metavar="DURATION",
-    help="Until a new node is there, for pods beyond --room.",
+    help="The time until a new node is ready, for pods beyond --room.",
 )  # fmt: skip
-@click.option("--room", type=click.IntRange(1), help="Pods that today's nodes hold.")
+@click.option("--room", type=click.IntRange(1), help="How many pods fit on today's nodes.")
 @click.option(
     "--request", "requests", multiple=True, metavar="[CONTAINER/]RESOURCE=QUANTITY",
-    help="What a pod requests. Repeatable.",
+    help="The request of a pod. Repeatable.",
 )  # fmt: skip
-@click.option("--pod-capacity", default="", metavar="QUANTITY", help="What a pod serves.")
-@click.option("--replicas", type=click.IntRange(0), help="Pods at the beginning.")
+@click.option("--pod-capacity", default="", metavar="QUANTITY", help="The load one pod serves.")
+@click.option("--replicas", type=click.IntRange(0), help="The number of pods at the start.")
 @click.option("--price", default="", metavar="FILE", help="YAML: currency, coreHour, gibHour …")
 @click.option(
     "--sweep", "sweeps", multiple=True, metavar="FIELD=VALUES",
-    help="Try every value: target=50..90:5, minReplicas=2,4. Repeatable.",
+    help="Try each value of a field of spec: target=50..90:5 (from 50 to 90 in steps of 5), "
+    "minReplicas=2,4. Given several times: every combination.",
 )  # fmt: skip
 @click.option(
     "--at-most-unserved", default="", metavar="SHARE",
-    help="Print the cheapest spec of a sweep that leaves no more: 0.1%.",
+    help="Print the cheapest spec of a sweep that leaves at most this share unserved: 0.1%.",
 )  # fmt: skip
 @click.option(
     "--forecast", "is_forecast", is_flag=True,
-    help="Replay the first spec with a forecast, too, and show its gate's table.",
+    help="Also replay the first spec with a forecast, and show the table of its gate.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(1), help="Processes; not given: as many as cores.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one per core.")
 @click.option(
     "--dask", default="", metavar="ADDRESS",
-    help="Let the workers of a Dask scheduler do it: tcp://HOST:8786 (podscale[dask]).",
+    help="Run on the workers of a Dask scheduler: tcp://HOST:8786 (podscale[dask]).",
 )  # fmt: skip
 @click.option(
     "--percentile", "percentiles", default="0.9", show_default=True, metavar="FRACTIONS",
-    help="Of the VPA's estimators; several with commas.",
+    help="The percentiles of the VPA's estimators, separated by commas.",
 )  # fmt: skip
 @click.option(
     "--margin", "margins", default="0.15", show_default=True, metavar="FRACTIONS",
-    help="On top of what they say; several with commas.",
+    help="The safety margins to add, separated by commas.",
 )  # fmt: skip
 @click.option(
     "--half-life", "half_lives", default="24h", show_default=True, metavar="DURATIONS",
-    help="Of the VPA's histograms; several with commas.",
+    help="The half-lives of the VPA's histograms, separated by commas.",
 )  # fmt: skip
-@click.option("--html", default="", metavar="FILE", help="Write a report with charts, too.")
+@click.option("--html", default="", metavar="FILE", help="Also write a report with charts.")
 @cluster_options
 @click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
-    help="The form of what is printed.",
+    help="The output format.",
 )  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, /, cluster: ClusterChoice, form: "ReplayForm", **options: object
 ) -> None:
-    """Decide again on the load that there was, with this spec and with others.
+    """Show what this spec and others would have done with a recorded load.
 
     \b
     podscale replay hpa/web -n shop --since 14d --prometheus-url URL --hpa other.yaml
@@ -125,11 +122,11 @@ def command(
     podscale replay --trace load.csv --hpa today.yaml --price prices.yaml -o csv
 
     \b
-    pod-hours     pods that there were, ready or not
-    unserved      the share of the load that nobody served
-    over target   how long ready pods had more than their target
-    longest lag   the longest time in which too few were ready
-    oracle        what it takes at least, known beforehand
+    pod-hours     pods that existed, ready or not
+    unserved      the share of the load that no pod served
+    over target   how long ready pods were above their target
+    longest lag   the longest time in which too few pods were ready
+    oracle        the minimum, with perfect foresight
     """
     # Imported here: --help must not load numpy.
     import msgspec

@@ -22,11 +22,11 @@ from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.simulate.workload import LoadHistory
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.plan import rules_of
 from podscale.cli.evaluation.manifest import WrittenError, place, plain
 from podscale.cli.evaluation.observation import EvaluationError, placing, plain_hpa, written_hpa
-from podscale.cli.inputs import WrongInput, read, seconds
+from podscale.cli.inputs import CommandFailed, WrongInput, read, seconds
 from podscale.cli.output import Progress, progress, said
 from podscale.cli.prometheus import PrometheusChoice, PrometheusUnanswered
 from podscale.core.json_decoder import decode_json
@@ -162,7 +162,7 @@ class Subject(Struct, frozen=True):
 
 
 def recorded(cluster: ClusterChoice, name: str, options: ReplayOptions) -> Subject:
-    """Return the HPA; raises ``WrongInput``, ``ReplayError`` and ``PrometheusUnanswered``."""
+    """Return the HPA; raises ``CommandFailed`` and ``ReplayError``."""
 
     async def read() -> Subject:
         async with RecordedCluster(cluster, options) as found:
@@ -207,7 +207,7 @@ def all_recorded(
                 try:
                     with errors_in_words(options):
                         past = runner.run(found.past(each, lambda *_: None))
-                except (ReplayError, WrongInput, PrometheusUnanswered) as error:
+                except (ReplayError, CommandFailed) as error:
                     yield name, ReplayError(str(error))
                 else:
                     yield name, past
@@ -221,7 +221,7 @@ async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
     async for page in cluster.listed(path, "HPAs"):
         found += [decode(each, dict[str, Any]) for each in page]
     if not found and cluster.notes:
-        raise ReplayError(cluster.notes[-1])
+        raise CommandFailed(cluster.notes[-1])
     typed = {"apiVersion": f"{HPAS.group}/{HPAS.version}", "kind": "HorizontalPodAutoscaler"}
     found = [typed | each for each in found]  # items of a list do not say it
     return sorted(found, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
@@ -229,14 +229,13 @@ async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def errors_in_words(options: ReplayOptions) -> Iterator[None]:
-    """Raise as ``ReplayError`` what a cluster comes back with, and for what Prometheus does
-    ``PrometheusUnanswered``."""
+    """Raise as ``CommandFailed`` what a cluster or Prometheus comes back with."""
     try:
         yield
     except QueryError as error:
         raise PrometheusUnanswered(options.prometheus.url, error) from None
-    except (ClusterFailed, KubeError, OSError) as error:
-        raise ReplayError(said(error)) from None
+    except (KubeError, OSError) as error:
+        raise CommandFailed(said(error)) from None
 
 
 class RecordedCluster:
@@ -257,7 +256,7 @@ class RecordedCluster:
         since_s, step_s = seconds("--since", options.since), seconds("--step", options.step)
         source = options.prometheus.options(_DEADLINE_S)
         if source is None:
-            raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
+            raise WrongInput("specify --prometheus-url URL or --trace FILE")
         self._source = source
         async with AsyncExitStack() as opening:
             api = await opening.enter_async_context(self._choice.connect("replay"))

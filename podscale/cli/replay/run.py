@@ -121,12 +121,12 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
         if given.what:
             raise two_sources(given, f"drop {given.what}")
         if not tried:
-            raise WrongInput("say what is to be tried: --hpa FILE, today's first")
+            raise WrongInput("specify at least one spec to try with --hpa FILE, today's first")
         load, notes = inputs.trace_of_file(given.trace, given.scale)
         return Subject(tried, load, inputs.requests_of(given.requests), (), notes)
     kind, _, name = (given.what or "").partition("/")
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
-        raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
+        raise WrongInput("specify hpa/NAME or --trace FILE")
     subject = inputs.recorded(cluster, name, given)
     return structs.replace(subject, specs=[*subject.specs, *tried])
 
@@ -180,7 +180,11 @@ def _report(
              progress=told),
         rows(asked, candidates[count:], is_drawn=False, cores=cores, dask=dask, progress=told),
     )  # fmt: skip
-    is_whole = _collected(made, found)
+    is_whole = True
+    try:
+        found.extend(made)
+    except KeyboardInterrupt:  # what there is stays
+        is_whole = False
     swept = [(row.name, row.verdict) for row in found[count:]]
     best = None
     if given.at_most_unserved:
@@ -192,7 +196,7 @@ def _report(
         found = [*found[:count],
                  *sorted((row for row in found[count:] if row.name in front),
                          key=lambda row: row.verdict.pod_hours)]  # fmt: skip
-        words.append(f"of {len(swept)} specs swept those are shown that no other beats")
+        words.append(f"showing only the best trade-offs of {len(swept)} specs")
     gate = None
     if given.is_forecast and is_whole:
         row, gate, sentence = forecast_row(asked, today)
@@ -230,15 +234,15 @@ def _report(
 
 def _cautions(span_s: float, rows: list[ReplayRow]) -> Iterator[str]:
     if span_s < _SHORT_S:
-        yield f"caution: {format_go(round(span_s))} of history is short: rates a day are a guess"
+        yield f"caution: only {format_go(round(span_s))} of history; rates per day are a guess"
     today = rows[0].verdict
     for was in (row.verdict for row in rows if row.name == RECORDED):
         is_far = abs(today.pod_hours - was.pod_hours) > _MOST_PODS_OFF * was.pod_hours
         if is_far or abs(today.unserved - was.unserved) > _MOST_UNSERVED_OFF:
             yield (
-                f"caution: today's spec is replayed with {today.unserved:.1%} unserved and "
-                f"{today.pod_hours:.3g} pod-hours, and recorded are {was.unserved:.1%} and "
-                f"{was.pod_hours:.3g}: correct --ready-after, --metric-age or --pod-capacity"
+                f"caution: the replay of today's spec has {today.unserved:.1%} unserved and "
+                f"{today.pod_hours:.3g} pod-hours, but {was.unserved:.1%} and {was.pod_hours:.3g} "
+                "were recorded; correct --ready-after, --metric-age or --pod-capacity first"
             )
 
 
@@ -246,12 +250,9 @@ def _pasted(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     # As somebody would write it: without what the API server adds.
     metadata = {key: plain["metadata"][key] for key in ("name", "namespace", "annotations")
                 if key in plain["metadata"]}  # fmt: skip
-    return {
-        "apiVersion": plain.get("apiVersion", "autoscaling/v2"),
-        "kind": plain.get("kind", "HorizontalPodAutoscaler"),
-        "metadata": metadata,
-        "spec": plain["spec"],
-    }
+    kind = plain.get("kind", "HorizontalPodAutoscaler")
+    return {"apiVersion": plain.get("apiVersion", "autoscaling/v2"), "kind": kind,
+            "metadata": metadata, "spec": plain["spec"]}  # fmt: skip
 
 
 def _beside(asked: ReplayQuestion, today: HPA) -> list[ReplayRow]:
@@ -274,15 +275,6 @@ def _candidate(name: str, plain: Mapping[str, Any], where: str = "") -> ReplayCa
         raise ReplayError(f"{where}{error}") from None
 
 
-def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:
-    # Whether all of it was made: Ctrl-C leaves what there is.
-    try:
-        found.extend(made)
-    except KeyboardInterrupt:
-        return False
-    return True
-
-
 def _amount(flag: str, text: str) -> float:
     try:
         found = float(parse_quantity(text))
@@ -293,12 +285,12 @@ def _amount(flag: str, text: str) -> float:
     return found
 
 
-def share(flag: str, text: str) -> float:
+def share(flag: str, text: str, most: float = 1.0) -> float:
     """Return the share that 0.1% or 0.001 writes; raises ``WrongInput``."""
     try:
         found = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         found = -1.0
-    if not 0.0 <= found <= 1.0:
-        raise WrongInput(f"{flag} {text}: a share is wanted, as 0.1%")
+    if not 0.0 <= found <= most:
+        raise WrongInput(f"{flag} {text}: a share is wanted, such as 0.15 or 0.1%")
     return found

@@ -10,7 +10,7 @@ from podscale.cli.inputs import WrongInput, seconds
 from podscale.cli.output import emit, print_csv, printable, table
 from podscale.cli.replay import inputs
 from podscale.cli.replay.inputs import ReplayOptions
-from podscale.cli.replay.run import two_sources
+from podscale.cli.replay.run import share, two_sources
 from podscale.cli.replay.shown import ReplayForm
 from podscale.core.times.duration import format_prometheus
 from podscale.kube.objects.vpa import ObjectError, Vpa
@@ -38,9 +38,9 @@ def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingR
     requests = inputs.requests_of(given.requests)
     try:
         tried = candidates(
-            [_share("--percentile", each) for each in given.percentiles.split(",")],
-            [_number("--margin", each) for each in given.margins.split(",")],
-            [_positive("--half-life", each) for each in given.half_lives.split(",")],
+            [share("--percentile", each) for each in given.percentiles.split(",")],
+            [share("--margin", each, 10.0) for each in given.margins.split(",")],
+            [seconds("--half-life", each) for each in given.half_lives.split(",")],
         )
         policy = None
         if given.trace:
@@ -50,7 +50,7 @@ def vertically_replayed(cluster: ClusterChoice, given: ReplayOptions) -> SizingR
             requests = requests or today
             policy = decode_object(plain, Vpa).spec.resource_policy
         else:
-            raise WrongInput("say vpa/NAME, or where the usage comes from: --trace FILE")
+            raise WrongInput("say vpa/NAME or --trace FILE")
         amounts = {
             container: {resource: milli / 1000.0 for resource, milli in each.items()}
             for container, each in requests.items()
@@ -107,27 +107,3 @@ def _of_trace(file: str, scale: float) -> PodUsageHistory:
             raise WrongInput(f"{file}:1: {column} is neither cpu nor memory, nor CONTAINER/cpu")
         usage[resource][container or "app", "pod"] = values
     return history_of(load.time_s, usage)
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found <= 10.0:
-        raise WrongInput(f"{flag} {text}: a fraction is wanted, as 0.15")
-    return found
-
-
-def _share(flag: str, text: str) -> float:
-    found = _number(flag, text)
-    if not 0.0 < found <= 1.0:
-        raise WrongInput(f"{flag} {text}: a fraction of 1 is wanted, as 0.9")
-    return found
-
-
-def _positive(flag: str, text: str) -> float:
-    found = seconds(flag, text)
-    if found <= 0:
-        raise WrongInput(f"{flag} {text}: above zero is wanted")
-    return found

@@ -16,48 +16,48 @@ ESTIMATORS = ("vpa", "autopilot", "percentile")
 
 @click.command("report")
 @click.option("--since", default="8d", show_default=True, metavar="DURATION", help="How far back.")
-@click.option("--step", default="5m", show_default=True, metavar="DURATION", help="Of the history.")
+@click.option("--step", default="5m", show_default=True, metavar="DURATION", help="The resolution.")
 @prometheus_options
 @click.option(
     "--names", default="", metavar="FILE",
-    help="YAML: metrics and labels that are not called as in kube-prometheus.",
+    help="YAML: names of metrics and labels that differ from kube-prometheus.",
 )  # fmt: skip
 @click.option(
     "--estimator", type=click.Choice(ESTIMATORS), default="vpa", show_default=True,
-    help="What recommends: the VPA's recommenders, or a percentile of all samples.",
+    help="The estimator: one of the VPA's, or a percentile of all samples.",
 )  # fmt: skip
 @click.option(
     "--percentile", type=click.FloatRange(0.0, 1.0), default=0.9, show_default=True,
-    help="That vpa or percentile recommends.",
+    help="The percentile of the estimators vpa and percentile.",
 )  # fmt: skip
 @click.option(
     "--pod-recommendation-min-cpu-millicores", "min_cpu_milli", type=click.FloatRange(0.0),
-    default=25.0, show_default=True, help="The least that a pod gets, as the recommender.",
+    default=25.0, show_default=True, help="The minimum CPU of a pod, as in the VPA recommender.",
 )  # fmt: skip
 @click.option(
     "--pod-recommendation-min-memory-mb", "min_memory_mb", type=click.FloatRange(0.0),
-    default=250.0, show_default=True,
+    default=250.0, show_default=True, help="The minimum memory of a pod.",
 )  # fmt: skip
 @click.option("--price", default="", metavar="FILE", help="YAML: currency, coreHour, gibHour …")
 @click.option(
     "--patches", default="", metavar="DIR",
-    help="Write a patch for each workload that saves at little risk.",
+    help="Write a patch for each workload that can save at low risk.",
 )  # fmt: skip
 @click.option(
     "--patches-form", type=click.Choice(("kustomize", "helm")), default="kustomize",
-    show_default=True, help="Patches of objects, or values for a chart.",
+    show_default=True, help="Write patches of objects, or values for a chart.",
 )  # fmt: skip
 @click.option(
-    "--max-risk", default="1%", show_default=True, metavar="SHARE", help="The most in a patch."
+    "--max-risk", default="1%", show_default=True, metavar="SHARE", help="The highest in a patch."
 )
-@click.option("--html", default="", metavar="FILE", help="Write one page of everything, too.")
+@click.option("--html", default="", metavar="FILE", help="Also write a web page of the report.")
 @cluster_options
 @click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
-    help="The form of what is printed.",
+    help="The output format.",
 )  # fmt: skip
 def command(*, cluster: ClusterChoice, form: "ReportForm", **options: object) -> None:
-    """Say what each workload uses, what it should request, and how likely that is to hurt.
+    """Show what each workload uses, what it should request, and the risk of that.
 
     \b
     podscale report -A --prometheus-url URL
@@ -68,7 +68,7 @@ def command(*, cluster: ClusterChoice, form: "ReportForm", **options: object) ->
     class      steady, daily, bursty, growing, idle or batch
     risk       the chance that a pod needs more than is recommended within a week: memory
                that it is killed, CPU that it is throttled in 5 % of six hours
-    saving     request less recommendation, of all pods
+    saving     request minus recommendation, of all pods
     """
     # Imported here: --help must not load numpy.
     import msgspec

@@ -72,12 +72,12 @@ def said_of(report: FleetReport) -> list[str]:
             f"{sums['freedCores']:.1f} cores and {sums['freedGib']:.1f} GiB could be freed, "
             f"{sums['addedCores']:.1f} cores and {sums['addedGib']:.1f} GiB are missing"
             if report.knows_requests
-            else "what could be freed is not known, because no request is"
+            else "savings unknown: Prometheus has no resource requests"
         )
     ]
     if report.history_s < _FEWEST_S:
-        found.insert(0, f"caution: {format_prometheus(report.history_s)} of history is too short "
-                     "for classes and recommendations: wait for a day of it")  # fmt: skip
+        found.insert(0, f"caution: only {format_prometheus(report.history_s)} of history; classes "
+                     "and recommendations need at least a day")  # fmt: skip
     if report.prices is not None:
         found.append(f"that saves {sums['moneyAMonth']:.0f} {report.prices.currency} a month")
     found += [f"{line.sized.workload}: {line.advice}" for line in report.lines if line.advice]
@@ -185,12 +185,12 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
         raise WrongInput(f"--step {given.step}: an hour has to be a number of whole steps")
     blocks = int(seconds("--since", given.since) // BLOCK_S)
     if not blocks:
-        raise WrongInput(f"--since {given.since}: six hours are the least that says anything")
+        raise WrongInput(f"--since must be at least 6h, not {given.since}")
     most_risk = share("--max-risk", given.max_risk)
     only = cluster.only_namespace
     source = given.prometheus.options(_DEADLINE_S)
     if source is None:
-        raise WrongInput("say where the history is: --prometheus-url URL")
+        raise WrongInput("specify --prometheus-url URL")
     try:
         past, span = asyncio.run(_past(source, names, only, blocks, step_s, given.estimator))
     except QueryError as error:
@@ -198,8 +198,8 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     if not past.usage.containers:
         where = f"of namespace {only} " if only else ""
         raise WrongInput(
-            f"Prometheus has no {names.cpu} or {names.memory} {where}in the last {given.since}: "
-            "are they called otherwise? (--names FILE)"
+            f"Prometheus has no {names.cpu} or {names.memory} {where}in the last {given.since}; "
+            "if they have other names, map them with --names FILE"
         )
     choice = RequestChoice(
         given.estimator, given.percentile, given.min_cpu_milli, given.min_memory_mb

@@ -96,7 +96,7 @@ def test_another_kind_of_object_is_refused() -> None:
         (V2, OBSERVED.replace("[{pods: {web-0: 900m, web-1: 950m}, age: 10s}]", "[{value: 3}]"),
          "metrics[0]: cpu is of type Resource and is answered by pods (or error), not by value"),
         (V2, OBSERVED.replace("10s}]", "10s}, {value: 3}]"),
-         "metrics: 2 given, and spec.metrics has 1"),
+         "metrics: 2 metrics given but spec.metrics has 1"),
         (V2, OBSERVED.replace("name: web-1", "redy: true, name: web-1"),
          "the observation: unknown field pods[1].redy; did you mean ready?"),
         (V2, OBSERVED.replace("scale:", "scal: 1\nscale:"),

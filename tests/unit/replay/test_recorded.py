@@ -10,8 +10,8 @@ from podscale.cli.cluster import ClusterChoice
 from podscale.cli.prometheus import PrometheusChoice
 from podscale.cli.replay import run
 from podscale.cli.replay.inputs import RecordedCluster, ReplayOptions, Subject
-from podscale.cli.replay.shown import columns_of
 from podscale.cli.replay.run import all_replayed
+from podscale.cli.replay.shown import columns_of
 from podscale.replay.inputs import ReplayError
 from podscale.replay.report import ReplayReport
 from tests.unit.hpa.decide.handwritten import written
@@ -60,12 +60,12 @@ def replayed(replicas: list[float], ready_after_s: tuple[float, ...] = ()) -> Re
 def test_a_replay_of_today_that_differs_from_what_was_recorded_is_cautioned():
     assert not [each for each in replayed([4.0] * 480).assumptions if "caution" in each]
     (caution,) = [each for each in replayed([4.0] + [1.0] * 479).assumptions if "caution" in each]
-    assert "0.0% unserved and 8 pod-hours, and recorded are " in caution
+    assert "0.0% unserved and 8 pod-hours, but " in caution
     assert "correct --ready-after" in caution
 
 
 def test_less_than_an_hour_of_history_is_cautioned():
-    assert replayed([4.0] * 120).assumptions[0].startswith("caution: 30m0s of history is short")
+    assert replayed([4.0] * 120).assumptions[0].startswith("caution: only 30m0s of history")
 
 
 @pytest.mark.parametrize(("measured", "said"), [
@@ -96,4 +96,4 @@ async def test_how_long_a_pod_takes_is_measured_by_the_pods_of_the_cluster_too()
         ("web-6d5f-a", "True", "02"), ("web-6d5f-b", "True", "04"), ("web-6d5f-c", "True", "03"),
         ("web-6d5f-d", "False", "30"), ("other-6d5f-a", "True", "50"),
     )  # type: ignore[assignment]  # fmt: skip
-    assert await cluster._ready_after(web()) == (3.0,)  # noqa: SLF001
+    assert await cluster._ready_after(web()) == (3.0,)

@@ -62,7 +62,7 @@ def test_times_finer_than_seconds_are_refused_with_their_unit(parts, words):
 def test_a_time_years_from_the_others_is_refused_with_its_line(stray, line):
     rows = [f"{NOON + 60 * minute},1" for minute in range(11)]
     rows.insert(0 if line == 2 else 11, f"{stray},0")
-    with pytest.raises(TraceInvalid, match="span .* years .* before line (3|13)") as refused:
+    with pytest.raises(TraceInvalid, match=r"span .* years .* before line (3|13)") as refused:
         read_trace("\n".join(["time,rps", *rows]))
     assert refused.value.line == line
 
