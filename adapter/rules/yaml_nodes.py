@@ -26,6 +26,10 @@ _BOOL = "tag:yaml.org,2002:bool"
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _BINARY = "tag:yaml.org,2002:binary"
+# JSON writes what lies beyond 16 bits as two escapes, which libyaml refuses.
+_PAIR = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE
+)
 _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 # What yaml.v2 takes for a value of the tag; PyYAML's own rules are those of YAML 1.1.
 _TAGGED = {
@@ -69,7 +73,8 @@ def nodes(text: str) -> Iterator[yaml.Node]:
     """Yield the root of each document; raises ``yaml.YAMLError``, ``UnicodeError`` and
     ``RecursionError``.
     """
-    composer = _Composer(EVENTS(text))
+    joined = _PAIR.sub(lambda m: m[1] + bytes.fromhex(m[2] + m[3]).decode("utf-16-be"), text)
+    composer = _Composer(EVENTS(joined))
     while composer.check_node():
         if (node := composer.get_node()) is not None:
             yield node

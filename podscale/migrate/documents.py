@@ -1,13 +1,12 @@
 """Other people's YAML as plain objects: manifests, lists of them, values files."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 import yaml
 from yaml.constructor import SafeConstructor
 
 from adapter.rules.yaml_nodes import nodes
-from podscale.core.json_decoder import decode_json
 
 Object = Mapping[str, object]
 
@@ -27,7 +26,7 @@ class Unreadable(ValueError):
 def objects(text: str, file: str = "input") -> list[Object]:
     """Return the mappings of a YAML stream, ``kind: List`` opened up; raises ``Unreadable``."""
     try:
-        loaded = _loaded(text)
+        loaded = map(_Constructor().construct_document, nodes(text))
         left = iter(range(_MOST_VALUES))
         return [each for document in loaded for each in _opened(_as_json(document, left), file)]
     except yaml.MarkedYAMLError as error:
@@ -43,14 +42,6 @@ def objects(text: str, file: str = "input") -> list[Object]:
         ) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise Unreadable(f"{file}: not YAML: {_words(error)}") from None
-
-
-def _loaded(text: str) -> Iterable[object]:
-    """Return the documents, of JSON first: YAML lacks its escapes for what is beyond 16 bits."""
-    try:
-        return [decode_json(text)]
-    except ValueError:
-        return map(_Constructor().construct_document, nodes(text))
 
 
 def constructed(node: yaml.Node) -> object:

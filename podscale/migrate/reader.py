@@ -57,13 +57,16 @@ def migrate_all(
 
     A ScaledObject may stand in another file than its TriggerAuthentication.
     """
-    read = [(text, file, objects(text, file)) for text, file in texts]
-    known = connections.authentications([each for *_, found in read for each in found])
+    read = [
+        (text, file, objects(text, file), rules_source.values_in(text, file))
+        for text, file in texts
+    ]
+    known = connections.authentications([each for *_, found, _ in read for each in found])
     whole = together(
         ScaledObjectConversion(each, known, release).outcome()
         if text_at(each, "kind") == "ScaledObject"
-        else _of(each, text, file, len(found) == 1, image)
-        for text, file, found in read
+        else _of(each, text, file, len(found) == 1, values, image)
+        for text, file, found, values in read
         for each in found
     )
     whole.refused += triggers.clashes(whole.rules.get("externalRules", ()))
@@ -73,10 +76,20 @@ def migrate_all(
     return whole
 
 
-def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> MigrationOutcome:
-    """Return what one object becomes; ``text`` is what its file holds."""
+def _of(
+    each: Object,
+    text: str,
+    file: str,
+    is_alone: bool,
+    values: Sequence[rules_source.RulesText],
+    image: str,
+) -> MigrationOutcome:
+    """Return what one object becomes; ``text`` is what its file holds, with these ``values``."""
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
+    inside = [found for found in values if found.about == about.strip()]
+    if inside and (kind or is_alone):
+        return together(_of_values(found, image) for found in inside)
     if kind == "ScaledJob":
         why = "jobs are started by KEDA, not scaled: leave it there"
         return MigrationOutcome(read=[about], lost=[Remark(about, why)])
@@ -99,16 +112,11 @@ def _of(each: Object, text: str, file: str, is_alone: bool, image: str) -> Migra
         rules = rules_source.of_config_map(each, file, text)
         if rules is not None:
             return check(rules, about)  # its manifest stays as it is, and is not printed again
-    if not kind:
-        rules = rules_source.find(text, file) if is_alone else None
-        if rules is not None and rules.form == "Helm values":
-            return _of_values(rules, image)
+    if not kind and is_alone:
         sections = {"rules", "externalRules", "resourceRules"}
         is_near = all(get_close_matches(key, sections) for key in each)
-        if rules is not None and (is_near or sections & set(each)):
-            return check(rules, "rules file")
-    if values := [each for each in rules_source.values_in(text, file) if each.about == about]:
-        return together(_of_values(each, image) for each in values)
+        if is_near or sections & set(each):
+            return check(rules_source.RulesText(text, file, "rules file"), "rules file")
     if kind in _BESIDE:
         return MigrationOutcome(kept=[about])
     why = "ignored (migrate does not read this kind)"

@@ -71,14 +71,14 @@ def find(text: str, file: str) -> RulesText:
         found = documents.objects(text, file)
     except documents.Unreadable:
         return RulesText(text, file, "rules file")  # its reader says what is wrong, and where
+    if values := values_in(text, file):
+        return values[0]
     maps = [each for each in found if documents.text_at(each, "kind") == "ConfigMap"]
     # Other programs have a config.yaml as well: what reads as rules goes before the name.
     for each in sorted(maps, key=lambda each: not any(map(_is_rules, _contents(each).values()))):
         rules = of_config_map(each, file, text)
         if rules is not None:
             return rules
-    if values := values_in(text, file):
-        return values[0]
     kinds = [documents.text_at(each, "kind") for each in found if each.get("apiVersion")]
     if maps or not kinds or len(kinds) < len(found):
         return RulesText(text, file, "rules file")
@@ -123,12 +123,10 @@ def _is_rules(content: str) -> bool:
 
 def values_in(text: str, file: str) -> list[RulesText]:
     """Return the rules of all values of the chart in ``text``, which YAML's reader has taken."""
-    try:
-        roots = list(nodes(text))
-    except yaml.YAMLError:  # JSON with escapes that YAML does not have
-        return []
     return [
-        _of_values(values, file, about) for each in roots for about, values in _values(each, text)
+        _of_values(values, file, about)
+        for each in nodes(text)
+        for about, values in _values(each, text)
     ]
 
 

@@ -146,3 +146,26 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(text):
 def test_values_of_other_charts_are_none_of_ours():
     text = "loki: {ruler: {rules: {a: {b: 1}}}, prometheus: {enabled: true}}\n"
     assert find(text, "f.yaml").form == "rules file"
+
+
+def test_values_of_a_config_map_are_values():
+    text = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  values.yaml: |\n"
+    assert parsed(text + indented(4)).place("rules[0]") == "f.yaml:9:9"
+
+
+def test_a_file_is_read_once_however_many_objects_are_in_it(monkeypatch):
+    asked: list[str] = []
+
+    def values_in(text: str, file: str) -> list[Any]:
+        asked.append(file)
+        return []
+
+    monkeypatch.setattr("podscale.migrate.rules_source.values_in", values_in)
+    migrate_all([("---\n".join(["kind: Pod\n"] * 50), "f.yaml")])
+    assert asked == ["f.yaml"]
+
+
+def test_escapes_of_json_become_characters_where_places_are_read():
+    values = json.dumps({"rules": {"custom": [RULE | {"seriesQuery": '{a="🦉\\\\ud83e\\udd89"}'}]}})
+    (rule,) = parsed(values).config.rules[6:]
+    assert rule.series_query == '{a="🦉\\\\ud83e\\udd89"}'
