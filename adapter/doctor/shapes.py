@@ -83,7 +83,7 @@ def adds_up(node: promql.Node, key: frozenset[str]) -> bool:
             return adds_up(node.operand, key.union(node.labels if node.clause != "by" else ()))
         case promql.Negation() | promql.Subquery():
             return adds_up(node.operand, key)
-        case promql.FunctionCall(function="absent" | "absent_over_time" | "vector"):
+        case promql.FunctionCall(function="absent" | "absent_over_time"):
             return True
         case promql.FunctionCall() if node.function in _OF_BUCKETS:
             return adds_up(node.arguments[-1], key | {"le"})
@@ -92,11 +92,14 @@ def adds_up(node: promql.Node, key: frozenset[str]) -> bool:
         ) if target in key:
             return adds_up(operand, key.union(t.value for t in of if isinstance(t, promql.Text)))
         case promql.FunctionCall():
-            return any(adds_up(each, key) for each in node.arguments)
+            vectors = [each for each in node.arguments if promql.is_vector(each) or _is_range(each)]
+            return not vectors or any(adds_up(each, key) for each in vectors)
         case promql.Binary():
             vectors = [each for each in (node.left, node.right) if promql.is_vector(each)]
             if node.op == "or":
                 return all(adds_up(each, key) for each in vectors)
+            if len(vectors) == 2 and node.op in promql.SET_OPS:
+                return adds_up(node.left, key)
             if len(vectors) == 2 and node.group:
                 return adds_up(node.left if node.group == "left" else node.right, key)
             return any(adds_up(each, key) for each in vectors)

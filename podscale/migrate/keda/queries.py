@@ -4,13 +4,13 @@ import re
 
 from msgspec.structs import replace
 
+from adapter.doctor.shapes import adds_up
 from podscale.feed.prover import tree as promql
 from podscale.feed.prover.printer import printed
 
 ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
 DISCOVERED_MS = 600_000  # how old a series may be to be listed: --metrics-relist-interval's default
 _ABSENCE = ("absent", "absent_over_time")
-_MANY = ("topk", "bottomk", "limitk", "limit_ratio")
 
 
 def series_query(tree: promql.Node) -> str:
@@ -59,45 +59,4 @@ def _is_constant(node: promql.Node) -> bool:
 
 def is_single(tree: promql.Node) -> bool:
     """Return whether the query returns at most one element, whatever series there are."""
-    nodes = list(promql.walk(tree))
-    labels = {label for each in nodes for label in getattr(each, "labels", ())}
-    # A text may be a label that a function writes; "" stands for those that nothing here names.
-    return not _varying(tree, frozenset({"", *labels, *(_text(each) for each in nodes)}))
-
-
-def _varying(node: promql.Node, every: frozenset[str]) -> frozenset[str]:
-    """Return the labels, out of ``every``, in which elements of the answer may differ."""
-    match node:
-        case promql.VectorSelector():
-            return every - {each.label for each in node.matchers if each.op == "="}
-        case promql.Negation() | promql.Subquery():
-            return _varying(node.operand, every)
-        case promql.Aggregation():
-            inner, labels = _varying(node.operand, every), set(node.labels)
-            if node.op in _MANY and node.parameter != promql.Number("1"):
-                return inner
-            groups = inner & labels if node.clause == "by" else inner - labels
-            is_split = inner and node.op == "count_values" and node.parameter is not None
-            return groups | {_text(node.parameter)} if is_split else groups
-        case promql.FunctionCall(function) if not node.is_scalar and function not in _ABSENCE:
-            given = (_varying(each, every) for each in node.arguments)
-            inner = next(filter(None, given), frozenset())
-            if function.startswith("histogram_"):
-                return inner - {"le"}
-            is_labelling = inner and function in ("label_replace", "label_join")
-            return inner | {_text(node.arguments[1])} if is_labelling else inner
-        case promql.Binary():
-            left, right = _varying(node.left, every), _varying(node.right, every)
-            if node.op == "or":
-                return left | right
-            if promql.is_scalar(node.left) or node.group == "right":
-                return right
-            if promql.is_scalar(node.right) or node.group or node.op in promql.SET_OPS:
-                return left
-            matched = set(node.labels)
-            return left & right & matched if node.clause == "on" else left & right - matched
-    return frozenset()
-
-
-def _text(node: promql.Node | None) -> str:
-    return node.value if isinstance(node, promql.Text) else ""
+    return promql.is_scalar(tree) or adds_up(tree, frozenset())
