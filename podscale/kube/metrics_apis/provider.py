@@ -18,11 +18,12 @@ import numpy as np
 from msgspec import Struct, structs
 
 from podscale.core import metrics, quantity
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.silences import SILENT_S, QueryWindow, Silences
 from podscale.core.times import duration
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
-from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
+from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode, encode
 from podscale.kube.discovery import ApiDiscovery
 from podscale.kube.metrics_apis import bodies
 
@@ -38,7 +39,7 @@ _GROUPS: dict[_Family, tuple[str, str]] = {
 _TIMEOUT_S = 10.0
 _AT_ONCE = 16
 _RANGE_S = 300.0  # behind an answer that does not tell its window
-_MOST_FAILING = 10_000  # questions that are remembered, those included that nobody asks any more
+_MOST_BYTES = 16 * 1024 * 1024  # of questions that failed, and are asked again within the hour
 # prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
 # everything to its minimum.
 _GO_OVERFLOW = -(2**63)
@@ -85,7 +86,10 @@ class ApiProvider:
         self._wall = wall
         # By API, since each has a server of its own. Nobody knows which failures are Prometheus's.
         self._silences = {family: Silences(SILENT_S) for family in _GROUPS}
-        self._failing: dict[metrics.Question, float] = {}  # since when
+        # Since when; 0: it is answered again.
+        self._failing: BoundedCache[metrics.Question, float] = BoundedCache(
+            _MOST_BYTES, age_s=3600.0
+        )
 
     async def answer(self, questions: Sequence[metrics.Question]) -> Sequence[metrics.Answer]:
         """Return one answer per question, in order."""
@@ -111,13 +115,17 @@ class ApiProvider:
         until it is answered, and makes no silence."""
         now_s = self._wall()
         for question, answer, silences in sorted(rows, key=_is_failed):
+            since_s = self._failing.get(question)
             if not _is_failed((question, answer)):
                 silences.answered(now_s)
-                self._failing.pop(question, None)
-            elif self._failing.setdefault(question, now_s) > silences.answered_s:
+                if since_s:
+                    self._failing.put(question, 0.0, len(encode(question)))
+                continue
+            if not since_s:
+                since_s = now_s
+                self._failing.put(question, since_s, len(encode(question)))
+            if since_s > silences.answered_s:
                 silences.failed(asked_s, now_s)
-        if len(self._failing) > _MOST_FAILING:
-            self._failing.clear()
 
     async def _fetch(self, call: _Call) -> _Items | metrics.Failure:
         asked_s = self._wall()

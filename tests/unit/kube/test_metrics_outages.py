@@ -1,5 +1,7 @@
 """After an outage of a metrics API its answers tell of it, as those of our own feed do."""
 
+import tracemalloc
+
 import pytest
 
 from podscale.core.metrics import (
@@ -144,3 +146,16 @@ async def test_lists_with_nothing_in_them_end_no_outage():
 async def test_a_start_has_seen_no_outage():
     (answer,) = await Apis().at(0, QUEUE)
     assert answer.gap is None
+
+
+async def test_questions_that_nobody_asked_before_and_that_fail_do_not_stay() -> None:
+    apis = Apis()
+    apis.cluster.fault = lambda *_: Refusal(503, "ServiceUnavailable")
+    tracemalloc.start()
+    for number in range(20):  # one HPA, written anew for each pass
+        selectors = (f"a={number:05}{place:05}" * 5_000 for place in range(40))
+        await apis.at(number, *[ExternalMetric("shop", "nobody", each) for each in selectors])
+        apis.cluster.requests.clear()
+    filled = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert filled < 24 * 2**20
