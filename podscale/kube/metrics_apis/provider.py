@@ -87,9 +87,7 @@ class ApiProvider:
         # By API, since each has a server of its own. Nobody knows which failures are Prometheus's.
         self._silences = {family: Silences(SILENT_S) for family in _GROUPS}
         # Since when; 0: it is answered again.
-        self._failing: BoundedCache[metrics.Question, float] = BoundedCache(
-            _MOST_BYTES, age_s=3600.0
-        )
+        self._failing = BoundedCache[metrics.Question, float](_MOST_BYTES, age_s=3600.0)
 
     async def answer(self, questions: Sequence[metrics.Question]) -> Sequence[metrics.Answer]:
         """Return one answer per question, in order."""
@@ -115,16 +113,13 @@ class ApiProvider:
         until it is answered, and makes no silence."""
         now_s = self._wall()
         for question, answer, silences in sorted(rows, key=_is_failed):
-            since_s = self._failing.get(question)
-            if not _is_failed((question, answer)):
-                silences.answered(now_s)
-                if since_s:
-                    self._failing.put(question, 0.0, len(encode(question)))
-                continue
-            if not since_s:
-                since_s = now_s
+            is_failed, since_s = _is_failed((question, answer)), self._failing.get(question) or 0.0
+            if is_failed != (since_s > 0.0):
+                since_s = now_s if is_failed else 0.0
                 self._failing.put(question, since_s, len(encode(question)))
-            if since_s > silences.answered_s:
+            if not is_failed:
+                silences.answered(now_s)
+            elif since_s > silences.answered_s:
                 silences.failed(asked_s, now_s)
 
     async def _fetch(self, call: _Call) -> _Items | metrics.Failure:
