@@ -27,7 +27,7 @@ _RULES = {  # of the chart's values: what it takes below rules
     "external": (SequenceNode, "a list"),
     "resource": (MappingNode, "a mapping"),
 }
-_MAP, _LIST, _STR = (f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))
+_STR = "tag:yaml.org,2002:str"
 _NO_RULES = "there are no rules: write rules.custom, rules.external or rules.resource"
 
 
@@ -126,8 +126,18 @@ def values_in(text: str, file: str) -> list[RulesText]:
     return [
         _of_values(values, file, about)
         for each in nodes(text)
-        for about, values in _values(each, text)
+        for about, values in ([("", each)] if _is_bare(each) else _values(each, text))
     ]
+
+
+def _is_bare(document: Node) -> bool:
+    """Return whether a document is values that have no rules, or none yet."""
+    fields = _fields(document)
+    if {"kind", _CHART} & fields.keys():
+        return False
+    rules, prometheus = fields.get("rules"), _fields(fields.get("prometheus"))
+    is_empty = isinstance(rules, MappingNode) and not rules.value
+    return is_empty or not {"url", "port", "path"}.isdisjoint(prometheus)
 
 
 def _values(node: Node, text: str, about: str = "") -> Iterator[tuple[str, MappingNode]]:
@@ -154,16 +164,14 @@ def _values(node: Node, text: str, about: str = "") -> Iterator[tuple[str, Mappi
 
 def _is_values(fields: Mapping[str, Node]) -> bool:
     rules = fields.get(_near("rules", fields))
-    if isinstance(rules, MappingNode):
-        return not rules.value or any(_near(key, _RULES) for key in _fields(rules))
-    return not {"url", "port", "path"}.isdisjoint(_fields(fields.get("prometheus")))
+    return isinstance(rules, MappingNode) and any(_near(key, _RULES) for key in _fields(rules))
 
 
 def _near(key: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(key, known, n=1, cutoff=0.8)), "")
 
 
-def _of_values(values: MappingNode, file: str, about: str) -> RulesText:
+def _of_values(values: Node, file: str, about: str) -> RulesText:
     """Return the rules that the chart prometheus-community/prometheus-adapter renders."""
     problems: list[LintFinding] = []
 
@@ -176,15 +184,14 @@ def _of_values(values: MappingNode, file: str, about: str) -> RulesText:
         hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}."
         add(key, f"unknown key {key.value!r} of {of}; {hint} The chart drops it in silence")
 
-    at = _near("rules", _fields(values))
-    place, rules, written = values, _fields(values).get(at), dict[str, Node]()
-    for key in (key for key, _ in values.value if key.value == at):
-        place = key
-        if at != "rules":
-            unknown(key, "the values", ["rules"])
-            rules = None
-        elif not (rules is None or isinstance(rules, MappingNode) or is_null(rules)):
-            add(key, f"rules is {kind(rules)}, and the chart takes a mapping")
+    keys = {key.value: (key, value) for key, value in values.value}
+    place, rules = keys.get(_near("rules", keys), (values, None))
+    if rules is not None and place.value != "rules":
+        unknown(place, "the values", ["rules"])
+        rules = None
+    elif not (rules is None or isinstance(rules, MappingNode) or is_null(rules)):
+        add(place, f"rules is {kind(rules)}, and the chart takes a mapping")
+    written: dict[str, Node] = {}
     for key, value in rules.value if isinstance(rules, MappingNode) else ():
         form, words = _RULES.get(key.value, (Node, ""))
         is_text = key.value == "default" and value.style
@@ -197,26 +204,20 @@ def _of_values(values: MappingNode, file: str, about: str) -> RulesText:
         place = key if key.value == "default" else place
     # The chart writes its default rules unless told otherwise; the same six as config-gen.
     has_defaults = _is_true(written["default"]) if "default" in written else True
-    document = yaml.compose(config_gen.default_yaml() if has_defaults else "rules: []")
-    defaults = _moved(_fields(document)["rules"], place.start_mark)
-    custom = [*defaults.value, *_items(written.get("custom"))]
-    sections = {
-        "rules": SequenceNode(_LIST, custom, place.start_mark),
-        "externalRules": written.get("external"),
-        "resourceRules": written.get("resource"),
-    }
-    pairs = [(ScalarNode(_STR, key), each) for key, each in sections.items() if each and each.value]
+    default = config_gen.default_config().rules if has_defaults else ()
+    text = yaml.safe_dump({"rules": list(map(config_gen.dump_rule, default))}, sort_keys=False)
+    document = _moved(next(nodes(text)), place.start_mark)
+    listed = _fields(document)["rules"]
+    listed.value += written["custom"].value if "custom" in written else []
+    for key, section in (("external", "externalRules"), ("resource", "resourceRules")):
+        if key in written:
+            document.value.append((ScalarNode(_STR, section), written[key]))
     plain = documents.map_at(documents.constructed(values))
+    existing = documents.text_at(plain, "rules", "existing")
     return RulesText(
-        MappingNode(_MAP, pairs, place.start_mark),
-        file,
-        "Helm values",
-        documents.text_at(plain, "rules", "existing"),
-        about=about,
-        values=plain,
-        problems=problems,
-        defaults=len(defaults.value),
-    )
+        document, file, "Helm values", existing,
+        about=about, values=plain, problems=problems, defaults=len(default),
+    )  # fmt: skip
 
 
 def _is_true(node: Node) -> bool:
@@ -229,10 +230,6 @@ def _is_true(node: Node) -> bool:
 def _fields(node: Node | None) -> dict[str, Node]:
     pairs = node.value if isinstance(node, MappingNode) else ()
     return {str(key.value): value for key, value in pairs}
-
-
-def _items(node: Node | None) -> list[Node]:
-    return node.value if isinstance(node, SequenceNode) else []
 
 
 def _inside(scalar: ScalarNode, text: str) -> Node | None:

@@ -105,27 +105,24 @@ def _credentials(
 
 def assign_sources(outcome: MigrationOutcome) -> None:
     """Replace each rule's connection by the name of a source: the first becomes flags instead."""
+    every: list[Connection] = []
     rules = outcome.rules.get("externalRules", [])
-    given = [each.get("source") for each in rules]
-    every = [each for i, each in enumerate(given) if each and each not in given[:i]]
-    names = ["", *(f"prometheus-{number}" for number in range(2, len(every) + 1))]
-    for i, (rule, of) in enumerate(zip(rules, given, strict=True)):
-        name = names[every.index(of)] if of else ""
-        rules[i] = {
-            **({"source": name} if name else {}),
-            **{key: value for key, value in rule.items() if key != "source"},
-        }
+    for i, rule in enumerate(rules):
+        of = map_at(rule, "source")
+        if of and of not in every:
+            every.append(of)
+        number = every.index(of) + 1 if of else 1
+        name = {"source": f"prometheus-{number}"} if number > 1 else {}
+        rules[i] = {**name, **{key: value for key, value in rule.items() if key != "source"}}
     if every:
         outcome.flags += _flags(every[0])
     if every[1:]:
-        outcome.sources = [
-            {"name": name, **map_at(of)} for name, of in zip(names[1:], every[1:], strict=True)
-        ]
+        outcome.sources = [{"name": f"prometheus-{i}", **of} for i, of in enumerate(every[1:], 2)]
         outcome.flags.append("--sources=/etc/adapter/sources.yaml")
         outcome.steps.insert(0, "write the sources below into the file of --sources")
 
 
-def _flags(connection: object) -> Iterator[str]:
+def _flags(connection: Connection) -> Iterator[str]:
     pairs = "&".join(
         "=".join(map(str, each)) for each in map_at(connection, "queryParameters").items()
     )

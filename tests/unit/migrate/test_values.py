@@ -94,6 +94,7 @@ def test_default_rules_are_off_where_a_template_takes_the_value_for_false(value)
 def test_default_rules_stand_before_the_written_at_the_line_that_asks_for_them():
     found = parsed(VALUES.replace("default: false", "default: true"))
     assert len(found.config.rules) == 7
+    assert found.config.resource_rules is None
     assert found.place("rules[3].seriesQuery") == "f.yaml:2:3"
     assert found.place("rules[6]") == "f.yaml:4:5"
     outcome = migrate_all([("rules: {}\n", "f.yaml")])
@@ -144,7 +145,7 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(text):
 
 
 def test_values_of_other_charts_are_none_of_ours():
-    text = "loki: {ruler: {rules: {a: {b: 1}}}, prometheus: {enabled: true}}\n"
+    text = "loki: {ruler: {rules: {}}, rules: {a: {b: 1}}}\ngrafana: {prometheus: {url: a}}\n"
     assert find(text, "f.yaml").form == "rules file"
 
 
