@@ -294,8 +294,7 @@ def unknown_fields(
     if isinstance(value, list):
         for index, each in enumerate(value):
             yield from unknown_fields(each, kind, f"{path}[{index}]")
-    elif isinstance(value, dict) and (struct := _struct_in(kind)) is not None:
-        known = _fields(struct)
+    elif isinstance(value, dict) and (known := _fields(kind)):
         for key, below in value.items():
             if key not in known:
                 yield f"{path}.{key}".lstrip("."), known
@@ -304,17 +303,13 @@ def unknown_fields(
 
 
 @functools.cache
-def _fields(struct: type[Struct]) -> Mapping[str, Any]:
-    hints = typing.get_type_hints(struct)
-    names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """Return the types of the fields of the struct that ``kind`` is or may be, by wire names."""
+    if not (isinstance(kind, type) and issubclass(kind, Struct)):
+        return next(filter(None, map(_fields, typing.get_args(kind))), {})
+    hints = typing.get_type_hints(kind)
+    names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
     return {written: hints[own] for written, own in names}
-
-
-@functools.cache
-def _struct_in(kind: Any) -> type[Struct] | None:
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return kind
-    return next(filter(None, map(_struct_in, typing.get_args(kind))), None)
 
 
 def encode(value: object) -> bytes:
