@@ -6,6 +6,7 @@ by it before is read with the difference (``HistoryMemory``): otherwise a jump a
 every window, and one back would hold every size until the old time is reached again.
 """
 
+import math
 import time
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ class SteadyClock:
         self.now = monotonic or wall
         self.watch = monotonic or time.monotonic  # of the watches, whatever ``wall`` is
         self._apart = self.unix() - self.now()
+        self.set_at = -math.inf  # by ``now``
         self.set_s = 0.0  # by how much the wall clock was set so far, in sum
 
     def look(self) -> float:
@@ -32,7 +34,7 @@ class SteadyClock:
         jump, self._apart = apart - self._apart, apart
         if abs(jump) < _LEAST_S:
             return 0.0
-        self.set_s += jump
+        self.set_s, self.set_at = self.set_s + jump, self.now()
         return jump
 
     def unix_at(self, at: float) -> float:

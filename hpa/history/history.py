@@ -127,11 +127,14 @@ def resumed(past: Past, size: int, at: float) -> Past:
     return structs.replace(past, recommendations=(*(past.recommendations or ()), found))
 
 
-def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]:
+def recovered(
+    past: Past, hpa: HPA, size: int | None, behind_s: float = 0.0, now: float = math.inf
+) -> tuple[Past, int | None]:
     """Return the history with the newest rescale that only the status tells of, and the
     size that the target should have now.
 
-    A leader that died between writing the scale and storing its history left both in the
+    Its writer's clock was ``behind_s`` behind ours, or is as ours since it was set. A leader that
+    died between writing the scale and storing its history left both in the
     status, or neither; the latter shows as a difference in size (``drifted``).
     """
     status = hpa.status
@@ -141,7 +144,12 @@ def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]
         return past, size
     if status.current_replicas == status.desired_replicas:
         return past, size
-    return adopted(past, hpa), status.desired_replicas
+    at = status.last_scale_s
+    # As late as it can have been: what is counted for too long forgets nothing.
+    if at + behind_s > now or (behind_s < 0 and at <= now):
+        at -= behind_s
+    sizes = status.current_replicas, status.desired_replicas
+    return remember_scale(past, hpa.behavior, *sizes, at), status.desired_replicas
 
 
 def joined(before: Past, past: Past) -> Past:

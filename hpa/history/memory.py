@@ -54,14 +54,20 @@ class HistoryMemory:
         self._clock = clock
         self._term = 0
         self._loaded: dict[Key, _Loaded] = {}
+        self._renewed_at: Callable[[], float] = lambda: math.inf
         self._ahead_s = 0.0  # of the clock of who stored them, of ``clock.set_s``
         self._unread_since: float | None = None  # by ``clock.now``; None: what is stored was read
 
-    def begin(self, behind_s: float = 0.0) -> None:
+    def begin(
+        self, behind_s: float = 0.0, renewed_at: Callable[[], float] = lambda: math.inf
+    ) -> None:
         """Forget the term before: until ``load``, nothing is known of what was stored.
 
-        Who stored it had a clock that was ``behind_s`` behind ours.
+        Who stored it had a clock that was ``behind_s`` behind ours. Nothing is stored by a clock
+        that was set since the Lease was ``renewed_at``: who leads next would take it for the one
+        of before, and forget by the difference. A rescale shows in the status and in the size.
         """
+        self._renewed_at = renewed_at
         self._term += 1
         self._loaded.clear()
         self._ahead_s = self._clock.set_s - behind_s
@@ -143,7 +149,7 @@ class HistoryMemory:
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
             if size is not None and is_unknown:
                 past = history.resumed(past, size, loaded.taken_over_at)
-        past, expected = history.recovered(past, hpa, expected)
+        past, expected = history.recovered(past, hpa, expected, self._behind_s, now)
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
             if not self.is_read and expected is None:
@@ -197,6 +203,8 @@ class HistoryMemory:
                 state.sent = ()  # a later write went in: ours, and in ``past``
         state.past = past
         if self._config_maps is None or not is_stored or self._unread_since is not None:
+            return
+        if self._renewed_at() < self._clock.set_at:
             return
         if record.key in self._loaded:
             return  # read during this pass: it stands there until the next one has joined both

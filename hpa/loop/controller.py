@@ -85,7 +85,7 @@ class Controller:
         it where that cannot be read for a minute."""
         # A renewal may be older than the last history of a term: ours we know better.
         set_s, behind_s = self._follow_clock(), term.previous_behind_s
-        self.state.memory.begin(set_s if behind_s is None else behind_s)
+        self.state.memory.begin(set_s if behind_s is None else behind_s, term.renewed_at)
         self.traces.clear()  # of a term before: another one led since, and all may have changed
         try:
             stores, settings = self.state.ports.stores, self.state.settings

@@ -62,7 +62,6 @@ class WatchedWeather(Weather):
         self._history: dict[str, list[tuple[int, bytes]]] = {each: [] for each in WATCHED}
         self._known: dict[str, dict[_Key, tuple[str, Any]]] = {each: {} for each in WATCHED}
         self._news = asyncio.Event()
-        self._renewed_at = 0.0  # the Lease
 
     def take(self, method: Method, path: str, sent: Any, replica: str) -> Any:
         """Answer lists and reviews as well."""
@@ -77,14 +76,9 @@ class WatchedWeather(Weather):
             return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
         if method == "PUT" and plural == "scale":
             self._judge_watches(path, sent, replica)
-        before, renewed_at = self.holder, self._renewed_at
+        before = self.holder
         answer = super().take(method, path, sent, replica)
-        if "/leases" in path and method != "GET":
-            self._renewed_at = asyncio.get_running_loop().time()
-        # Whose clock was set after the last renewal, and who stored a history by it since, is taken
-        # by who follows for somebody with the clock of the renewal: no rescale's age is known then.
-        is_set = self.judge.jumps[-1][0] > renewed_at
-        if self.holder != before and (self.is_spoiled or is_set):
+        if self.holder != before and self.is_spoiled:
             for name in self.judge.specs:
                 self.judge.unsettle(name)
         return answer

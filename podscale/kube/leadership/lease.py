@@ -6,6 +6,7 @@ its tasks believed. ``guard`` is that check; ``FencedApi`` puts it into every wr
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,8 @@ class Term(Struct, frozen=True):
     # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell,
     # None where it was this process, which knows itself how its clock was set.
     previous_behind_s: float | None = 0.0
+    # When the last renewal went out, by the elector's clock: others know ours as it was set then.
+    renewed_at: Callable[[], float] = lambda: math.inf
 
 
 class _Observed(Struct, eq=False):
@@ -293,7 +296,10 @@ class Elector:
         self._deadline = asked + self._times.renew_deadline_s
         behind_s = before.behind_s(self._clock(), self._wall()) if before else 0.0
         is_own, self._has_led = is_ours and self._has_led, True
-        return Term(spec.renew_time, None if is_own else behind_s)
+        before_s = self._times.renew_deadline_s
+        return Term(
+            spec.renew_time, None if is_own else behind_s, lambda: self._deadline - before_s
+        )
 
     async def _release(self) -> None:
         """Give the Lease back, so that the next leader need not wait for it to expire."""

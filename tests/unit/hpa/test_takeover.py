@@ -116,6 +116,48 @@ async def test_a_rescale_is_as_old_to_a_leader_whose_clock_is_another(
     assert second.scales() == [("web", 4)]  # the first one's
 
 
+@pytest.mark.parametrize("set_s", [-7200.0, 7200.0])
+async def test_a_rescale_by_a_clock_that_was_set_since_the_last_renewal_is_not_forgotten(
+    set_s: float,
+) -> None:
+    jumps = [0.0]
+    first = Cluster(
+        settings=SETTINGS,
+        wall=lambda: 1_795_000_000.0 + asyncio.get_running_loop().time() + sum(jumps),
+    )
+    web(first, 2, behavior=SLOW)
+    alive_until, renewed_at = first.wall(), asyncio.get_running_loop().time()
+    term = Term(None, renewed_at=lambda: renewed_at)  # and never again
+    leading = asyncio.ensure_future(first.controller.run(term))
+    await asyncio.sleep(20.0)
+    jumps.append(set_s)
+    await asyncio.sleep(2.0)
+    load(first, 9000)
+    await asyncio.sleep(16.0)
+    leading.cancel()
+    await asyncio.wait({leading})
+    assert first.scales() == [("web", 4)]
+    second = successor(first, 4)
+    await second.run_for(31.0, Term(alive_until, set_s))
+    assert second.scales() == [("web", 4)]  # the first one's: the policy allows no more
+
+
+async def test_a_renewal_by_the_clock_as_it_is_set_lets_histories_be_stored() -> None:
+    jumps, loop = [0.0], asyncio.get_running_loop()
+    cluster = Cluster(settings=SETTINGS, wall=lambda: 1_795_000_000.0 + loop.time() + sum(jumps))
+    web(cluster, 2)
+    term = Term(None, renewed_at=lambda: loop.time() - 2.0)
+    leading = asyncio.ensure_future(cluster.controller.run(term))
+    await asyncio.sleep(20.0)
+    jumps.append(-7200.0)
+    await asyncio.sleep(40.0)
+    leading.cancel()
+    await asyncio.wait({leading})
+    found = await HistoryConfigMaps(cluster.world, "podscale", "hpa").load()
+    assert found[(NS, "web")].at > cluster.wall() - 35.0
+    assert found[(NS, "web")].at <= cluster.wall()
+
+
 async def test_histories_of_objects_deleted_while_nobody_led_are_pruned() -> None:
     first = Cluster(settings=SETTINGS)
     web(first, 2)
