@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.hpa_stack import ROOT, HpaStack
-from tests.cluster.metrics_stack import RULES, busy_pod
+from tests.cluster.metrics_stack import RULES, MetricsStack, busy_pod
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings, audited
 from tests.cluster.workloads import deployment, horizontal_pod_autoscaler
@@ -119,6 +119,34 @@ def test_load_scales_a_deployment_up_and_every_way_of_asking_says_why(
             nobody = plane.user("mallory").write_kubeconfig(tmp_path / "mallory.kubeconfig")
             with pytest.raises(subprocess.CalledProcessError, match="forbidden"):
                 plane.kubectl("get", "sd", "-n", namespace, kubeconfig=nobody)
+
+
+def test_what_no_rule_covers_comes_from_the_clusters_metrics_api(
+    plane: Plane, exporter: Exporter, prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    rules, of_others = tmp_path / "none.yaml", tmp_path / "others"
+    rules.write_text("rules: []")
+    of_others.mkdir()
+    source = (f"--config={rules}", f"--prometheus-url={prometheus.url}")
+    early = ("--horizontal-pod-autoscaler-cpu-initialization-period=0s",)
+    with (
+        plane.namespace("shop") as namespace,
+        MetricsStack(plane, prometheus, exporter, of_others),
+        HpaStack(plane, tmp_path, *early, source=source) as stack,
+    ):
+        plane.apply(deployment("web", namespace, replicas=1))
+        wait_until("a pod", lambda: plane.ready_pods(namespace), 30)
+        pods = plane.ready_pods(namespace)
+        exporter.set(*(busy_pod(namespace, pod, requests=10, cpu=0.2) for pod in pods))
+        plane.apply(horizontal_pod_autoscaler("web", namespace, CPU))
+        wait_until(
+            "metrics.k8s.io asks for four",
+            lambda: replicas(plane, namespace) == 4,
+            60,
+            tuple(stack.replicas),
+        )
+        told = str(stack.decision(namespace, "web"))
+        assert ", answered by the cluster's metrics API" in told
 
 
 def explained(plane: Plane, *words: str, fails: bool = False) -> str:
