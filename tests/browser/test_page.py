@@ -72,7 +72,7 @@ async def url(played: Played) -> AsyncIterator[str]:
     ("workload", "name", "panels", "sentence"),
     [
         pytest.param(WEB, "web", {"load", "replicas", "cpu", "memory"}, "so the size", id="shop"),
-        pytest.param(WORKER, "worker", {"cpu", "memory"}, "app memory", id="worker"),
+        pytest.param(WORKER, "worker", {"cpu", "memory"}, "app cpu: 110m", id="worker"),
         pytest.param(QUEUE, "consumer", {"load", "replicas", "cpu", "memory"}, "size", id="queue"),
     ],
 )

@@ -75,6 +75,7 @@ export class Detail {
 
   // Nothing of the workload before may stand under another one's name.
   clear() {
+    mark(this.element, "data-lost", null);
     mark(this.chip, "data-state", "idle");
     say(this.chip, "…");
     this.tags.replaceChildren();
@@ -97,6 +98,7 @@ export class Detail {
         : "This address names no workload. An address is #/NAMESPACE/KIND/NAME.");
       mark(this.chip, "data-state", "idle");
       say(this.chip, "not found");
+      mark(this.element, "data-lost", true);
       return;
     }
     if (id !== this.id) return;
@@ -128,6 +130,7 @@ export class Detail {
 
   show(found) {
     const { row } = found;
+    mark(this.element, "data-lost", null);
     mark(this.chip, "data-state", row.state);
     say(this.chip, row.state);
     const tags = [row.hpa && `HPA ${row.hpa}`, ...row.others.map((name) => `HPA ${name}`), row.vpa && `VPA ${row.vpa}`, found.updateMode].filter(Boolean);

@@ -50,9 +50,9 @@ export function reason(token) {
 }
 
 const BY = {
-  ScaleDownStabilized: "the scale-down window", ScaleUpStabilized: "the scale-up window",
-  ScaleDownRateLimited: "a scale-down policy", ScaleUpRateLimited: "a scale-up policy",
-  LegacyScaleUpLimit: "the limit of one pass", MaxReplicasReached: "maxReplicas", MinReplicasReached: "minReplicas",
+  ScaleDownStabilized: "scale-down window", ScaleUpStabilized: "scale-up window",
+  ScaleDownRateLimited: "scale-down policy", ScaleUpRateLimited: "scale-up policy",
+  LegacyScaleUpLimit: "limit of one pass", MaxReplicasReached: "maxReplicas", MinReplicasReached: "minReplicas",
 };
 
 // What holds a size where it is only limits a change.
