@@ -190,7 +190,7 @@ class Sampler:
 
     def _note_kills(self, asked: _Asked) -> None:
         kills = {
-            (pod.name, state.name): run.finished_at
+            (pod.name, state.name): float(run.finished_at)  # of a class of its own
             for pod in asked.pods
             for state in pod.states
             for run in (state.last_terminated, state.terminated)

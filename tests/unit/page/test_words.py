@@ -9,9 +9,9 @@ from hpa.decide.settings import Settings
 from hpa.explain.explanation import explain
 from hpa.explain.reading import tell
 from podscale.core.selectors import selector as selectors
+from podscale.kube.client.wire import Time
 from podscale.kube.objects.pod import ContainerState, Terminated
 from podscale.page.answers import _words
-from podscale.page.board import WorkloadBoard
 from podscale.page.health import FeedHealth
 from podscale.page.sampler import PageSources, Sampler, _Asked
 from podscale.page.shown import reading, scaling_facts, scaling_mark
@@ -91,16 +91,16 @@ def test_of_several_metrics_the_page_says_how_many_times_its_target_the_largest_
 async def test_an_oom_kill_is_a_mark_with_its_time_and_told_once():
     played = Played()
     await played.play(60.0)
-    board = WorkloadBoard()
+    board = played.page.board
     (workload,) = [each for each in played.page.board if each.id[2] == "worker"]
     pods = tuple(played.page._sources.pods.select("batch", selectors.parse("app=worker")).views())
-    run = Terminated("OOMKilled", START - 9.0, START + 30.0)
+    run = Terminated("OOMKilled", Time(START - 9.0), Time(START + 30.0))
     state = ContainerState("app", False, 1, "running", "", None, run)
     killed = structs.replace(pods[0], states=(state,))
     sampler = Sampler(board, FeedHealth(None), PageSources(), wall=lambda: START, period_s=1.0)
     for _ in range(2):
         sampler._note_kills(_Asked(workload, (killed, *pods[1:]), ""))
-    later = structs.replace(run, finished_at=START + 50.0)
+    later = structs.replace(run, finished_at=Time(START + 50.0))
     state = structs.replace(state, last_terminated=later)
     sampler._note_kills(_Asked(workload, (structs.replace(killed, states=(state,)),), ""))
     told = [(mark.at, mark.title, mark.direction) for mark, _ in workload.marks]
@@ -108,3 +108,4 @@ async def test_an_oom_kill_is_a_mark_with_its_time_and_told_once():
     assert told == [(START + 30.0, title, "failed"), (START + 50.0, title, "failed")]
     assert "Container app" in workload.marks[-1][1].why
     assert msgspec.json.encode(_words(*workload.marks[-1]))
+    assert msgspec.json.encode(played.page.board.recent())
