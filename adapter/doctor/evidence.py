@@ -147,8 +147,8 @@ class LintFinding(Struct, frozen=True):
     @property
     def is_hint(self) -> bool:
         """Whether it only costs, or nobody was asked, as of prometheus-adapter's default rules."""
-        is_open = self.lint == "CountedTwice" and self.need is not None
-        return self.lint == "UnboundedSeries" or is_open
+        is_open = self.need and self.lint in ("CountedTwice", "DurationArithmetic")
+        return self.lint == "UnboundedSeries" or bool(is_open)
 
     @property
     def text(self) -> str:

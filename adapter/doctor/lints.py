@@ -38,7 +38,7 @@ from podscale.core.selectors.selector import parse as selector
 from podscale.core.times import duration
 from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
-from podscale.feed.prover.lexer import PromqlTooLarge
+from podscale.feed.prover.lexer import PromqlTooLarge, calculated
 from podscale.feed.prover.proof import Single, prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 
@@ -57,6 +57,7 @@ RULE_LINTS: Mapping[str, str] = {
     "NoResourceLabel": "a rule that maps no label to objects",
     "NoRules": "a file without rules",
     "CountedTwice": "resourceRules that add up containers and the cgroups around them",
+    "DurationArithmetic": "[5m*2], which Prometheus reads behind a flag",
     "NotCoalesced": "requests of the rule cannot share a query",
     "TooManyLabels": "a metric has more label names than are looked at",
     "RawValue": "what clients ask for is written into the query as it is",
@@ -227,6 +228,10 @@ def _of_plan(
         yield "QueryInvalid", field, text, need
         return
     yield from _windows(tree, known.scrape_interval_s, field)
+    if arithmetic := calculated(query):
+        said = known.answers.get(ResultOf(query))
+        text = f"{arithmetic} needs Prometheus's --enable-feature=promql-duration-expr"
+        yield "QueryInvalid" if said else "DurationArithmetic", field, said or text, ResultOf(query)
     label, key = plan.labels.object if kind else "", frozenset(plan.labels.key())
     if text := without_le(query):
         yield "GroupByLost", field, text

@@ -129,10 +129,10 @@ externalRules:
   metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 resourceRules:
   cpu:
-    containerQuery: >-
-      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[WINDOW])) by (<<.GroupBy>>)
-    nodeQuery: >-
-      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[WINDOW])) by (<<.GroupBy>>)
+    containerQuery: &cpu >-
+      sum by (<<.GroupBy>>)
+      (rate(container_cpu_usage_seconds_total{container!="",<<.LabelMatchers>>}[WINDOW]))
+    nodeQuery: *cpu
     resources:
       overrides:
         namespace: {resource: namespace}
@@ -140,8 +140,9 @@ resourceRules:
         node: {resource: node}
     containerLabel: container
   memory:
-    containerQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
-    nodeQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    containerQuery: &memory >-
+      sum(container_memory_working_set_bytes{container!="",<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    nodeQuery: *memory
     resources:
       overrides:
         namespace: {resource: namespace}

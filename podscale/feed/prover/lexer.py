@@ -14,22 +14,19 @@ MAX_OPERATORS = 500
 MAX_NESTING = 100
 _MOST_COPIED = 32 * 1024 * 1024
 # A raw string that ends in a backslash is one to Prometheus alone, not to the library.
-_STRING = (
-    r"""(?P<string>"(?:[^"\\\n]++|\\[^\n])*+"|'(?:[^'\\\n]++|\\[^\n])*+'|`(?:[^`\\]++|\\[^`])*+`)"""
-)
 _TOKEN = re.compile(
-    rf"""{_STRING}
+    r"""(?P<string>"(?:[^"\\\n]++|\\[^\n])*+"|'(?:[^'\\\n]++|\\[^\n])*+'|`(?:[^`\\]++|\\[^`])*+`)
     |(?P<quote>["'`])
     |\#[^\r\n]*+
-    |(?P<opens>[(\[{{])
-    |(?P<closes>[)\]}}])
+    |(?P<opens>[(\[{])
+    |(?P<closes>[)\]}])
     |(?P<negative>@(?:\s|\#[^\r\n]*+)*+-)
     |(?P<operator>[=!<>]=|[=!]~|[-+*/%^<>=!]|\b(?i:and|or|unless|atan2)\b)""",
     re.VERBOSE,
 )
 # Numbers may have separators, `1_000`, and durations be calculated, `[5m*2]`, `offset (1h/2)`.
 _RECENT = re.compile(
-    rf"""{_STRING}|\#[^\r\n]*+
+    r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|`[^`]*+`|\#[^\r\n]*+
     |\[(?P<range>[^\[\]"'`#]*+)\]
     |\b(?i:offset)\s*+(?P<offset>[-+]?\s*+\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))
     |(?<![\w:.])(?P<number>0[xX]\w++|[0-9.][0-9_.]*+(?:[eE][-+]?[0-9_]++)?(?!\w))""",
@@ -78,6 +75,12 @@ def check(text: str) -> None:
             raise PromqlTooLarge(f"more than {MAX_OPERATORS} operators and brackets")
     if operators * len(text) > _MOST_COPIED:
         raise PromqlTooLarge(f"{operators} operators and brackets in {len(text)} characters")
+
+
+def calculated(text: str) -> str:
+    """Return the first range or offset that is arithmetic, as it is written; "": there is none."""
+    found = _RECENT.finditer(text)
+    return next((m[0] for m in found if m["offset"] or _CALCULATED.search(m["range"] or "")), "")
 
 
 def in_older_words(text: str, duration: Callable[[str], str]) -> str:

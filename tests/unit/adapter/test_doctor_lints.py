@@ -162,7 +162,7 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 18
+    assert len(RULE_LINTS) == 19
 
 
 @pytest.mark.parametrize(("matches", "written", "meant"), [
@@ -368,11 +368,16 @@ def test_usage_of_containers_and_the_cgroups_around_them_is_counted_twice(
     assert "CountedTwice" not in {each.lint for each in found(text, lacking)}
 
 
-def test_a_calculated_window_is_linted_as_its_value():
+def test_arithmetic_of_durations_is_a_hint_until_a_server_refuses_it():
     text = query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m*2])) by (<<.GroupBy>>)")
-    assert found(text, KnownMetrics(scrape_interval_s=30)) == []
-    (told,) = found(text, KnownMetrics(scrape_interval_s=31))
-    assert "rate[2m]" in told.reason
+    (hint,) = found(text, KnownMetrics(scrape_interval_s=30))
+    assert (hint.lint, hint.is_hint) == ("DurationArithmetic", True)
+    (slow,) = [e for e in found(text, KnownMetrics(scrape_interval_s=31)) if not e.is_hint]
+    assert "rate[2m]" in slow.reason
+    assert found(text, KnownMetrics(answers={hint.need: ""})) == []
+    (refused,) = found(text, KnownMetrics(answers={hint.need: "Prometheus refuses it: unexpected"}))
+    assert (refused.lint, refused.is_hint) == ("QueryInvalid", False)
+    assert "Prometheus refuses it" in refused.reason
 
 
 def test_series_of_one_rule_with_one_name_are_told_with_the_one_that_is_asked():

@@ -108,3 +108,23 @@ async def test_a_relist_that_brings_the_same_merges_nothing(grace_s):
     await made.relist()
     assert made.custom.find("pods", "new_each") is not None
     assert made.custom.revision > first.revision
+
+
+SHARED = """
+rules:
+- seriesQuery: '{__name__=~".+_busy"}'
+  resources: {template: <<.Resource>>}
+  name: {matches: "_busy$", as: busy}
+  metricsQuery: sum(QUERY{<<.LabelMatchers>>})
+"""
+
+
+@pytest.mark.parametrize(("query", "shared"), [
+    ("<<.Series>>", {"busy": {"a_busy", "b_busy"}}),
+    ("x", {}),  # both names come to one query
+])  # fmt: skip
+def test_series_share_a_name_where_one_is_asked_and_they_are_of_one_kind(query, shared):
+    builder = ListingBuilder(rules(SHARED.replace("QUERY", query)).custom[0])
+    for name, label in (("a_busy", "pod"), ("b_busy", "pod"), ("b_busy", "node"), ("c_busy", "x")):
+        builder.add(name, frozenset({"__name__", label}))
+    assert builder.build().shared == shared
