@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.integration.test_reports_doctor import ASKED, doctor
 from tests.kit.commands import podscale
 
 REPORTS = Path(__file__).parent / "reports"
@@ -42,9 +43,16 @@ def test_how_keda_reaches_prometheus_is_told_with_its_equal(folder, words):
     ("keda-or-of-native-and-classic-histograms",
      '{__name__=~"http_request_duration_seconds|http_request_duration_seconds_sum"}'),
 ])  # fmt: skip
-def test_a_rule_is_listed_while_either_side_of_or_has_series(folder, series_query):
+async def test_a_rule_is_listed_while_either_side_of_or_has_series(folder, series_query, tmp_path):
     _, (rules, _) = migrated(folder)
     assert rules["externalRules"][0]["seriesQuery"] == series_query
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(rules))
+    metric = (ASKED, "--api", "external", "--metric", "kafka-worker-0", "-n", "kafka")
+    _, said = await doctor(file, REPORTS / folder / "series.prom", *metric)
+    # The stand-in has no native histograms, and no functions of them.
+    stage = "QueryInvalid" if "native" in folder else "Healthy"
+    assert f"kafka-worker-0 (external) {stage}" in said
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_values_that_the_chart_breaks_are_findings_at_their_lines(folder, places
     for place in places:
         assert f"{file}:{place}" in doctor.stdout
         assert f"{file}:{place}" in migrate.stdout
-    assert "nothing needs to change" not in doctor.stdout
+    assert "no problems found" not in doctor.stdout
     assert "as the chart renders it" not in doctor.stdout + migrate.stdout
 
 

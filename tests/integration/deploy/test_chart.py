@@ -78,6 +78,11 @@ def test_a_wrong_value_is_refused_by_name(tmp_path: Path, values: object, said: 
     assert said in done.stderr
 
 
+def test_the_security_context_of_the_adapters_chart_is_taken_once(tmp_path: Path) -> None:
+    done = helm(tmp_path, {"securityContext": {"runAsUser": 10001, "runAsNonRoot": True}})
+    assert done.stdout.count("runAsUser: 10001") == done.stdout.count("runAsUser:") > 0
+
+
 @pytest.mark.parametrize(
     ("values", "url"),
     [

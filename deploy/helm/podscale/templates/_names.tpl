@@ -169,8 +169,8 @@ readinessProbe:
   {{- toYaml .Values.readinessProbe | nindent 2 }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
-  {{- with .Values.runAsUser }}
-  runAsUser: {{ . }}
+  {{- if and .Values.runAsUser (not (hasKey .Values.securityContext "runAsUser")) }}
+  runAsUser: {{ .Values.runAsUser }}
   {{- end }}
 {{- end -}}
 
