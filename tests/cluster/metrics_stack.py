@@ -184,7 +184,8 @@ class MetricsStack:
 
     def _flags(self) -> list[str]:
         kubeconfig = self.directory / "adapter.kubeconfig"
-        return [
+        given = {word.partition("=")[0] for word in self._arguments}
+        own = [
             f"--config={self.rules}",
             f"--prometheus-url={self.prometheus.url}",
             f"--secure-port={self.port}",
@@ -199,8 +200,8 @@ class MetricsStack:
             "--metrics-max-age=30s",
             "--feed-max-age=1s",
             "--v=2",
-            *self._arguments,
         ]
+        return [*(word for word in own if word.partition("=")[0] not in given), *self._arguments]
 
     def raw(self, path: str) -> Any:
         """Return what ``kubectl get --raw`` answers, through the aggregator."""

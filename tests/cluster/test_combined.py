@@ -73,7 +73,10 @@ class Played:
             30,
         )
         self.pod = self.plane.ready_pods(NAMESPACE, self.labels)[0]
-        words = [self.command, *self.words, *self._own(prometheus_url)]
+        own = self._own(prometheus_url)
+        replaced = {word.partition("=")[0] for word in own}
+        kept = [word for word in self.words if word.partition("=")[0] not in replaced]
+        words = [self.command, *kept, *own]
         return Program(
             self.name,
             [sys.executable, "-m", "podscale", *words],

@@ -96,7 +96,8 @@ class Controller(Struct, frozen=True):
         if any(word.startswith("--tls-cert-file=") for word in self.words):
             pair = plane.cluster_ca.issue(self.name, hosts=["localhost"])
             given |= {"tls-cert-file": pair.cert_file, "tls-private-key-file": pair.key_file}
-        arguments = [*self.words, *(f"--{name}={value}" for name, value in given.items())]
+        kept = [word for word in self.words if word[2:].partition("=")[0] not in given]
+        arguments = [*kept, *(f"--{name}={value}" for name, value in given.items())]
         return Program(
             self.name, [sys.executable, "-m", "podscale", *arguments], own / "log",
             {"POD_NAME": self.name, "POD_NAMESPACE": self.place},
