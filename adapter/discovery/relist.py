@@ -74,7 +74,6 @@ class Relister:
         self._replacing = asyncio.Lock()
         self._publishing = asyncio.Lock()
         self._unpublished: dict[str, None] = {}  # namespaces of which something was listed
-        self._is_unpublished = asyncio.Event()
         self._gathering = asyncio.Lock()
         self._share("", self._scopes[""])
         states = tuple(self._scopes[""].states.values())
@@ -128,7 +127,6 @@ class Relister:
     async def run(self) -> None:
         """Relist for ever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_published())
             group.create_task(self._renew())
             group.create_task(self._catch_up())
 
@@ -285,6 +283,8 @@ class Relister:
                         await self._take(query, outcome, started, now)
         finally:
             self._asking.difference_update(queries)
+        if not self._gathering.locked():  # else it is seen to
+            await self._publish_listed()
         for query in alone:
             await self._list(query)
 
@@ -306,7 +306,6 @@ class Relister:
                 changed[rule.namespace] = None
             behind = behind or is_behind(state)
         self._unpublished |= changed
-        self._is_unpublished.set()
         if behind:
             self._fall_behind([query])
 
@@ -332,19 +331,13 @@ class Relister:
         others = (s.listing for s in states if s.rule is not rule and s.listing is not None)
         return MOST_METRICS - sum(len(listing.exposed) for listing in others)
 
-    async def _keep_published(self) -> None:
-        while True:
-            await self._is_unpublished.wait()
-            self._is_unpublished.clear()
-            await self._publish_listed()
-
     async def _publish_listed(self) -> None:
         """Publish what was listed, in a third of the time at most: each time all is merged."""
         async with self._gathering:
-            began = time.monotonic()
             while self._unpublished:
+                began = time.monotonic()
                 await self._publish(self._unpublished.popitem()[0])
-            await asyncio.sleep(2 * (time.monotonic() - began))
+                await asyncio.sleep(2 * (time.monotonic() - began))
 
     async def _publish(self, namespace: str) -> None:
         async with self._publishing:

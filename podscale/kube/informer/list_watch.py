@@ -127,9 +127,7 @@ async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happeni
                         yield step
                 await pause.after(None)
         except _CannotWatch as refusal:
-            _log.warning(
-                "listing instead of watching", resource=source.path, reason=str(refusal.reason)
-            )
+            _log.warning("listing instead of watching", resource=source.path, reason=str(refusal))
             polls_left = _POLLS_BEFORE_WATCH
         except errors.KubeError as error:
             yield WatchBroken(str(error), error)
@@ -369,11 +367,7 @@ def _selectors(source: WatchSource[T]) -> dict[str, str]:
 
 
 class _CannotWatch(Exception):
-    """Listing works, watching is refused."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """Listing works, watching is refused; its text says why."""
 
 
 class WatchPause:
