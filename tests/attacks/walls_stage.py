@@ -219,9 +219,9 @@ def walls(plane: Plane, directory: Path) -> Iterator[Walls]:
         lists = running.enter_context(FailingLists(prometheus.port).running())
         sources = directory / "sources.yaml"
         sources.write_text(yaml.safe_dump({"default": {"namespaces": names}}))
-        reads = (f"--prometheus-url={lists.url}", f"--sources={sources}")
+        reads = f"--sources={sources}"
         adapter = MetricsStack(
-            plane, prometheus, exporter, directory, arguments=reads,
+            plane, prometheus, exporter, directory, arguments=(reads,), url=lists.url,
             rules=FILE + RULES[RULES.index("resourceRules:") :],
         )  # fmt: skip
         adapter.apply()
@@ -238,8 +238,8 @@ def walls(plane: Plane, directory: Path) -> Iterator[Walls]:
         running.enter_context(nodes)
         _workloads(plane, exporter, bob)
         feed = (
-            "--metrics-source=feed", f"--config={adapter.rules}", *reads,
-            "--metrics-relist-interval=2s", "--metrics-max-age=30s", "--feed-max-age=1s",
+            "--metrics-source=feed", f"--config={adapter.rules}", f"--prometheus-url={lists.url}",
+            reads, "--metrics-relist-interval=2s", "--metrics-max-age=30s", "--feed-max-age=1s",
         )  # fmt: skip
         hpas = running.enter_context(HpaStack(plane, directory, source=feed))
         admission = vpas.start_admission()
