@@ -348,3 +348,20 @@ def test_a_release_comes_changes_and_goes_and_the_vpas_stay(cluster: Plane, tmp_
         named = [f"crd/{each}.autoscaling.k8s.io" for each in crds]
         cluster.kubectl("delete", "--ignore-not-found", *named)
         uninstall(cluster, "-f", namespace)
+
+
+def test_a_second_release_whose_accounts_no_policy_names_is_refused(
+    cluster: Plane, tmp_path: Path
+) -> None:
+    where = (f"--namespace={NAMESPACE}", f"--kubeconfig={cluster.admin_kubeconfig}")
+    bare = [f"--set=apiServices.{api}=false" for api in ("custom", "external", "resource")]
+    cluster.kubectl("apply", "-f", str(ROOT / "deploy/kustomize/base/namespace.yaml"))
+    try:
+        helm(tmp_path, "install", "podscale", str(CHART), *where, *bare)
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            helm(tmp_path, "install", "second", str(CHART), *where, *bare)
+        assert f"podscale-accounts-{NAMESPACE}" in str(refused.value.cmd)
+    finally:
+        helm(tmp_path, "uninstall", "podscale", *where, "--ignore-not-found")
+        helm(tmp_path, "uninstall", "second", *where, "--ignore-not-found")
+        uninstall(cluster, "-f", str(ROOT / "deploy/kustomize/base/namespace.yaml"))
