@@ -8,9 +8,9 @@ differ in ``target`` and ``current``.
 
 from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from podscale.kube.client import wire
 from podscale.kube.client.wire import LabelSelector, ManagedMeta, Quantity, Time
@@ -113,7 +113,7 @@ class AutoscalerSpec(Struct, frozen=True, gc=False, rename="camel"):
     scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
     min_replicas: int | None = None
     max_replicas: int = 0
-    metrics: tuple[AutoscalerMetric, ...] | None = None
+    metrics: Annotated[tuple[AutoscalerMetric, ...], Meta(max_length=5000)] | None = None
     behavior: ScalingBehavior | None = None
     sync_period_seconds: int | None = None  # KEP-6003
     unread: tuple[str, ...] = field(default=(), name="")  # paths of fields that are none of these
