@@ -65,8 +65,8 @@ def gap_text(gap: SampleGap) -> str:
     since, until, whole = (rfc3339(at)[time_of_day] for at in times)
     source = f"{gap.source[0].upper()}{gap.source[1:]}"
     return (
-        f"{source} was away from {since} to {until}; what is measured over "
-        f"{format_prometheus(gap.window_s)} is whole again at {whole}, until then nothing shrinks"
+        f"{source} was away from {since} to {until}; {format_prometheus(gap.window_s)} rates "
+        f"are reliable again at {whole}, and until then nothing is scaled down"
     )
 
 

@@ -19,10 +19,7 @@ from podscale.explain.explanation import Explanation, Fact, Facts
 
 NOT_ENOUGH = "Also needed:"
 NOTHING_ELSE = "That alone is not enough."
-PUT_OFF = (
-    "Nothing has to: the next pass decides again, and the size is written once every watch is "
-    "current and the write gets its turn."
-)
+PUT_OFF = "Nothing has to: the next pass decides again, and writes once every watch is current."
 
 _MOVING = ("MetricAboveTarget", "AllMetricsBelowTarget")  # hold nothing back
 _MOST = 5  # things that are named one after the other

@@ -240,7 +240,7 @@ def _by_failed(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
         text = f"The selector of {told.spec(measured).name} is corrected in the HPA"
         text += f" ({why})"
     if measured.fallback is None:
-        text += ", or podscale.io/fallback names what stands in"
+        text += ", or you set a fallback (podscale.io/fallback)"
     return [Remedy(text, _readable(told, inputs, measured))]
 
 

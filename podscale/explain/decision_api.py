@@ -368,8 +368,8 @@ class DecisionApi(ABC, Generic[K]):
             return found
         since = rfc3339(self._known_since(key) or now)
         text = (
-            f"decisions about {key[1]} are known from {since} on: the last changes are kept that "
-            "fit into 8 KB, and none over a restart or a new leader; ask for a later time"
+            f"no decisions of {key[1]} before {since}: only recent ones are kept (8 KB per object, "
+            "lost on restart or leader change)"
         )
         return status.not_found(text, name=key[1], group=self._kind.group)
 

@@ -54,7 +54,7 @@ def one_sentence(texts: Iterable[str]) -> str:
     first, *others = [text.removesuffix(".") for text in texts]
     for text in others:
         joint = ", so " if text.startswith("The size") else "; "
-        first += f"{joint}{text[:1].lower()}{text[1:]}"
+        first += joint + (text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}")
     return f"{first}."
 
 

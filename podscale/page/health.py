@@ -36,7 +36,6 @@ class _Look(Struct, frozen=True):
     reused: int
     age_sum_s: float
     ages: tuple[int, ...]
-    stale: int
 
 
 class FeedHealth:
@@ -62,13 +61,12 @@ class FeedHealth:
                 reused,
                 stats.age_sum_s,
                 tuple(stats.age_counts),
-                stats.stale,
             )
         )
 
     def answer(self, now: float) -> ShownHealth:
         if self._source is None:
-            return ShownHealth(now, "api", None, None, None, None, None, (), 0, 0)
+            return ShownHealth(now, "api", None, None, None, None, None, (), 0)
         rules = [_rule(state) for state in self._source.rules()]
         if refused := self._source.refused():
             rules.insert(0, RuleHealth("rules file", 0, None, refused))
@@ -82,7 +80,6 @@ class FeedHealth:
         # Nothing is younger than the outage, whatever was served before it.
         age_s = worst_age_s = silent_s or None
         queries = failures = reused = None
-        stale = 0
         if len(self._looks) >= 2:
             first, last = self._looks[0], self._looks[-1]
             span_s = max(last.at - first.at, 1e-9)
@@ -94,9 +91,8 @@ class FeedHealth:
             queries = (last.queries - first.queries) / span_s
             failures = (last.failures - first.failures) / span_s
             reused = (last.reused - first.reused) / demands if demands else None
-            stale = last.stale - first.stale
         return ShownHealth(now, "feed", age_s, worst_age_s, queries, failures, reused, rules,
-                           failing, stale, problem)  # fmt: skip
+                           failing, problem)  # fmt: skip
 
 
 def _bound(ages: Sequence[int]) -> float:

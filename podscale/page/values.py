@@ -151,5 +151,4 @@ class ShownHealth(Struct, frozen=True, rename="camel"):
     reused: float | None  # share of demands that caused no query of their own
     rules: Sequence[RuleHealth]
     failing_rules: int
-    stale: int
     outage: str = ""  # since when and why Prometheus does not answer

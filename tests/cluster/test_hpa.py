@@ -115,7 +115,7 @@ def test_load_scales_a_deployment_up_and_every_way_of_asking_says_why(
             words = explained(plane, "hpa/web", "-n", namespace)
             assert "Deployment/web has 4 replicas" in words
             earlier = explained(plane, "hpa/web", "-n", namespace, "--at", "1h", fails=True)
-            assert "are known from" in earlier
+            assert "only recent ones are kept" in earlier
             nobody = plane.user("mallory").write_kubeconfig(tmp_path / "mallory.kubeconfig")
             with pytest.raises(subprocess.CalledProcessError, match="forbidden"):
                 plane.kubectl("get", "sd", "-n", namespace, kubeconfig=nobody)

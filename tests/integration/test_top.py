@@ -42,7 +42,7 @@ async def test_the_fleet_of_the_demo_is_a_table(tmp_path) -> None:
     assert lines[0].split() == ["KIND", "OBJECT", "LOAD", "TARGET", "SIZE", "REASON", "WHY"]
     found = {tuple(line.split()[:2]) for line in lines[1:]}
     assert {("hpa", "shop/web"), ("hpa", "orders/consumer"), ("vpa", "jobs/worker")} <= found
-    assert re.search(r"hpa +shop/web +\d+% \S+ +Deployment/web +\d+ of 2-10 ", table)
+    assert re.search(r"hpa +shop/web +[\d.]+/12 \S+ +Deployment/web +\d+ of 2-10 ", table)
     assert max(map(len, table.splitlines())) > 90 >= max(map(len, narrow[1].splitlines()))
     assert [line.split()[1] for line in of_shop[1].splitlines()[1:]] == ["shop/web"]
 

@@ -166,7 +166,7 @@ async def test_the_webhooks_reasons_are_told_from_the_pods_and_earlier_ones_are_
     assert (cpu["first_reason"], cpu["decision"]["value"]) == ("MaxAllowed", "150m")
     assert "main: cpu request 150m. maxAllowed" in "\n".join(lines(body))
     assert before["code"] == 404
-    assert "known from" in before["message"]
+    assert "only recent ones are kept" in before["message"]
     assert wrong["code"] == 400
 
 

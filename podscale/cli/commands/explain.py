@@ -302,7 +302,9 @@ async def _ask(
             await asyncio.sleep(_AGAIN_S)
         except ObjectNotFound as error:
             text = str(error)
-            if "known from" not in text:  # of --at the object is there, and the time too early
+            if (
+                "only recent ones" not in text
+            ):  # of --at the object is there, and the time too early
                 text += _ELSEWHERE
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"

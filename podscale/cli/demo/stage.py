@@ -223,9 +223,9 @@ class DemoStage:
         if self._outage and not outage:
             self.say("Prometheus answers again")
         if self._problem and not problem:
-            is_new = told.get("config") != self._config
-            self.say("rules file mended, the new rules are in force" if is_new
-                     else "rules file is again what it was, nothing has changed")  # fmt: skip
+            new = "mended, the new rules are in force"
+            old = "is again what it was, nothing has changed"
+            self.say(f"rules file {old if told.get('config') == self._config else new}")
         self._outage, self._problem, self._config = outage, problem, told.get("config")
         return [*filter(None, [outage]), *found]
 

@@ -15,8 +15,7 @@ export function showFeed(feed, error) {
 }
 
 export function stateOf(feed) {
-  if (feed.outage || feed.failingRules || feed.failuresPerS > 0) return "failing";
-  return feed.stale ? "waiting" : "steady";
+  return feed.outage || feed.failingRules || feed.failuresPerS > 0 ? "failing" : "steady";
 }
 
 export function summary(feed) {

@@ -25,7 +25,7 @@ export class Overview {
     this.still = h("p", { class: "empty" }, "No size has changed since this page started.");
     this.figures = {
       age: figure("Age of data"), worst: figure("p99 age"), rate: figure("Queries"),
-      reused: figure("Served from cache"), failures: figure("Failed queries"), stale: figure("Stale answers"),
+      reused: figure("Served from cache"), failures: figure("Failed queries"),
     };
     this.rules = Array.from({ length: RULES }, ruleRow);
     this.noRules = h("p", { class: "empty" }, "No rules are read in this process.");
@@ -72,13 +72,12 @@ export class Overview {
   }
 
   showFeed(feed) {
-    const { age: old, worst, rate, reused, failures, stale } = this.figures;
+    const { age: old, worst, rate, reused, failures } = this.figures;
     old.show(feed.ageS === null ? "–" : age(feed.ageS));
     worst.show(feed.worstAgeS === null ? "–" : age(feed.worstAgeS));
     rate.show(feed.queriesPerS === null ? "–" : `${short(feed.queriesPerS)} /s`);
     reused.show(feed.reused === null ? "–" : `${Math.round(feed.reused * 100)}%`);
     failures.show(feed.failuresPerS === null ? "–" : `${short(feed.failuresPerS)} /s`, stateOf(feed) === "failing" && feed.failuresPerS > 0);
-    stale.show(count(feed.stale), feed.stale > 0);
     const rules = [...feed.rules].sort((a, b) => Boolean(b.problem) - Boolean(a.problem));
     this.rules.forEach((each, index) => each.show(rules[index], feed.now));
     say(this.noRules, feed.source === "api"

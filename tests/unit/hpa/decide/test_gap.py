@@ -107,8 +107,8 @@ def test_condition_event_and_explanation_say_it_once():
     decision = made(observed(low(GAP)))
     (able,) = [each for each in decision.status.conditions if each.type == "AbleToScale"]
     text = (
-        "Prometheus was away from 15:02:40Z to 15:05:40Z; what is measured over 2m is whole again "
-        "at 15:08:10Z, until then nothing shrinks"
+        "Prometheus was away from 15:02:40Z to 15:05:40Z; 2m rates are reliable again at "
+        "15:08:10Z, and until then nothing is scaled down"
     )
     assert (able.status, able.reason, able.message) == ("True", "GapInWindow", text)
     assert [(each.reason, each.message) for each in decision.events] == [("GapInWindow", text)]
@@ -125,12 +125,14 @@ def test_condition_event_and_explanation_say_it_once():
 
 def test_what_is_whole_again_on_another_day_is_told_with_its_date():
     daily = structs.replace(GAP, window_s=86400.0, whole_s=NOW + 108000)
-    assert "is whole again at 2025-06-16T21:06:40Z" in made(observed(low(daily))).events[0].message
+    assert (
+        "are reliable again at 2025-06-16T21:06:40Z" in made(observed(low(daily))).events[0].message
+    )
 
 
 def test_the_longest_one_counts_and_a_kept_trace_has_it():
     longer = structs.replace(GAP, window_s=300.0, whole_s=NOW + 315)
     both = (POD, per_pod(600, "load"))
     decision = made(observed(low(GAP), low(longer), metrics=both))
-    assert "over 5m" in decision.events[0].message
+    assert "; 5m rates are" in decision.events[0].message
     assert PackedTrace.of(decision.trace).trace() == decision.trace

@@ -203,7 +203,7 @@ def test_a_selector_that_cannot_be_parsed_is_the_specs_fault() -> None:
     assert found.first_reason == "MetricNotFound"
     assert found.change == (
         'The selector of queue is corrected in the HPA ("Foo" is not a valid label selector '
-        "operator), or podscale.io/fallback names what stands in."
+        "operator), or you set a fallback (podscale.io/fallback)."
     )
 
 

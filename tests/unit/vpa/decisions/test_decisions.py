@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from podscale.core import quantity
+from podscale.explain.explanation import one_sentence
 from podscale.kube.objects.vpa import (
     ContainerRecommendation,
     ResourceList,
@@ -381,6 +382,12 @@ def test_a_pod_that_is_being_changed_is_in_the_headline_and_no_other_one() -> No
     status = sizing.body(told)["status"]
     assert "; pod worker-9 is to be resized: a request lies outside the " in status["why"]
     assert "worker-0" not in status["why"]
+
+
+def test_names_keep_their_capitals_within_one_sentence() -> None:
+    texts = ("app cpu: 100m.", "HPA api scales the same pods.", "The size is kept.", "A new one.")
+    said = "app cpu: 100m; HPA api scales the same pods, so the size is kept; a new one."
+    assert one_sentence(texts) == said
 
 
 def test_a_resource_that_is_not_managed_says_so_and_is_no_headline() -> None:
