@@ -160,7 +160,6 @@ BOUNDED = {
     "podscale/core/samplecolumns.py:SampleColumns.by_name": "its own samples",
     "podscale/kube/client/wire.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_fields": CODE,
-    "podscale/kube/client/wire.py:_struct_in": CODE,
     "podscale/kube/metrics_apis/provider.py:ApiProvider._silences": CODE,
     "podscale/kube/client/wire.py:read_time": "4,096 times of 64 characters; longer ones raise",
     "podscale/page/board.py:ShownWorkload.scalings": CLUSTER,
