@@ -51,7 +51,7 @@ def test_a_namespace_without_decisions_is_named_and_where_else_to_look(words, na
         done = podscale(*words, *given, "-s", url)
     assert done.returncode == 0
     assert f"No decisions found in namespace {namespace}: " in done.stderr
-    assert "(-A: all namespaces, -n NAMESPACE: another one)" in done.stderr
+    assert "Try -A for all namespaces, or -n NAMESPACE for another one." in done.stderr
 
 
 def test_a_pod_that_is_not_found_may_be_in_another_namespace():
