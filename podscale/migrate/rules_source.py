@@ -152,6 +152,8 @@ def _values(node: Node, text: str, about: str = "") -> Iterator[tuple[str, Mappi
         names = _fields(fields["metadata"])
         named = [names[key].value for key in ("namespace", "name") if key in names]
         about = f"{fields['kind'].value} {'/'.join(named)}"
+        # In annotations and history are the values of before.
+        fields = {key: each for key, each in fields.items() if key not in ("metadata", "status")}
     elif isinstance(node, MappingNode) and _is_values(fields):
         yield about, node
         return

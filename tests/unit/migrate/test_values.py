@@ -170,3 +170,14 @@ def test_escapes_of_json_become_characters_where_places_are_read():
     values = json.dumps({"rules": {"custom": [RULE | {"seriesQuery": '{a="🦉\\\\ud83e\\udd89"}'}]}})
     (rule,) = parsed(values).config.rules[6:]
     assert rule.series_query == '{a="🦉\\\\ud83e\\udd89"}'
+
+
+def test_values_of_before_in_an_object_are_not_read():
+    helm = {"source": {"helm": {"values": VALUES}}}
+    application = {
+        "kind": "Application", "apiVersion": "v1",
+        "metadata": {"name": "a", "annotations": {"last-applied": yaml.safe_dump({"spec": helm})}},
+        "spec": helm, "status": {"history": [helm]},
+    }  # fmt: skip
+    (_, remark) = migrate_all([(json.dumps(application), "f.json")]).read
+    assert remark == "Helm values of Application a: rules: 2 rules, taken as they are"
