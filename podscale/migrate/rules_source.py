@@ -27,6 +27,10 @@ _RULES = {  # of the chart's values: what it takes below rules
     "external": (SequenceNode, "a list"),
     "resource": (MappingNode, "a mapping"),
 }
+_BESIDE = {  # what is written beside rules in error, and its key below them
+    "custom": "custom", "external": "external", "externalRules": "external",
+    "resourceRules": "resource",
+}  # fmt: skip
 _STR = "tag:yaml.org,2002:str"
 _NO_RULES = "there are no rules: write rules.custom, rules.external or rules.resource"
 
@@ -193,6 +197,11 @@ def _of_values(values: Node, file: str, about: str) -> RulesText:
         rules = None
     elif not (rules is None or isinstance(rules, MappingNode) or is_null(rules)):
         add(place, f"rules is {kind(rules)}, and the chart takes a mapping")
+    for key in (each for name, (each, _) in keys.items() if name in _BESIDE):
+        meant = _BESIDE[key.value]
+        add(
+            key, f"unknown key {key.value!r} of the values: write rules.{meant}. The chart drops it"
+        )
     written: dict[str, Node] = {}
     for key, value in rules.value if isinstance(rules, MappingNode) else ():
         form, words = _RULES.get(key.value, (Node, ""))

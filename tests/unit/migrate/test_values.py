@@ -112,6 +112,8 @@ def test_default_rules_stand_before_the_written_at_the_line_that_asks_for_them()
     ({"rules": {"customs": [RULE]}}, "unknown key 'customs' of rules; did you mean 'custom'?"),
     ({"rules": {"default": True, "rate": "2m"}}, "unknown key 'rate' of rules; known here: d"),
     ({"rule": {"custom": [RULE]}}, "unknown key 'rule' of the values; did you mean 'rules'?"),
+    ({"rules": {"default": True}, "custom": [RULE]}, "'custom' of the values: write rules.custom."),
+    ({"rules": {"default": True}, "externalRules": [RULE]}, "the values: write rules.external."),
     ({"rules": {"custom": {}, "external": None, "resource": {}, "existing": ""}}, ""),
 ])  # fmt: skip
 def test_values_that_the_chart_breaks_or_drops_are_told(values: Any, said: str):
