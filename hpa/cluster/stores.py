@@ -41,6 +41,7 @@ from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.objects.vpa import ObjectError, StoredVpa, Vpa, read, vpa_of
 
 V = TypeVar("V")
+MOST_SHARED = 2000  # fields of one value: no autoscaler of some ten metrics has more
 TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
 
 
@@ -117,25 +118,24 @@ def kept_workload(found: Workload) -> Workload:
     return replace(found, metadata=meta, spec=spec)
 
 
-def _with_shared_texts(value: V, varying: dict[str, str] | None = None) -> V:
-    """Return an equal value of structs, tuples and texts, each text kept once.
-
-    ``varying``: the amounts and times so far, of which there is no end: CPython 3.12.0 to 3.12.6
-    keep what they intern for ever. These are kept once within the value only.
+def _with_shared_texts(value: V) -> V:
+    """Return an equal value of structs, tuples and texts, each text kept once, but for what is
+    beyond ``MOST_SHARED``. Amounts and times, of which there is no end, are kept once within the
+    value only: CPython 3.12.0 to 3.12.6 keep what they intern for ever.
     """
-    if value is None:  # most fields of a status
-        return value
-    varying = {} if varying is None else varying
-    found: object = value
-    if isinstance(value, str):
-        is_varying = value[:1].isdigit()
-        found = varying.setdefault(value, value) if is_varying else sys.intern(value)
-    elif isinstance(value, tuple):
-        found = tuple(_with_shared_texts(each, varying) for each in value)
-    elif isinstance(value, Struct):
-        fields = astuple(value)
-        found = type(value)(*[_with_shared_texts(each, varying) for each in fields])
-    return found  # type: ignore[return-value]
+    varying: dict[str, str] = {}
+    numbers = iter(range(MOST_SHARED))
+
+    def shared(value: object) -> object:
+        if next(numbers, None) is None:
+            return value
+        if isinstance(value, str):
+            return varying.setdefault(value, value) if value[:1].isdigit() else sys.intern(value)
+        if isinstance(value, tuple):
+            return tuple(map(shared, value))
+        return type(value)(*map(shared, astuple(value))) if isinstance(value, Struct) else value
+
+    return shared(value)  # type: ignore[return-value]
 
 
 def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:

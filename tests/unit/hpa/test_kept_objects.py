@@ -2,7 +2,13 @@
 
 import msgspec
 
-from hpa.cluster.stores import HpaStores, TargetWorkload, kept_autoscaler, kept_workload
+from hpa.cluster.stores import (
+    MOST_SHARED,
+    HpaStores,
+    TargetWorkload,
+    kept_autoscaler,
+    kept_workload,
+)
 from podscale.kube.client.wire import decode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerSpec
@@ -140,3 +146,22 @@ def test_amounts_are_not_interned() -> None:
         amounts.append(found.spec.metrics[0].pods.target.average_value)
     assert amounts[0] == amounts[1]
     assert amounts[0] is not amounts[1]
+
+
+def test_of_a_large_autoscaler_only_so_much_is_gone_through() -> None:
+    # Whoever writes 300 metrics would have the loop share their texts for 10 ms and more.
+    def last_name(name: str) -> str:
+        made = hpa_object(name)
+        made["spec"]["metrics"] = [
+            {"type": "External", "external": {"metric": {"name": f"of-many-{number}"}}}
+            for number in range(MOST_SHARED)
+        ]
+        found = kept_autoscaler(decode(msgspec.json.encode(made), Autoscaler)).spec.metrics
+        assert found is not None
+        assert len(found) == MOST_SHARED
+        assert found[-1].external is not None
+        return found[-1].external.metric.name
+
+    one, other = last_name("web"), last_name("api")
+    assert one == other
+    assert one is not other
