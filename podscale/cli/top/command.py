@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
 # What gives way to the reason, in this order, and the width that is left to it.
 _GIVING_WAY = {"target": 0, "load": 10, "size": 11, "object": 12}
-_LEAST_WHY = 24  # characters that say something
+_LEAST_WHY = 40  # characters that say something
 
 
 class TopRow(Struct, frozen=True):
