@@ -181,10 +181,9 @@ def _shadowed(
     first, last = earlier.rule, later.rule
     seen = f"{first.id} would serve {metric} from the series {earlier.series}, but"
     if first is last:
-        seen = f"{seen} {later.series}, the last by the alphabet, has the same name, and only it is"
-        return Diagnosis(
-            Stage.SHADOWED_BY_OTHER_RULE, f"{seen} asked.", f"{series_checks.SHARED}."
-        ).of(first)
+        seen = f"{seen} only {later.series}, the last series of this name, is queried."
+        change = f"{series_checks.SHARED}."
+        return Diagnosis(Stage.SHADOWED_BY_OTHER_RULE, seen, change).of(first)
     goes_before = "and goes before it" if last.origin else "later in the file"
     return Diagnosis(
         Stage.SHADOWED_BY_OTHER_RULE,

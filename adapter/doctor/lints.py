@@ -38,7 +38,7 @@ from podscale.core.selectors.selector import parse as selector
 from podscale.core.times import duration
 from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
-from podscale.feed.prover.lexer import PromqlTooLarge, calculated
+from podscale.feed.prover.lexer import PromqlTooLarge, duration_arithmetic
 from podscale.feed.prover.proof import Single, prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 
@@ -228,7 +228,7 @@ def _of_plan(
         yield "QueryInvalid", field, text, need
         return
     yield from _windows(tree, known.scrape_interval_s, field)
-    if arithmetic := calculated(query):
+    if arithmetic := duration_arithmetic(query):
         said = known.answers.get(ResultOf(query))
         text = f"{arithmetic} needs Prometheus's --enable-feature=promql-duration-expr"
         yield "QueryInvalid" if said else "DurationArithmetic", field, said or text, ResultOf(query)

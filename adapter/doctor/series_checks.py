@@ -201,8 +201,8 @@ def twice(name: str, other: str, its_series: str, series: str) -> str:
 def shared(name: str, series: Collection[str]) -> str:
     """Return how several series of one rule that come to one name are told."""
     return (
-        f"{len(series)} series names come to the one metric {name}, and only {max(series)}, the "
-        f"last by the alphabet, is asked. {SHARED}"
+        f"{len(series)} series names come to one metric, {name}, and only {max(series)}, the last "
+        f"in alphabetical order, is queried. {SHARED}"
     )
 
 

@@ -18,11 +18,11 @@ _RATES = frozenset(
 _CHOOSING = frozenset(["topk", "bottomk", "limitk", "limit_ratio", "count_values"])
 _OF_BUCKETS = frozenset(["histogram_quantile", "histogram_fraction"])
 # Labels by one of which a query keeps containers, or the machine, apart from other cgroups.
-_TELLING = ("container_name", "image", "name", "id")
-_TWICE = {
-    "container": "a pod counts twice, by its own cgroup and by its containers. Write",
-    "node": "a node counts up to three times, by its root cgroup, those of its pods and those of "
-    'their containers. Write id="/", or',
+_CGROUP_LABELS = ("container_name", "image", "name", "id")
+_COUNTED_TWICE = {
+    "container": "each pod is counted twice: as its own cgroup and as its containers. Write",
+    "node": "each node is counted up to three times: as its root cgroup, as its pods and as their "
+    'containers. Write id="/", or',
 }
 _MARK = "podscale_mark"  # stands for what a client writes
 
@@ -118,7 +118,7 @@ def _fixed(node: promql.Node) -> frozenset[str]:
 def without_le(query: str) -> str:
     """Return how classic buckets lose ``le`` before histogram_quantile reads them; "": not."""
     lost = next(filter(None, (without(each, "le") for each in _buckets(query))), "")
-    text = "drops the label le, and of buckets without it histogram_quantile makes no answer"
+    text = "drops the label le, and histogram_quantile returns nothing without it"
     return lost and f"{lost} {text}: write by (le, <<.GroupBy>>)"
 
 
@@ -143,11 +143,11 @@ def counted_twice(plan: QueryPlan, tree: promql.Node) -> tuple[str, str] | None:
     """Return which cgroups of cAdvisor's a query of usage adds up with the containers in them, and
     what to write; ``None``: a matcher tells them apart. Raises ``ValueError`` for no regex."""
     label = plan.labels.container or "container"
-    for each in promql.selectors(tree) if plan.api in _TWICE else ():
-        telling = [matcher_filter(m) for m in each.matchers if m.label in (label, *_TELLING)]
+    for each in promql.selectors(tree) if plan.api in _COUNTED_TWICE else ():
+        telling = [matcher_filter(m) for m in each.matchers if m.label in (label, *_CGROUP_LABELS)]
         if (each.name or "").startswith("container_") and all(m.keeps("") for m in telling):
             cgroups = f'{each.name}{{{label}="",{plan.labels.object}!=""}}'
-            return cgroups, f'{_TWICE[plan.api]} {label}!=""'
+            return cgroups, f'{_COUNTED_TWICE[plan.api]} {label}!=""'
     return None
 
 

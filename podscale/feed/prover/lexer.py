@@ -1,8 +1,8 @@
 """What a query's text is made of, and how much of it a parser is given. Pure.
 
 Reads as Prometheus reads: three kinds of strings, of which only a raw one goes over a line's
-end, escapes, and comments. One pass over the text, before anything parses it; the library is given
-older words for what it does not read yet.
+end, escapes, and comments. One pass over the text, before anything parses it; what the library
+does not read yet is written in older syntax.
 """
 
 import re
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 # Numbers may have separators, `1_000`, and durations be calculated, `[5m*2]`, `offset (1h/2)`.
-_RECENT = re.compile(
+_RECENT_SYNTAX = re.compile(
     r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|`[^`]*+`|\#[^\r\n]*+
     |\[(?P<range>[^\[\]"'`#]*+)\]
     |\b(?i:offset)\s*+(?P<offset>[-+]?\s*+\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))
@@ -33,7 +33,7 @@ _RECENT = re.compile(
     re.VERBOSE,
 )
 _SEPARATOR = re.compile(r"(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])")
-_CALCULATED = re.compile(r"[-+*/%^(]")
+_OPERATOR = re.compile(r"[-+*/%^(]")
 
 
 class NotPromql(ValueError):
@@ -77,22 +77,22 @@ def check(text: str) -> None:
         raise PromqlTooLarge(f"{operators} operators and brackets in {len(text)} characters")
 
 
-def calculated(text: str) -> str:
+def duration_arithmetic(text: str) -> str:
     """Return the first range or offset that is arithmetic, as it is written; "": there is none."""
-    found = _RECENT.finditer(text)
-    return next((m[0] for m in found if m["offset"] or _CALCULATED.search(m["range"] or "")), "")
+    found = _RECENT_SYNTAX.finditer(text)
+    return next((m[0] for m in found if _OPERATOR.search(m["offset"] or m["range"] or "")), "")
 
 
-def in_older_words(text: str, duration: Callable[[str], str]) -> str:
+def in_older_syntax(text: str, duration: Callable[[str], str]) -> str:
     """Return the text without separators; ``duration`` writes what arithmetic comes to."""
 
     def older(found: "re.Match[str]") -> str:
         if found["number"]:
             return _SEPARATOR.sub("", found[0])
         if offset := found["offset"]:
-            return f"offset {duration(_RECENT.sub(older, offset))}"
-        parts = (_RECENT.sub(older, each) for each in (found["range"] or "").split(":"))
-        range_ = ":".join(duration(p) if _CALCULATED.search(p) else p for p in parts)
+            return f"offset {duration(_RECENT_SYNTAX.sub(older, offset))}"
+        parts = (_RECENT_SYNTAX.sub(older, each) for each in (found["range"] or "").split(":"))
+        range_ = ":".join(duration(p) if _OPERATOR.search(p) else p for p in parts)
         return f"[{range_}]" if range_ else found[0]
 
-    return _RECENT.sub(older, text)
+    return _RECENT_SYNTAX.sub(older, text)

@@ -106,7 +106,7 @@ def parse(text: str) -> Node:
     """Return the tree; raises ``NotPromql``."""
     lexer.check(text)
     try:
-        return _node(promql_parser.parse(lexer.in_older_words(text, _duration)))
+        return _node(promql_parser.parse(lexer.in_older_syntax(text, _duration)))
     except (ValueError, ArithmeticError) as error:
         raise NotPromql(str(error)) from error
     except RecursionError:

@@ -153,7 +153,7 @@ def test_a_series_of_the_same_rule_that_is_not_asked_is_named(having, stage):
     found = answered(TEAMS, BUSY, asked, results)
     assert found.stage == stage
     if stage == "ShadowedByOtherRule":
-        assert f"from the series {having}, but c:busy" in found.seen
+        assert f"from the series {having}, but only c:busy" in found.seen
     assert [each.lint for each in found.beside] == ["NameTwice"] * (stage == "Healthy")
 
 

@@ -384,4 +384,4 @@ def test_series_of_one_rule_with_one_name_are_told_with_the_one_that_is_asked():
     known = KnownMetrics(shared={"rules[0]": {"busy": {"a:busy", "b:busy"}}})
     (told,) = found(SOUND, known)
     assert (told.lint, told.place) == ("NameTwice", "rules.yaml:5:9")
-    assert "2 series names come to the one metric busy, and only b:busy" in told.reason
+    assert "2 series names come to one metric, busy, and only b:busy" in told.reason
