@@ -138,10 +138,10 @@ def _load(facts: Mapping[str, Any]) -> str:
     from hpa.explain.reading import amount
 
     metric, name = facts.get("metric", ""), str(facts.get("resource", ""))
-    if "target_utilization" in facts:
-        return f"{facts.get('utilization')}%/{facts['target_utilization']}% {metric}"
-    kind = "average_value" if "target_average_value" in facts else "value"
-    used, target = (amount(facts[each], name) for each in (kind, f"target_{kind}"))
+    if "utilization" in facts:
+        return f"{facts['utilization']}%/{facts.get('target_utilization')}% {metric}"
+    kind = "value" if "value" in facts else "average_value"
+    used, target = (amount(facts.get(each, 0), name) for each in (kind, f"target_{kind}"))
     return f"{used}/{target} {metric}"
 
 

@@ -62,6 +62,7 @@ def test_a_line_says_load_target_size_and_reason():
         ({"utilization": 113, "target_utilization": 60, "average_value": 68}, "113%/60% m"),
         ({"average_value": 14_424, "target_average_value": 12_000}, "14.424/12 m"),
         ({"value": 2_000_000, "target_value": 500}, "2000/0.5 m"),
+        ({"value": 90_000, "target_value": 60_000, "target_average_value": 30_000}, "90/60 m"),
         (
             {"resource": "memory", "average_value": 300 * 2**20 * 1000,
              "target_average_value": 2**30 * 1000},
