@@ -82,7 +82,7 @@ def besieged(plane: Plane, directory: Path) -> Iterator[Siege]:
         adapter = running.enter_context(
             MetricsStack(
                 plane, PrometheusServer(directory), Exporter(directory), directory, rules=rules,
-                arguments=(f"--prometheus-url={prometheus.url}",),  # in place of the stack's own
+                url=prometheus.url,
             )
         )  # fmt: skip
         listed = f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{own}/pods/*/{METRIC}"
