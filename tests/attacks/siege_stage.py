@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.attacks import turns
 from tests.attacks.attackers import Victims
 from tests.attacks.lying_prometheus import LyingPrometheus
 from tests.attacks.siege_objects import METRIC, autoscalers, reviews, vpa, workloads
@@ -82,14 +83,17 @@ def besieged(plane: Plane, directory: Path) -> Iterator[Siege]:
         adapter = running.enter_context(
             MetricsStack(
                 plane, PrometheusServer(directory), Exporter(directory), directory, rules=rules,
-                url=prometheus.url,
+                module=turns.__name__,
+                arguments=(f"--prometheus-url={prometheus.url}",),  # in place of the stack's own
             )
         )  # fmt: skip
         listed = f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{own}/pods/*/{METRIC}"
         adapter.wait_for_metric(listed, HPAS + 1)
         plane.apply(*autoscalers(HPAS, own))
-        hpa = running.enter_context(HpaStack(plane, directory, sync_period="5s", source=feed))
-        admission = vpas.start_admission()
+        hpa = running.enter_context(
+            HpaStack(plane, directory, sync_period="5s", source=feed, module=turns.__name__)
+        )
+        admission = vpas.start_admission(module=turns.__name__)
         [port] = [int(w[7:]) for w in admission.command if w.startswith("--port=")]
         [sized] = plane.pods(own, {"app": "sized"})
         metadata = {key: sized["metadata"][key] for key in ("labels", "ownerReferences")}

@@ -26,6 +26,7 @@ from tests.attacks.attackers import Attackers
 from tests.attacks.ordinary import CONNECTIONS, Asks, ask, asking
 from tests.attacks.siege_objects import METRIC, SIZED
 from tests.attacks.siege_stage import Siege, besieged
+from tests.attacks.turns import told_by
 from tests.cluster.identity import RefusedError
 from tests.cluster.plane import Plane
 from tests.tools.process import LOOPBACK, Program
@@ -80,6 +81,15 @@ class Windows:
         number = bisect.bisect_right(self._starts, at) - 1
         settles = number > 0 and at < self._starts[number] + SETTLES_S
         return "attack" if settles or self._attacks[number] else "calm"
+
+    def turns(self, program: Program) -> "Taken":
+        """Return how long turns of a program's loop took, by whole seconds of one kind."""
+        taken = Taken()
+        for second in told_by(program):
+            kinds = {self.counted(second.start), self.counted(second.end)}
+            if second.start > self._starts[0] and len(kinds) == 1:
+                taken.seconds[kinds.pop()] += second.waited
+        return taken
 
 
 class Taken:
@@ -212,6 +222,7 @@ def test_who_only_asks_notices_little_of_all_attacks_together(
         print(pods.told("pods"))
         for name, live in lives.items():
             print(live.told(f"/livez of {name}"), f"; {memory[name] / 2**20:.0f} MiB at most")
+            print(windows.turns(siege.programs[name][0]).told(f"turns of {name}"))
     assert min(counts.values()) > SIEGE_S / 4
     assert not requests.failed, requests.failed[:10]
     assert not pods.failed, pods.failed[:10]

@@ -1,11 +1,16 @@
-"""What somebody with ClusterRole `edit` in one namespace tried, in turn, against all parts.
+"""What somebody with ClusterRole `edit` in one namespace may write, against all parts.
 
-No part ends, and in the meantime another tenant's rule, HPA and VPA are served. Minutes later no
-process holds much more memory than before.
+First what was tried by hand, in turn: no part ends, and in the meantime another tenant's rule, HPA
+and VPA are served. Minutes later no process holds much more memory than before. Then random
+objects of every kind (``generator.py``): turns of the loops are compared with those of windows
+without them.
 """
 
+import itertools
 import json
+import math
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -13,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from podscale.core.settings import SCHEDULE
+from tests.attacks.generator import KINDS, Generator, Writer
+from tests.attacks.hostile_values import Hostile
 from tests.attacks.memory_stage import MIB, Attacker
-from tests.attacks.test_siege import MANIFESTS, probed
+from tests.attacks.test_siege import MANIFESTS, P99, ROOT, SETTLES_S, Windows, probed
 from tests.attacks.walls_stage import ALICES, Walls, depth_hpa, depth_rule, walls
 from tests.cluster.plane import Plane
 from tests.cluster.workloads import deployment
@@ -30,6 +38,11 @@ GROWTH = 64 * MIB
 LEVELS = (3_000, 9_000)  # a Kubernetes API server stores 9,995
 REVIEWS = 500 if IS_SHORT else 3_000  # of each kind
 HELD_S = 8.0 if IS_SHORT else 45.0  # how long the list of one rule fails
+GENERATED_S = 90.0 if IS_SHORT else 1200.0
+WINDOW_S = 8.0
+RATE = 4.0  # objects in a second, and as many changes
+FIRST = 20  # that bob is served: more than of the attacks above, since less would be no change
+SEED = int(os.environ.get("PODSCALE_SEED") or random.randrange(10**9))
 HEADROOM = "/apis/apps/v1/namespaces/podscale-headroom/deployments"
 VPA = "components/vpa/{}.yaml"
 LIMITS = {
@@ -37,12 +50,12 @@ LIMITS = {
     "nodes": "components/nodes/nodes.yaml",
 }  # fmt: skip
 
-pytestmark = pytest.mark.timeout(LATER_S + 900)
+pytestmark = pytest.mark.timeout(LATER_S + GENERATED_S + 900)
 
 
-@pytest.fixture
-def stage(plane: Plane, tmp_path: Path) -> Iterator[Walls]:
-    with walls(plane, tmp_path) as running:
+@pytest.fixture(scope="module")
+def stage(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walls]:
+    with walls(plane, tmp_path_factory.mktemp("walls")) as running:
         yield running
 
 
@@ -258,3 +271,75 @@ def test_who_edits_one_namespace_ends_no_part_and_keeps_nobody_waiting(
             if size - before[name] > GROWTH} == {}  # fmt: skip
     limits = {name: probed(manifest).memory for name, manifest in LIMITS.items()}
     assert {name: size for name, size in most.items() if size > limits[name]} == {}
+
+
+def watched() -> set[tuple[str, str]]:
+    """Return group and resource of all that a role of ours watches."""
+    return {
+        (group, resource)
+        for path in (ROOT / "config/rbac").glob("**/*.yaml")
+        for role in yaml.safe_load_all(path.read_text())
+        for rule in role.get("rules") or ()
+        if "watch" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def writable(stage: Walls) -> set[tuple[str, str]]:
+    """Return group and resource of all that alice may create."""
+    review = {"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+              "spec": {"namespace": stage.alice.namespace}}  # fmt: skip
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    return {
+        (group, resource)
+        for rule in stage.alice.client.post(path, review)["status"]["resourceRules"]
+        if "create" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_random_objects_end_no_part_and_take_no_long_turn_of_a_loop(
+    stage: Walls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = {(version.rpartition("/")[0], resource) for resource, (version, _) in KINDS.items()}
+    assert watched() & writable(stage) <= drawn
+    writer = Writer(stage.alice.client, Generator(stage.alice.namespace, SEED), RATE)
+    values = Hostile(SEED)
+    pids = {name: each.pid for name, each in stage.programs.items()}
+    stage.serve_bob(FIRST)
+    windows, began = Windows(), time.monotonic()
+    slowest = 0.0
+    with capsys.disabled():
+        print(f"\nPODSCALE_SEED={SEED}", end="", flush=True)
+    for number in itertools.count(FIRST + 1, 2):
+        at = windows.turn(True)
+        if at > began + GENERATED_S:
+            break
+        stage.measure(ALICES, values.choice((0.0, -1.0, 1e308, math.inf, math.nan)))
+        with writer.writing():
+            stage.serve_bob(number)
+            slowest = max(slowest, time.monotonic() - at)
+            time.sleep(max(at + WINDOW_S - time.monotonic(), 0.0))
+        stage.clear()
+        at = windows.turn(False) + SETTLES_S
+        time.sleep(SETTLES_S)
+        stage.serve_bob(number + 1)
+        time.sleep(max(at + WINDOW_S - time.monotonic(), 0.0))
+    turns = {name: windows.turns(program) for name, program in stage.programs.items()}
+    most = {name: resident(each, "VmHWM") for name, each in stage.programs.items()}
+    with capsys.disabled():
+        print(f"; bob is served within {slowest:.1f} s")
+        for what in sorted(writer.accepted.keys() | writer.refused.keys()):
+            print(f"{what}: {writer.accepted[what]} accepted, {writer.refused[what]} refused: "
+                  f"{writer.reasons.get(what, '')[:300]}")  # fmt: skip
+        for name, taken in turns.items():
+            print(f"{taken.told(name)}, {most[name] / MIB:.0f} MiB at most")
+    assert {name: each.pid for name, each in stage.programs.items()} == pids
+    assert [what for what in KINDS if writer.accepted[what] < writer.refused[what]] == []
+    limits = {name: probed(manifest).memory for name, manifest in LIMITS.items()}
+    assert {name: size for name, size in most.items() if size > limits[name]} == {}
+    p99 = {name: (taken.quantile("attack", 0.99), taken.quantile("calm", 0.99))
+           for name, taken in turns.items()}  # fmt: skip
+    assert {name: both for name, both in p99.items() if both[0] > P99 * both[1]} == {}

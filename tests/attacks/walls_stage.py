@@ -19,6 +19,8 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from tests.attacks import turns
+from tests.attacks.generator import KINDS, folder
 from tests.attacks.siege_objects import vpa
 from tests.cluster.hpa_stack import HpaStack
 from tests.cluster.metrics_stack import RULES, MetricsStack, busy_pod
@@ -32,7 +34,7 @@ from tests.integration.prometheus import PrometheusServer
 from tests.tools.process import LOOPBACK, Program, wait_until
 
 SERVED_S = 90.0
-METRIC = "queue_depth"
+METRIC, QUERY = "queue_depth", "sum(<<.Series>>{<<.LabelMatchers>>})"
 ALICES, BOBS = "alice_depth", "bob_depth"
 # Everybody's rule of the name that alice and bob give to metrics of their own.
 FILE = f"""\
@@ -134,8 +136,10 @@ class Walls(Struct, frozen=True):
         wait_until(claim, probe, deadline_s, tuple(self.programs.values()))
 
     def serve_bob(self, number: int) -> None:
-        """Change what bob's HPA, rule and VPA are to answer by, and wait until all have."""
+        """Change bob's rule and what his HPA and VPA are to answer by; wait until all have."""
         size, cpu = (2, 4)[number % 2], f"{300 + 20 * number}m"
+        query = f"{QUERY} + {number} - {number}"
+        self.plane.admin.patch(self.bob.path("depth"), {"spec": {"metricsQuery": query}})
         self.measure(BOBS, 10.0 * size)
         vpas = f"/apis/autoscaling.k8s.io/v1/namespaces/{self.bob.namespace}"
         policies = [{"containerName": "*", "minAllowed": {"cpu": cpu}}]
@@ -144,6 +148,10 @@ class Walls(Struct, frozen=True):
             {"spec": {"resourcePolicy": {"containerPolicies": policies}}},
         )
         self.wait("bob's rule is served", lambda: self.bob.value(METRIC) == str(10 * size))
+        self.wait(
+            "its status says so",
+            lambda: self.bob.conditions("depth").get("Serving", ("", ""))[0] == "True",
+        )
         self.wait("bob's HPA scales", lambda: self.replicas(self.bob, "web") == size)
         self.wait("bob's VPA sizes", lambda: self._sizes() == [cpu, cpu])
         for name, port in self.ports.items():
@@ -166,16 +174,12 @@ class Walls(Struct, frozen=True):
 
     def clear(self) -> None:
         """Delete all that alice has made."""
-        namespace = f"namespaces/{self.alice.namespace}"
-        for path in (
-            f"apis/autoscaling/v2/{namespace}/horizontalpodautoscalers",
-            f"apis/apps/v1/{namespace}/deployments", f"apis/apps/v1/{namespace}/replicasets",
-            f"api/v1/{namespace}/pods?gracePeriodSeconds=0", f"api/v1/{namespace}/events",
-            f"apis/metrics.podscale.io/v1alpha1/{namespace}/metricrules",
-        ):  # fmt: skip
-            assert self.alice.client.request("DELETE", f"/{path}").status == 200
+        for resource in KINDS:
+            path = folder(resource, self.alice.namespace)
+            words = "gracePeriodSeconds=0&propagationPolicy=Background"
+            assert self.alice.client.request("DELETE", f"{path}?{words}").status == 200
         # Python reads no object that nests deep.
-        pods = f"/api/v1/{namespace}/pods?includeObject=None"
+        pods = f"{folder('pods', self.alice.namespace)}?includeObject=None"
         table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
         client = self.plane.admin
         self.wait(
@@ -198,7 +202,7 @@ def depth_rule(name: str, namespace: str, series: str) -> dict[str, Any]:
         "apiVersion": "metrics.podscale.io/v1alpha1", "kind": "MetricRule",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"type": "External", "seriesQuery": series, "name": {"as": METRIC},
-                 "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>})"},
+                 "metricsQuery": QUERY},
     }  # fmt: skip
 
 
@@ -219,9 +223,9 @@ def walls(plane: Plane, directory: Path) -> Iterator[Walls]:
         lists = running.enter_context(FailingLists(prometheus.port).running())
         sources = directory / "sources.yaml"
         sources.write_text(yaml.safe_dump({"default": {"namespaces": names}}))
-        reads = f"--sources={sources}"
+        reads = (f"--prometheus-url={lists.url}", f"--sources={sources}")
         adapter = MetricsStack(
-            plane, prometheus, exporter, directory, arguments=(reads,), url=lists.url,
+            plane, prometheus, exporter, directory, arguments=reads, module=turns.__name__,
             rules=FILE + RULES[RULES.index("resourceRules:") :],
         )  # fmt: skip
         adapter.apply()
@@ -229,29 +233,33 @@ def walls(plane: Plane, directory: Path) -> Iterator[Walls]:
             "apply", "--server-side", "-f", "-", stdin=kustomized("config/rbac/metric-rules")
         )
         alice, bob = (Team(plane, each, directory, prometheus) for each in names)
+        plane.apply(*_writes_vpas(alice))
         exporter.set(("everybody", Target({}, (gauge("everybodys_depth", 10.0),))))
         (directory / "nodes").mkdir()
-        nodes = NodesStack(plane, exporter, prometheus, directory / "nodes")
+        nodes = NodesStack(plane, exporter, prometheus, directory / "nodes", turns.__name__)
         nodes.use({f"node-{number}": (1.0, 1e9) for number in range(plane.settings.nodes)})
         running.enter_context(adapter)
         vpas = running.enter_context(VpaStack(plane, directory))
         running.enter_context(nodes)
         _workloads(plane, exporter, bob)
         feed = (
-            "--metrics-source=feed", f"--config={adapter.rules}", f"--prometheus-url={lists.url}",
-            reads, "--metrics-relist-interval=2s", "--metrics-max-age=30s", "--feed-max-age=1s",
+            "--metrics-source=feed", f"--config={adapter.rules}", *reads,
+            "--metrics-relist-interval=2s", "--metrics-max-age=30s", "--feed-max-age=1s",
         )  # fmt: skip
-        hpas = running.enter_context(HpaStack(plane, directory, source=feed))
-        admission = vpas.start_admission()
+        hpas = running.enter_context(HpaStack(plane, directory, source=feed, module=turns.__name__))
+        admission = vpas.start_admission(module=turns.__name__)
         [port] = [int(word[7:]) for word in admission.command if word.startswith("--port=")]
         programs = {
             "adapter": adapter.replicas[0],
             "hpa": hpas.replicas[0],
             "admission": admission,
             "recommender": vpas.start(
-                "recommender", "--metrics-source=api", "--recommender-interval=2s"
+                "recommender",
+                "--metrics-source=api",
+                "--recommender-interval=2s",
+                module=turns.__name__,
             ),
-            "updater": vpas.start("updater", "--updater-interval=2s"),
+            "updater": vpas.start("updater", "--updater-interval=2s", module=turns.__name__),
             "nodes": nodes.start("--headroom-max=cpu=40,memory=40Gi"),
         }
         hpas.register()
@@ -259,6 +267,19 @@ def walls(plane: Plane, directory: Path) -> Iterator[Walls]:
             "adapter": adapter.port, "hpa": hpas.ports[0], "admission": port, "nodes": nodes.port,
         }  # fmt: skip
         yield Walls(plane, exporter, lists, programs, ports, hpas, alice, bob)
+
+
+def _writes_vpas(team: Team) -> list[dict[str, Any]]:
+    # Upstream's CRD comes without roles for people; clusters add what they want.
+    api, name = "rbac.authorization.k8s.io", {"name": "vpas", "namespace": team.namespace}
+    rule = {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"],
+            "verbs": ["create", "patch", "deletecollection"]}  # fmt: skip
+    return [
+        {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": name, "rules": [rule]},
+        {"apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": name,
+         "roleRef": {"apiGroup": api, "kind": "Role", "name": "vpas"},
+         "subjects": [{"kind": "User", "name": team.client.identity.name, "apiGroup": api}]},
+    ]  # fmt: skip
 
 
 def _workloads(plane: Plane, exporter: Exporter, bob: Team) -> None:

@@ -39,6 +39,7 @@ class HpaStack:
         replicas: int = 1,
         sync_period: str = "1s",
         source: Sequence[str] = ("--metrics-source=api",),
+        module: str = "podscale",
     ) -> None:
         self.plane, self.directory = plane, directory
         self._arguments = (f"--horizontal-pod-autoscaler-sync-period={sync_period}", *arguments)
@@ -47,7 +48,7 @@ class HpaStack:
         self.replicas = [
             Program(
                 f"hpa-{number}",
-                [sys.executable, "-m", "podscale", "hpa", *self._flags(number)],
+                [sys.executable, "-m", module, "hpa", *self._flags(number)],
                 directory / f"hpa-{number}.log",
                 {"POD_NAME": self.pod(number), "POD_NAMESPACE": NAMESPACE},
             )

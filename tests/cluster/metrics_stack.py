@@ -122,19 +122,15 @@ class MetricsStack:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         module: str = "podscale",
-        url: str = "",
         edit: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda found: found,
     ) -> None:
-        """``edit`` may change or, with ``None``, leave out each manifest; ``url`` is asked instead
-        of ``prometheus``.
-        """
+        """``edit`` may change or, with ``None``, leave out each manifest."""
         self.plane, self.prometheus, self.exporter = plane, prometheus, exporter
         self.directory = directory
         self.rules = directory / "rules.yaml"
         self.rules.write_text(rules)
         self.port = free_port()
         self._arguments = arguments
-        self._url = url or prometheus.url
         self._edit = edit
         self.replicas = [
             Program(
@@ -191,7 +187,7 @@ class MetricsStack:
         given = {word.partition("=")[0] for word in self._arguments}
         own = [
             f"--config={self.rules}",
-            f"--prometheus-url={self._url}",
+            f"--prometheus-url={self.prometheus.url}",
             f"--secure-port={self.port}",
             f"--bind-address={LOOPBACK}",
             "--permit-port-sharing=true",

@@ -43,12 +43,17 @@ class NodesStack:
     """Ballast's manifests applied, and the part beside ``plane``; a context manager."""
 
     def __init__(
-        self, plane: Plane, exporter: Exporter, prometheus: PrometheusServer, directory: Path
+        self,
+        plane: Plane,
+        exporter: Exporter,
+        prometheus: PrometheusServer,
+        directory: Path,
+        module: str = "tests.cluster.short_times",
     ) -> None:
         self.plane, self.exporter, self.directory = plane, exporter, directory
         self.rules = directory / "rules.yaml"
         self.rules.write_text(RULES)
-        self._prometheus = prometheus
+        self._prometheus, self._module = prometheus, module
         self.running: list[Program] = []
         self.port = 0  # of the part that was started last
 
@@ -199,7 +204,7 @@ class NodesStack:
             words = ["watchdog", f"--kubeconfig={kubeconfig}", *arguments[1:]]
         program = Program(
             name,
-            [sys.executable, "-m", "tests.cluster.short_times", "nodes", *words],
+            [sys.executable, "-m", self._module, "nodes", *words],
             self.directory / f"{name}.log",
             {"POD_NAMESPACE": NAMESPACE},
         )

@@ -19,9 +19,14 @@ _TIMES = AuthorityTimes(life_s=45.0, overlap_s=2.25, leaf_life_s=9.0, poll_s=1.1
 _BALLAST = BallastSettings(window_s=3.0, write_interval_s=1.0)
 
 
-if __name__ == "__main__":
+def shorten() -> None:
+    """Have ``podscale``, in this process, last as briefly."""
     apiservices.keeper_behind = partial(apiservices.keeper_behind, times=_TIMES)
     part.kind = partial(part.kind, _BALLAST)
     options = flags.options
     flags.options = lambda parsed: structs.replace(options(parsed), save_band=SaveBand(0.0))
+
+
+if __name__ == "__main__":
+    shorten()
     main()

@@ -58,7 +58,7 @@ class VpaStack:
         self.running[part] = program
         return program
 
-    def start_admission(self, *arguments: str) -> Program:
+    def start_admission(self, *arguments: str, module: str = "podscale") -> Program:
         """Start the webhook, registered by URL: the plane has no pod network."""
         port = free_port()
         return self.start(
@@ -72,6 +72,7 @@ class VpaStack:
             "--status-lease-namespace=kube-system",
             "--status-lease-update-interval=1s",
             *arguments,
+            module=module,
         )
 
     def stop(self, part: str) -> None:
