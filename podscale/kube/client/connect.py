@@ -105,7 +105,7 @@ def _choose(
             if not default.is_file():
                 raise NotConfigured(
                     "no cluster is configured: KUBECONFIG is empty or not set, and there is no "
-                    f"{default}: use --kubeconfig, --lister-kubeconfig or --server"
+                    f"{default}. Give --kubeconfig, --lister-kubeconfig or --server"
                 ) from None
         named = str(default)
     if Path(named).expanduser().is_dir():
