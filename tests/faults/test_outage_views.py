@@ -51,7 +51,7 @@ async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> 
         page = re.findall(r"Page: (\S+?)/?\n", shown)[0]
         server = re.findall(r"--server (\S+)", shown)[0]
         await _until(lambda: podscale("explain", "vpa/worker", "-n", "jobs", "--server", server),
-                     "memory of app", 90)  # fmt: skip
+                     "app memory", 90)  # fmt: skip
         # The shop's HPA is put once its metric is served.
         await _until(lambda: podscale("explain", "hpa/web", "-n", "shop", "--server", server),
                      "exit 0", 90)  # fmt: skip
