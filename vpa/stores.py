@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from podscale.core.json_decoder import JsonDecoder
 from podscale.kube.client.api import JSON_PATCH, Api
 from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
-from podscale.kube.client.wire import HasMetadata, ObjectMeta, decode, encode
+from podscale.kube.client.wire import Bounded, HasMetadata, ObjectMeta, decode, encode
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery import KindResources
 from podscale.kube.informer.fed_store import Change, Sink
@@ -36,7 +36,7 @@ _LIMITS = JsonDecoder(LimitRangeSpec, dec_hook=objects.decode_hook)
 Listener = Callable[[VpaKey, objects.Vpa | None], None]
 
 
-class StoredLimitRange(Struct, frozen=True):
+class StoredLimitRange(Bounded, frozen=True):
     """A LimitRange; its spec is read on its own, as a VPA's."""
 
     metadata: ObjectMeta

@@ -40,6 +40,7 @@ else:
 
 UNREADABLE_MANAGER = "podscale-unreadable-managed-fields"  # where nobody can tell who wrote
 LEVELS = 100  # what we read of an object nests a quarter as deep
+MOST_SPEC = 128 * 1024  # bytes of what is read of it: some 380 metrics of an HPA
 
 _LONGEST_TIME = 64  # characters; Python reads any number of digits of a second
 _CHUNK_BYTES = 1 << 20
@@ -163,6 +164,15 @@ class ManagedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
         fields = [each for each in self.managed_fields if each.subresource == subresource]
         times = (each for each in fields if each.time is not None)
         return max(times, key=lambda each: each.time or 0.0, default=None)
+
+
+class Bounded(Struct, frozen=True, gc=False):
+    """An object that tenants write: one whose ``spec`` is too long, all fields that are read
+    written out, is refused as it is decoded. Kept, short texts fill ten times their length.
+    """
+
+    def __post_init__(self) -> None:
+        refuse_long(getattr(self, "spec", None))
 
 
 class HasMetadata(Protocol):
@@ -314,6 +324,12 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 
 def encode(value: object) -> bytes:
     return _encoder.encode(value)
+
+
+def refuse_long(spec: object) -> None:
+    """Raise ``ValueError`` for a spec of more than ``MOST_SPEC`` bytes."""
+    if (length := len(encode(spec))) > MOST_SPEC:
+        raise ValueError(f"spec is too long: {length} bytes, of at most {MOST_SPEC}")
 
 
 def parse_time(text: str) -> float:

@@ -8,12 +8,12 @@ differ in ``target`` and ``current``.
 
 from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta, Struct, field, structs
+from msgspec import Struct, field, structs
 
 from podscale.kube.client import wire
-from podscale.kube.client.wire import LabelSelector, ManagedMeta, Quantity, Time
+from podscale.kube.client.wire import Bounded, LabelSelector, ManagedMeta, Quantity, Time
 
 # The field of each type of metric, in the order in which the API server looks at them.
 METRIC_FIELDS: Mapping[str, str] = {
@@ -113,7 +113,7 @@ class AutoscalerSpec(Struct, frozen=True, gc=False, rename="camel"):
     scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
     min_replicas: int | None = None
     max_replicas: int = 0
-    metrics: Annotated[tuple[AutoscalerMetric, ...], Meta(max_length=5000)] | None = None
+    metrics: tuple[AutoscalerMetric, ...] | None = None
     behavior: ScalingBehavior | None = None
     sync_period_seconds: int | None = None  # KEP-6003
     unread: tuple[str, ...] = field(default=(), name="")  # paths of fields that are none of these
@@ -128,7 +128,8 @@ else:
 
         @staticmethod
         def read(value: Any) -> AutoscalerSpec:
-            """Return the spec."""
+            """Return the spec; raises ``ValueError`` for one that is too long."""
+            wire.refuse_long(value)  # before it costs more
             spec = wire.convert({"spec": value}, _Whole).spec
             unread = tuple(path for path, _ in wire.unknown_fields(value, AutoscalerSpec, "spec"))
             return structs.replace(spec, unread=unread) if unread else spec
@@ -158,7 +159,7 @@ class AutoscalerStatus(Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int | None = None
 
 
-class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
+class Autoscaler(Bounded, frozen=True, gc=False, rename="camel"):
     """One HorizontalPodAutoscaler or PodAutoscaler."""
 
     metadata: ManagedMeta = ManagedMeta()

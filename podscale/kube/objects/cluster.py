@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core.selectors.selector import SelectorError
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
+from podscale.kube.client.wire import Bounded, LabelSelector, ObjectMeta, Quantity, Time
 
 
 class ServiceName(Struct, frozen=True):
@@ -92,7 +92,7 @@ class PdbStatus(Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int = 0
 
 
-class PodDisruptionBudget(Struct, frozen=True, gc=False, rename="camel"):
+class PodDisruptionBudget(Bounded, frozen=True, gc=False, rename="camel"):
     metadata: ObjectMeta
     spec: PdbSpec = PdbSpec()
     status: PdbStatus = PdbStatus()

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import Selector
-from podscale.kube.client.wire import LabelSelector, ObjectMeta
+from podscale.kube.client.wire import Bounded, LabelSelector, ObjectMeta
 
 
 class ScaleSpec(Struct, frozen=True, rename="camel"):
@@ -42,7 +42,7 @@ class WorkloadStatus(Struct, frozen=True, gc=False, rename="camel"):
     desired_number_scheduled: int = 0  # DaemonSet
 
 
-class Workload(Struct, frozen=True, gc=False, rename="camel"):
+class Workload(Bounded, frozen=True, gc=False, rename="camel"):
     """Deployment, ReplicaSet, StatefulSet, DaemonSet or Job."""
 
     metadata: ObjectMeta
@@ -57,7 +57,7 @@ class ReplicationControllerSpec(Struct, frozen=True, gc=False, rename="camel"):
     selector: dict[str, str] | None = None
 
 
-class ReplicationController(Struct, frozen=True, gc=False, rename="camel"):
+class ReplicationController(Bounded, frozen=True, gc=False, rename="camel"):
     metadata: ObjectMeta
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
     status: WorkloadStatus = WorkloadStatus()
@@ -87,7 +87,7 @@ class CronJobSpec(Struct, frozen=True, gc=False, rename="camel"):
     job_template: JobTemplate = JobTemplate()
 
 
-class CronJob(Struct, frozen=True, gc=False, rename="camel"):
+class CronJob(Bounded, frozen=True, gc=False, rename="camel"):
     """A CronJob: its pods are found by the labels of its job template."""
 
     metadata: ObjectMeta

@@ -17,7 +17,7 @@ from msgspec import Meta, Raw, Struct, field, structs
 from podscale.core import quantity
 from podscale.core.json_decoder import JsonDecoder
 from podscale.core.quantity import Quantity, QuantityError
-from podscale.kube.client.wire import ObjectMeta, Time, read_time
+from podscale.kube.client.wire import Bounded, ObjectMeta, Time, read_time
 from podscale.kube.objects.autoscaler import CrossVersionObjectReference
 
 Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
@@ -214,7 +214,7 @@ class Vpa(Struct, frozen=True):
         return reference is not None and (reference.kind, reference.name) == (kind, name)
 
 
-class StoredVpa(Struct, frozen=True):
+class StoredVpa(Bounded, frozen=True):
     """A VPA as a watch brings it."""
 
     metadata: ObjectMeta

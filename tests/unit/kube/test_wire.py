@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
 from podscale.core.times.rfc3339 import rfc3339
@@ -16,7 +15,6 @@ from podscale.kube.client.wire import (
     format_micro_time,
     parse_time,
 )
-from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.objects.scale import ReplicationController
 
@@ -84,13 +82,3 @@ def test_importing_the_room_does_not_import_kubernetes_asyncio():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_an_autoscaler_of_more_metrics_than_anybody_has_cannot_be_read() -> None:
-    def written(count: int) -> bytes:
-        metric = {"type": "External", "external": {"metric": {"name": "m"}, "target": {}}}
-        return encode({"metadata": {"name": "web"}, "spec": {"metrics": [metric] * count}})
-
-    assert len(decode(written(5000), Autoscaler).spec.metrics or ()) == 5000
-    with pytest.raises(msgspec.DecodeError, match="length <= 5000"):
-        decode(written(5001), Autoscaler)
