@@ -30,7 +30,7 @@ from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from podscale.core import disruptions
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD
-from podscale.kube.client.wire import ObjectMeta, decode
+from podscale.kube.client.wire import ObjectMeta, convert, decode
 from podscale.kube.columns.pod_set import PodView
 from podscale.kube.objects.autoscaler import Autoscaler
 from podscale.kube.objects.cluster import ConfigMap
@@ -203,7 +203,7 @@ amounts = st.one_of(
 def test_an_autoscaler_is_read_or_refused_for_its_amounts(texts: list[Any]) -> None:
     target = {"type": "Value", "value": texts[0], "averageValue": texts[1]}
     current = {"value": texts[2], "averageValue": texts[3]}
-    written = msgspec.convert(
+    written = convert(
         {
             "metadata": {"name": "web"},
             "spec": {

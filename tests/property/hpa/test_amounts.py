@@ -32,7 +32,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.pod_state import PodPhase, PodReadiness
-from podscale.kube.client.wire import decode
+from podscale.kube.client.wire import convert, decode
 from podscale.kube.columns.pod_set import template
 from podscale.kube.objects.autoscaler import Autoscaler, AutoscalerStatus
 from podscale.kube.objects.pod import Container, PodSpec, ResourceRequirements
@@ -122,7 +122,7 @@ def test_every_pass_ends_and_is_kept(
     kind: tuple[str, str], amounts: list[int], written: list[str], percent: int, draw: Random
 ) -> None:
     shown = {"type": kind[0], KIND_OF[kind[0]]: {"current": {"averageValue": written[3]}}}
-    autoscaler = msgspec.convert(
+    autoscaler = convert(
         {
             "metadata": {"name": "web", "namespace": NS},
             "spec": {
@@ -160,7 +160,7 @@ def test_a_usage_that_go_cannot_add_up_never_asks_for_fewer(
     count = len(amounts) + 1
     metric = _metric("Resource", "Utilization", "", percent)
     hpa = read(
-        msgspec.convert(
+        convert(
             {"metadata": {"name": "web"}, "spec": {"maxReplicas": 1000, "metrics": [metric]}},
             Autoscaler,
         )
