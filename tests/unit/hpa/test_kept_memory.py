@@ -56,8 +56,8 @@ def autoscaler(name: str, version: int, metrics: int, text: str = "m") -> Autosc
 def test_metrics_that_an_autoscaler_had_before_are_not_kept(growth: Growth) -> None:
     store: Store[Autoscaler] = Store(keep=kept_autoscaler)
     catalog = Catalog(store, Nobody())
-    for version in range(1, 31):
-        store.accept(autoscaler("web", version, 100, "m" * 2000))
+    for version in range(1, 51):
+        store.accept(autoscaler("web", version, 100, "m" * 900))
     assert len(catalog) == 1
     assert growth() < 2 * MIB
 
