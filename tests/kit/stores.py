@@ -4,7 +4,13 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from podscale.kube.informer.list_watch import ListBegan, ListEnded, ListPage, WatchAlive
+from podscale.kube.informer.list_watch import (
+    ListBegan,
+    ListEnded,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+)
 
 
 def fill(
@@ -16,12 +22,14 @@ def fill(
     now: float | None = None,
     watched_s: float | None = 1e9,
 ) -> None:
-    """Let ``store`` have listed exactly ``items`` at ``now`` (None: this moment) and watch since.
+    """Let ``store`` have listed exactly ``items`` at ``now`` (None: this moment) and watch since,
+    and believe nothing from before.
 
     ``watched_s`` is how long it is believed; None: no watch stands.
     """
     at = time.monotonic() if now is None else now
-    steps: list[Any] = [ListBegan(), ListPage(list(items), version), ListEnded(version)]
+    broken, page = WatchBroken("it lists again"), ListPage(list(items), version)
+    steps: list[Any] = [broken, ListBegan(), page, ListEnded(version)]
     if watched_s is not None:
         steps.append(WatchAlive(version, watched_s))
     for step in steps:
