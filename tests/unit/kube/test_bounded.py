@@ -80,6 +80,7 @@ def test_whatever_fills_an_object_little_is_kept_of_it(
 ) -> None:
     count = 300  # what anybody has is read
     text = written(spec(count))
+    Store(keep=keep).apply(Changes([("ADDED", decode(text, kind))], "5"), scope="", now=0.0)
     while True:
         store: Store[Any] = Store(keep=keep)
         tracemalloc.start()
