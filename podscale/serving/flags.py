@@ -224,9 +224,11 @@ def _convert(kind: Kind, text: str) -> Value:
 
 
 def usage(table: Iterable[Flag]) -> str:
-    """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short."""
+    """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short. Of
+    several of one name the last counts, as for ``parse``."""
     lines = []
-    ordered = sorted((flag for flag in table if flag.is_listed), key=lambda flag: flag.name)
+    listed = {flag.name: flag for flag in table if flag.is_listed}
+    ordered = [listed[name] for name in sorted(listed)]
     for flag in ordered:
         if flag.ignored:
             continue
