@@ -83,9 +83,8 @@ class Controller:
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored, and without
         it where that cannot be read for a minute."""
-        # A renewal may be older than the last history of a term: ours we know better.
-        set_s, behind_s = self._follow_clock(), term.previous_behind_s
-        self.state.memory.begin(set_s if behind_s is None else behind_s, term.renewed_at)
+        self._follow_clock()
+        self.state.memory.begin(term.previous_behind_s, term.renewed_at)
         self.traces.clear()  # of a term before: another one led since, and all may have changed
         try:
             stores, settings = self.state.ports.stores, self.state.settings
@@ -176,12 +175,10 @@ class Controller:
         except Exception:  # noqa: BLE001 - the next slot is another try
             _log.exception("slot failed", autoscalers=len(records))
 
-    def _follow_clock(self) -> float:
-        """Notice a clock that was set; returns by how much it was."""
-        by_s = self.state.clock.look()
-        if by_s:
+    def _follow_clock(self) -> None:
+        """Notice a clock that was set."""
+        if by_s := self.state.clock.look():
             _log.warning("the clock was set", by_s=round(by_s, 1))
-        return by_s
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
         if self._changes.reconciler is None:

@@ -52,9 +52,8 @@ class Term(Struct, frozen=True):
     """One period of leadership, and what the Lease said before it."""
 
     previous_renew_time: float | None  # unix seconds; what stored history extends to
-    # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell,
-    # None where it was this process, which knows itself how its clock was set.
-    previous_behind_s: float | None = 0.0
+    # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell.
+    previous_behind_s: float = 0.0
     # When the last renewal went out, by the elector's clock: others know ours as it was set then.
     renewed_at: Callable[[], float] = lambda: math.inf
 
@@ -119,7 +118,6 @@ class Elector:
         self._deadline = float("-inf")
         self._observed: _Observed | None = None
         self._is_unsure = False
-        self._has_led = False
         self._chosen_by = chosen_by
         self._has_namespace = True  # as far as we know
 
@@ -295,11 +293,8 @@ class Elector:
         self._has_namespace = True
         self._deadline = asked + self._times.renew_deadline_s
         behind_s = before.behind_s(self._clock(), self._wall()) if before else 0.0
-        is_own, self._has_led = is_ours and self._has_led, True
         before_s = self._times.renew_deadline_s
-        return Term(
-            spec.renew_time, None if is_own else behind_s, lambda: self._deadline - before_s
-        )
+        return Term(spec.renew_time, behind_s, lambda: self._deadline - before_s)
 
     async def _release(self) -> None:
         """Give the Lease back, so that the next leader need not wait for it to expire."""

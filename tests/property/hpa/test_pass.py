@@ -240,8 +240,8 @@ class AnyOrder:
     async def a_term_begins_or_ends(self) -> None:
         if self.leading is None:
             self.world.is_led = True
-            # Who led before is this process: it knows itself how its clock was set.
-            term = Term(self.cluster.wall(), None)
+            behind_s = self.cluster.controller.state.clock.look()  # since the last pass
+            term = Term(self.cluster.wall(), behind_s)
             self.leading = asyncio.ensure_future(self.cluster.controller.run(term))
             return
         self.leading.cancel()
