@@ -1,7 +1,7 @@
 """Rules and requests as the feed's plans: what can be asked together and how it reads.
 
 A plan is made once per (rule, series, resource, metric selector) and kept, so that the
-feed proves it once. Raises ``QueryError`` where a rule cannot ask such a thing at all.
+feed proves it once. Raises ``RuleQueryError`` where a rule cannot ask such a thing at all.
 """
 
 from collections.abc import Mapping, Sequence

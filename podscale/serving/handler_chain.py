@@ -1,6 +1,6 @@
 """From a parsed HTTP request to its encoded reply: the chain every request passes.
 
-identify → permit → dispatch (a group or a route) → negotiate → encode → count. A step
+negotiate → identify → permit → dispatch (a group or a route) → encode → count. A step
 whose result is at hand costs a call, not a task: with warm caches and a handler that
 answers at once, the whole chain runs in one turn of the loop.
 """

@@ -22,7 +22,7 @@ class OwningController(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True):
-    """A VPA and the selector of its target; None if the target could not be resolved."""
+    """A VPA and the selector of its target; None: not looked up yet, or not to be found."""
 
     vpa: Vpa
     selector: Selector | None

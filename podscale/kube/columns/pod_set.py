@@ -24,7 +24,7 @@ class PodView(Struct, frozen=True, dict=True):
     uid: str
     resource_version: str  # "": it was not a number
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]  # only those the store was told to keep
+    annotations: Mapping[str, str]  # of a store only those it was told to keep
     owner: OwnerReference | None  # the controller
     node: str
     phase: PodPhase
