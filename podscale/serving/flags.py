@@ -224,12 +224,10 @@ def _convert(kind: Kind, text: str) -> Value:
 
 
 def usage(table: Iterable[Flag]) -> str:
-    """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short. Of
-    several of one name the last counts, as for ``parse``."""
+    """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short."""
     lines = []
-    listed = {flag.name: flag for flag in table if flag.is_listed}
-    ordered = [listed[name] for name in sorted(listed)]
-    for flag in ordered:
+    listed = {flag.name: flag for flag in table if flag.is_listed}  # the last counts, as parsed
+    for _, flag in (ordered := sorted(listed.items())):
         if flag.ignored:
             continue
         short = f"-{flag.shorthand}, " if flag.shorthand else "    "
@@ -239,7 +237,7 @@ def usage(table: Iterable[Flag]) -> str:
             lines.append(f"  {short}--{flag.name}\n          {about}{default}")
             continue
         lines.append(f"  {short}--{flag.name} {flag.kind}\n          {about}{_default(flag)}")
-    idle = [f"--{flag.name}" for flag in ordered if flag.ignored]
+    idle = [f"--{name}" for name, flag in ordered if flag.ignored]
     if idle:
         text = f"Accepted for upstream's manifests, without effect: {', '.join(idle)}"
         lines += ["", *textwrap.wrap(text, 98, break_on_hyphens=False)]
