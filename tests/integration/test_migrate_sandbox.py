@@ -81,7 +81,7 @@ async def test_silence_that_keda_counted_as_zero_holds_the_size() -> None:
             await passes(hpa, 3)
             assert hpa.size() == 7
         hpa.metrics.answer_with = lambda _question: load(0)
-        await until("one, for a real zero", lambda: hpa.size() == 1)
+        await until("none, for a real zero", lambda: hpa.size() == 0)
 
 
 def sandbox() -> SandboxServer:
