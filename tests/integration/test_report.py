@@ -196,6 +196,15 @@ async def test_pods_that_come_and_go_are_counted_by_their_time_not_by_their_name
     assert re.search("caution: only .* of history", table.stdout)
 
 
+async def test_pods_whose_samples_have_just_ended_are_as_many_as_they_were() -> None:
+    end_s = 1_790_000_000
+    async with PrometheusStandIn(lambda: end_s + 240.0, head=churning(end_s, 200)) as stand_in:
+        words = ("--prometheus-url", stand_in.url, "-A", "--since", "6h", "-o", "json")
+        done = await asyncio.to_thread(call, *words)
+    found = {row["name"]: row["pods"] for row in json.loads(done.stdout)["containers"]}
+    assert found["web"] == pytest.approx(1.0, abs=0.05)
+
+
 class Counting:
     """A reader that counts what is asked."""
 

@@ -76,10 +76,13 @@ class FleetQueries:
 
     def presence(self, span_s: int) -> str:
         """Return the query of the seconds that each container was there, by its samples and
-        those that were taken of any in the last ten minutes."""
+        the most that were taken of any in ten minutes, the last or, where samples have just ended,
+        those before."""
         memory = self.names.memory
         samples = self._by("sum", f"count_over_time({self._cadvisor(memory)}[{span_s}s])")
-        return f"{samples} * on () group_left () (600 / max(count_over_time({memory}[10m])))"
+        last, before = (f"max(count_over_time({memory}[10m]{ago}))" for ago in ("", " offset 10m"))
+        most = f"{last} > {before} or {before} or {last}"
+        return f"{samples} * on () group_left () (600 / ({most}))"
 
     @property
     def throttled(self) -> str:
