@@ -77,6 +77,7 @@ class MigrationOutcome(Struct, kw_only=True):
     manifests: list[Mapping[str, object]] = []
     rules: dict[str, list[Mapping[str, object]]] = {}  # section -> rules to add
     sources: list[Mapping[str, object]] = []  # of the sources file, which rules name
+    servers: list[str] = []  # what adapters of the input read already: the first is the default
     flags: list[str] = []  # arguments to give to podscale
     refused: list[Remark] = []  # has to be changed first, or the program does not start
     left_out: list[Remark] = []  # would be refused, and is not among what is to be applied

@@ -134,6 +134,8 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
+        if launcher == "adapter":
+            outcome.servers = [url for name, url in _pairs(arguments) if name == "prometheus-url"]
         ours = {"command": [f"/{launcher}"], "args": _our_arguments(on, arguments, launcher)}
         for text in _DIFFERS[launcher]:
             on.differ(text)
@@ -174,6 +176,7 @@ def values(document: Object, image: str, about: str = "Helm values") -> Migratio
             else f"add the values below to the {about}",
         ],
         back=["helm rollback RELEASE"],
+        servers=[_server(map_at(document, "prometheus"))],
     )
     more = "extraArguments"
     on = RemarksOn(f"{about}: {more}", outcome)
@@ -182,6 +185,13 @@ def values(document: Object, image: str, about: str = "Helm values") -> Migratio
     mended = {more: arguments} if outcome.left_out else {}
     outcome.manifests = [{"image": {"repository": repository, "tag": tag or "latest"}, **mended}]
     return outcome
+
+
+def _server(prometheus: Object) -> str:
+    """Return the URL that the chart makes of its values."""
+    url = text_at(prometheus, "url") or "http://prometheus.default.svc"
+    port = text_at(prometheus, "port") if "port" in prometheus else "9090"
+    return f"{url}{port and f':{port}'}{text_at(prometheus, 'path')}"
 
 
 def _written(metadata: Object) -> dict[str, object]:

@@ -104,8 +104,9 @@ def _credentials(
 
 
 def assign_sources(outcome: MigrationOutcome) -> None:
-    """Replace each rule's connection by the name of a source: the first becomes flags instead."""
-    every: list[Connection] = []
+    """Replace each rule's connection by the name of a source. What an adapter of the input reads
+    needs none; without one the first becomes flags instead."""
+    every: list[Connection] = [{"url": url} for url in outcome.servers[:1]]
     rules = outcome.rules.get("externalRules", [])
     for i, rule in enumerate(rules):
         of = map_at(rule, "source")
@@ -114,7 +115,7 @@ def assign_sources(outcome: MigrationOutcome) -> None:
         number = every.index(of) + 1 if of else 1
         name = {"source": f"prometheus-{number}"} if number > 1 else {}
         rules[i] = {**name, **{key: value for key, value in rule.items() if key != "source"}}
-    if every:
+    if every and not outcome.servers:
         outcome.flags += _flags(every[0])
     if every[1:]:
         outcome.sources = [{"name": f"prometheus-{i}", **of} for i, of in enumerate(every[1:], 2)]

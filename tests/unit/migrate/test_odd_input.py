@@ -129,6 +129,26 @@ def test_each_trigger_asks_its_own_prometheus_across_files(first, second):
     assert not outcome.lost
 
 
+ADAPTER = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "adapter"},
+           "spec": {"template": {"spec": {"containers": [{
+               "name": "adapter", "image": "prometheus-adapter:v0.12.0",
+               "args": ["--prometheus-url=http://own:9090"]}]}}}}  # fmt: skip
+VALUES = {"prometheus": {"url": "http://own"}, "rules": {"default": False, "custom": []}}
+
+
+@pytest.mark.parametrize("adapter", [ADAPTER, VALUES], ids=["deployment", "values"])
+def test_the_prometheus_of_an_adapter_in_the_input_stays_the_default(adapter):
+    files = [(yaml.safe_dump(adapter), "adapter.yaml")] + [
+        (yaml.safe_dump(scaled(name, triggers=[
+            {"type": "prometheus", "metadata": QUEUE | {"serverAddress": url}}])), f"{name}.yaml")
+        for name, url in (("web", "http://thanos"), ("api", "http://own:9090"))
+    ]  # fmt: skip
+    outcome = migrate_all(files)
+    assert [rule.get("source") for rule in outcome.rules["externalRules"]] == ["prometheus-2", None]
+    assert outcome.sources == [{"name": "prometheus-2", "url": "http://thanos"}]
+    assert not [each for each in outcome.flags if each.startswith("--prometheus-url")]
+
+
 def test_a_formula_over_two_servers_is_told():
     triggers = [
         {
