@@ -385,6 +385,18 @@ async def test_a_lost_connection_is_said_and_recovered_from(
         await entered.__aexit__(None, None, None)
 
 
+async def test_a_process_that_hangs_is_said_and_recovered_from(
+    chromium: Browser, played: Played
+) -> None:
+    async with listening(played.page.desk, 0) as url, opened(chromium, url + WEB) as seen:
+        text = seen.page.locator("#feed-text")
+        await expect(text).to_contain_text("queries/s")
+        await seen.page.route("**/api/feed*", lambda _route: None)  # never answered
+        await expect(text).to_contain_text("connection lost", timeout=15_000)
+        await seen.page.unroute("**/api/feed*")
+        await expect(text).to_contain_text("queries/s", timeout=15_000)
+
+
 async def test_nothing_moves_while_the_cluster_does(
     chromium: Browser, played: Played, url: str
 ) -> None:
