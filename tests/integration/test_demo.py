@@ -88,7 +88,9 @@ async def test_the_first_scene_scales_up_on_a_real_prometheus_and_tells_why(
     running = await demo(tmp_path, prometheus=require("prometheus"))
     shown = await shown_until(running, "per pod [")
     assert re.search(r"Prometheus: http://127\.0\.0\.1:\d+ \(/.*prometheus\)", shown)
-    why = r" shop .*(MetricAboveTarget|ScaleUpRateLimited): .*http_requests"
+    policy = r"(a policy \(2 pods in 15 s\)[^(]*)?"
+    reason = r"\((MetricAboveTarget|ScaleUpRateLimited)"
+    why = rf" shop .*http_requests[^(]*\(target 12\)[^(]*{policy}{reason}"
     shown = await shown_until(running, re.compile(why))
     shown += await end(running)
     assert running.returncode == 0, shown
