@@ -22,7 +22,7 @@ from vpa.recommender.pod_feed import from_last_state
 from vpa.recommender.publishing.published import with_kept
 from vpa.updater.decide.priority import UpdaterSettings, due, unmet
 
-FEW, MANY = 300, 3_000
+FEW, MANY = 100, 1_000  # policies of a VPA, at most
 AMOUNTS = {"cpu": "250m", "memory": "200Mi"}
 
 
