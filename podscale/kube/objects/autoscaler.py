@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from podscale.kube.client import wire
-from podscale.kube.client.wire import Bounded, LabelSelector, ManagedMeta, Quantity, Time
+from podscale.kube.client.wire import LabelSelector, ManagedMeta, Quantity, Time
 
 # The field of each type of metric, in the order in which the API server looks at them.
 METRIC_FIELDS: Mapping[str, str] = {
@@ -159,7 +159,7 @@ class AutoscalerStatus(Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int | None = None
 
 
-class Autoscaler(Bounded, frozen=True, gc=False, rename="camel"):
+class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
     """One HorizontalPodAutoscaler or PodAutoscaler."""
 
     metadata: ManagedMeta = ManagedMeta()
